@@ -1,0 +1,47 @@
+# Every target makes its own virtual environment when needed; nothing but Python (3.11 or newer) is asked for.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-unit test-integration test-fault check bench clean
+
+help: ## what there is to run
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml
+	@echo "Installing into $(VENV) (about a minute the first time) …"
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.12 …") if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## run the main job end to end on an embedded PostgreSQL and Kafka, with a proof at the end
+	@$(BIN)/cdc demo
+
+test: $(STAMP) ## all test rings on real servers
+	@$(BIN)/python -m pytest tests --durations=10
+
+test-unit: $(STAMP) ## unit and architecture rings only (seconds)
+	@$(BIN)/python -m pytest tests/unit tests/architecture
+
+test-integration: $(STAMP) ## rooms against real servers
+	@$(BIN)/python -m pytest tests/integration tests/property
+
+test-fault: $(STAMP) ## kill, cut and fence; SEED=n replays a run
+	@$(BIN)/python -m pytest tests/fault
+
+check: $(STAMP) ## what must be green before a commit: format, lint, types, layers, unit tests
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest tests/unit tests/architecture
+
+bench: $(STAMP) ## measure bridge and sink beside their limits, in one run
+	@$(BIN)/python -m tests.benchmarks
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Change data capture from PostgreSQL to compacted Kafka topics."""

@@ -1,0 +1,48 @@
+"""Named places where a test may stop or kill this process; elsewhere they cost one dictionary look-up.
+
+``CDC_CRASHPOINT=<name>[:<n>]`` in the environment of a process under test ends it with SIGKILL at the n-th visit.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+NAMES = frozenset(
+    {
+        "bridge.before_kafka_commit",
+        "bridge.after_kafka_commit",
+        "bridge.after_confirm",
+        "bridge.inside_truncate",
+        "sink.before_apply",
+        "sink.before_replica_commit",
+        "sink.after_replica_commit",
+    }
+)
+
+_countdown: dict[str, int] = {}
+
+
+def arm(specification: str) -> None:
+    """Arm one crash point, ``name`` or ``name:n``; called by the command line with ``CDC_CRASHPOINT``.
+
+    Raises:
+        ValueError: no such crash point.
+    """
+    name, _, visits = specification.partition(":")
+    if name not in NAMES:
+        raise ValueError(f"no crash point {name!r}; there are {', '.join(sorted(NAMES))}")
+    _countdown[name] = int(visits or 1)
+
+
+def reach(name: str, *, die: Callable[[int, int], None] = os.kill) -> None:
+    """Say that the process is at the named place."""
+    if not _countdown:
+        return
+    left = _countdown.get(name)
+    if left is None:
+        return
+    _countdown[name] = left - 1
+    if left == 1:
+        die(os.getpid(), signal.SIGKILL)

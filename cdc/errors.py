@@ -1,0 +1,98 @@
+"""Every error this project raises on purpose: whose fault it is, and what to do about it.
+
+``app.supervise`` decides by the class alone: a ``retryable`` error is tried again with back-off, any other stops
+the process with ``exit_code``. An exception from outside this tree is a bug of ours and is never swallowed.
+"""
+
+from __future__ import annotations
+
+
+class CdcError(Exception):
+    """Root of the tree.
+
+    Args:
+        message: names the object (table, topic, slot, file) and what is wrong with it.
+        remedy: the command or change that mends it, for a person to copy.
+    """
+
+    retryable = False
+    exit_code = 1
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  remedy: {self.remedy}" if self.remedy else self.message
+
+
+class ConfigError(CdcError):
+    """The operator's configuration is wrong; nothing was touched."""
+
+    exit_code = 2
+
+
+class DecodeError(CdcError):
+    """Bytes from the server are not what the protocol page allows: truncated, unknown or contradictory."""
+
+
+class EncodeError(CdcError):
+    """A row cannot be carried as the topic contract demands. Stops the bridge: a row is never skipped."""
+
+    exit_code = 3
+
+
+class SourceUnavailable(CdcError):
+    """PostgreSQL (source) cannot be reached, went away or is still busy with our old connection."""
+
+    retryable = True
+    exit_code = 4
+
+
+class SourceRefused(CdcError):
+    """PostgreSQL (source) will not serve us until the operator changes something."""
+
+    exit_code = 3
+
+
+class GapError(SourceRefused):
+    """Changes may be missing between the stored progress and what the slot can still deliver."""
+
+
+class TopicUnavailable(CdcError):
+    """Kafka cannot be reached, or a Kafka transaction had to be aborted; the work will be done again."""
+
+    retryable = True
+    exit_code = 4
+
+
+class TopicRefused(CdcError):
+    """Kafka will not take or serve the data until the operator changes something (rights, settings, size)."""
+
+    exit_code = 3
+
+
+class FencedError(CdcError):
+    """Another process with the same transactional id took over; this one must end without a further write."""
+
+    exit_code = 5
+
+
+class ReplicaUnavailable(CdcError):
+    """The replica database cannot be reached or asked us to try again."""
+
+    retryable = True
+    exit_code = 4
+
+
+class ReplicaRefused(CdcError):
+    """The replica database will not take the data until the operator changes something."""
+
+    exit_code = 3
+
+
+class StackError(CdcError):
+    """The embedded or container stack cannot be brought up."""
+
+    exit_code = 4
