@@ -1,52 +1,100 @@
-"""The shape of the configuration: every option with its bound, its default and the default's reason."""
+"""The shape of the configuration: every option with its bound, its default and the default's reason.
+
+The sentence under a field is what ``cdc config schema`` shows for it.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    model_validator,
+)
 
-_STRICT = ConfigDict(extra="forbid", frozen=True)
+from cdc.config import checks, masking, password_file
+
+_STRICT = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+
+_Identifier: TypeAlias = Annotated[str, AfterValidator(checks.identifier)]
+_TableName: TypeAlias = Annotated[str, AfterValidator(checks.table_name)]
+_TablePattern: TypeAlias = Annotated[str, AfterValidator(checks.table_pattern)]
+_Patterns: TypeAlias = Annotated[tuple[_TablePattern, ...], BeforeValidator(checks.split_list)]
+_KeyColumns: TypeAlias = Annotated[tuple[_Identifier, ...], BeforeValidator(checks.split_list)]
+_Scalar: TypeAlias = Annotated[str | int | float | bool, BeforeValidator(checks.scalar)]
 
 
 class SourceConfig(BaseModel):
-    """The PostgreSQL database to capture.
-
-    Attributes:
-        dsn: libpq connection string or URL, without the password unless it must be.
-        password: kept out of the DSN so that it is never printed.
-        password_file: a file whose first line is the password (container secrets).
-        slot: replication slot; default ``cdc_<name>``.
-        publication: default ``cdc_<name>``.
-        publication_mode: ``filtered`` creates and alters a publication of just ``tables``; ``all_tables`` creates one
-            FOR ALL TABLES (superuser); ``disabled`` uses what is there and changes nothing.
-        tables: ``schema.table`` patterns with ``*``; matched against ordinary and partitioned tables.
-        exclude: patterns taken out again.
-        keys: ``schema.table`` → key columns, for tables whose key is neither primary key nor replica identity index.
-    """
+    """The PostgreSQL database to capture."""
 
     model_config = _STRICT
 
-    dsn: SecretStr
+    dsn: SecretStr = Field(min_length=1)
+    """libpq connection string or URL, best without the password: host=db dbname=shop user=cdc."""
     password: SecretStr | None = None
+    """Password of that user; kept out of dsn so that it is never printed. PGPASSWORD and ~/.pgpass work as well."""
     password_file: str | None = None
-    slot: str = ""
-    publication: str = ""
+    """File whose first line is the password (container secrets); a relative path starts at the configuration file."""
+    slot: Annotated[str, AfterValidator(checks.slot_name)] = ""
+    """Replication slot; default cdc_<name> in lower case, one slot per bridge."""
+    publication: _Identifier = ""
+    """Publication; default cdc_<name> in lower case."""
     publication_mode: Literal["filtered", "all_tables", "disabled"] = "filtered"
-    tables: tuple[str, ...] = ("public.*",)
-    exclude: tuple[str, ...] = ()
-    keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """filtered (default) makes and alters a publication of just the tables below, which their owner may do;
+    all_tables makes one FOR ALL TABLES, for which PostgreSQL wants a superuser; disabled uses what is there."""
+    tables: Annotated[_Patterns, AfterValidator(checks.not_empty)] = ("public.*",)
+    """Tables to capture, as schema.table with * for any characters; public.* because most databases use only that."""
+    exclude: _Patterns = ()
+    """Patterns taken out again."""
+    keys: dict[_TableName, _KeyColumns] = Field(default_factory=dict)
+    """Key columns by schema.table, for tables with neither a primary key nor a replica identity index."""
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> SourceConfig:
+        password_file.settle(self, info, self.dsn.get_secret_value())
+        checks.key_columns(self.keys)
+        return self
+
+    def connection(self) -> dict[str, str]:
+        """Arguments for ``psycopg.connect`` or ``psycopg.conninfo.make_conninfo``: ``conninfo``, maybe ``password``."""
+        return password_file.connection(self.dsn, self.password)
 
 
 class KafkaConfig(BaseModel):
-    """The Kafka cluster. ``options`` goes to librdkafka as it is (TLS, SASL, compression …)."""
+    """The Kafka cluster."""
 
     model_config = _STRICT
 
-    bootstrap: str
-    options: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    bootstrap: Annotated[str, AfterValidator(checks.bootstrap_servers)]
+    """Where to find the cluster: host:port, several with commas."""
+    options: dict[str, _Scalar] = Field(default_factory=dict, repr=False)
+    """Handed to the Kafka client (librdkafka) as they are: TLS, SASL, compression.type, linger.ms …"""
     password: SecretStr | None = None
+    """sasl.password, kept out of options so that it is never printed."""
     password_file: str | None = None
+    """File whose first line is that password; a relative path starts at the configuration file."""
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> KafkaConfig:
+        password_file.settle(self, info)
+        checks.kafka_options(self.options, has_password=self.password is not None)
+        return self
+
+    def client_options(self) -> dict[str, str | int | float]:
+        """What every producer, consumer and admin client starts from; callers add what their part must control."""
+        options: dict[str, str | int | float] = {
+            name: str(value).lower() if isinstance(value, bool) else value for name, value in self.options.items()
+        }
+        options["bootstrap.servers"] = self.bootstrap
+        if self.password is not None:
+            options["sasl.password"] = self.password.get_secret_value()
+        return options
 
 
 class TopicsConfig(BaseModel):
@@ -55,48 +103,116 @@ class TopicsConfig(BaseModel):
     model_config = _STRICT
 
     partitions: int = Field(default=4, ge=1, le=1000)
+    """Partitions of each table's topic: 4 keeps four readers busy. It can never change, as keys would move."""
     replication_factor: int = Field(default=1, ge=1, le=32767)
+    """Copies of each topic; 1 works on any cluster, 3 survives the loss of a broker and is what production wants."""
     min_insync_replicas: int = Field(default=1, ge=1, le=32767)
+    """Copies that must have a record before it counts; at most replication_factor, 2 when that is 3."""
     min_compaction_lag_ms: int = Field(default=60_000, ge=0)
+    """Milliseconds for which a superseded record is kept at least; a minute lets live readers see each version."""
     max_compaction_lag_ms: int = Field(default=86_400_000, ge=1)
+    """Milliseconds after which a superseded record should be cleaned away; a day bounds how long old data stays."""
     delete_retention_ms: int = Field(default=604_800_000, ge=0)
+    """Milliseconds for which a tombstone can be seen: a reader may be away that long (a week) and miss no delete."""
     segment_ms: int = Field(default=3_600_000, ge=100)
+    """Milliseconds after which a segment is closed; the open one is never compacted, an hour keeps it small."""
     min_cleanable_dirty_ratio: float = Field(default=0.3, ge=0, le=1)
+    """Share of uncleaned bytes at which the cleaner starts; lower cleans earlier and rewrites more (Kafka: 0.5)."""
     truncate: Literal["tombstone", "ignore", "fail"] = "tombstone"
-    names: dict[str, str] = Field(default_factory=dict)
+    """TRUNCATE in the source: delete every key of the topic (default, so that topic and table agree), ignore it, or
+    stop with an error."""
+    names: dict[_TableName, Annotated[str, AfterValidator(checks.topic_name)]] = Field(default_factory=dict)
+    """Topic by schema.table, where <name>.<schema>.<table> will not do."""
+
+    @model_validator(mode="after")
+    def _check(self) -> TopicsConfig:
+        if self.min_insync_replicas > self.replication_factor:
+            raise ValueError(
+                f"min_insync_replicas ({self.min_insync_replicas}) must be at most "
+                f"replication_factor ({self.replication_factor}), or no record could ever be written"
+            )
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise ValueError(
+                f"min_compaction_lag_ms ({self.min_compaction_lag_ms}) must be at most "
+                f"max_compaction_lag_ms ({self.max_compaction_lag_ms})"
+            )
+        checks.distinct_targets(self.names)
+        return self
 
 
 class SinkConfig(BaseModel):
-    """The replica database. A replica table is ``schema.prefix + table`` unless ``tables`` names another."""
+    """The replica database."""
 
     model_config = _STRICT
 
-    dsn: SecretStr
+    dsn: SecretStr = Field(min_length=1)
+    """libpq connection string or URL of the replica database, best without the password."""
     password: SecretStr | None = None
+    """Password of that user, kept out of dsn so that it is never printed."""
     password_file: str | None = None
-    schema_name: str | None = Field(default=None, alias="schema", min_length=1, max_length=63)
-    prefix: str = ""
-    tables: dict[str, str] = Field(default_factory=dict)
+    """File whose first line is the password; a relative path starts at the configuration file."""
+    schema_name: _Identifier | None = Field(default=None, alias="schema", min_length=1)
+    """Schema of all replica tables; by default each keeps the schema it has in the source."""
+    prefix: _Identifier = ""
+    """Put before each replica table's name; empty, so that queries run unchanged on the replica."""
+    tables: dict[_TableName, _TableName] = Field(default_factory=dict)
+    """Replica schema.table by source schema.table, where schema and prefix will not do."""
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> SinkConfig:
+        password_file.settle(self, info, self.dsn.get_secret_value())
+        checks.distinct_targets(self.tables)
+        return self
+
+    def connection(self) -> dict[str, str]:
+        """As ``SourceConfig.connection``."""
+        return password_file.connection(self.dsn, self.password)
 
 
 class HttpConfig(BaseModel):
-    """Where ``/metrics``, ``/live`` and ``/ready`` are served; port 0 picks a free one, None serves nothing."""
+    """Where /metrics, /live and /ready are served."""
 
     model_config = _STRICT
 
-    host: str = "127.0.0.1"
+    host: str = Field(default="127.0.0.1", min_length=1)
+    """Address to listen on; only this machine by default, because there is no login. 0.0.0.0 inside a container."""
     bridge_port: int | None = Field(default=None, ge=0, le=65535)
+    """Port of cdc run: 0 picks a free one and logs it, null (default) serves nothing."""
     sink_port: int | None = Field(default=None, ge=0, le=65535)
+    """Port of cdc sink: 0 picks a free one and logs it, null (default) serves nothing."""
 
 
 class Config(BaseModel):
-    """Everything one database's bridge and sink need."""
+    """One source database, its topics and its replica."""
 
     model_config = _STRICT
 
-    name: str = Field(pattern=r"^[A-Za-z0-9_]{1,48}$")
+    name: Annotated[str, AfterValidator(checks.bridge_name)]
+    """Begins every topic name (<name>.<schema>.<table>) and names slot and publication; unique in both clusters."""
     source: SourceConfig
     kafka: KafkaConfig
     topics: TopicsConfig = TopicsConfig()
     sink: SinkConfig | None = None
     http: HttpConfig = HttpConfig()
+
+    @model_validator(mode="after")
+    def _check(self) -> Config:
+        default = f"cdc_{self.name.lower()}"
+        # The sections are frozen, and a copy with both names filled in is all that ever leaves this module.
+        filled = {"slot": self.source.slot or default, "publication": self.source.publication or default}
+        object.__setattr__(self, "source", self.source.model_copy(update=filled))
+        checks.topic_names(self.name, self.topics.names)
+        if self.sink is not None:
+            checks.replica_targets(self.source.tables, self.sink.tables, self.sink.schema_name, self.sink.prefix)
+        return self
+
+    def secrets(self) -> tuple[str, ...]:
+        """Every secret text in use, for the log filter; longest first, so that none leaves a remainder of another."""
+        found: set[str] = set()
+        for section in (self.source, self.kafka, self.sink):
+            if section is not None and section.password is not None:
+                found.add(section.password.get_secret_value())
+            if isinstance(section, SourceConfig | SinkConfig):
+                found.update(masking.dsn_secrets(section.dsn.get_secret_value()))
+        found.update(str(value) for name, value in self.kafka.options.items() if masking.is_secret_key(name))
+        return tuple(sorted((secret for secret in found if secret), key=len, reverse=True))

@@ -1,0 +1,82 @@
+"""Overrides from the environment: ``CDC_SOURCE__DSN`` is ``source.dsn``; two underscores go one level down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
+
+from cdc.config.model import Config
+from cdc.errors import ConfigError
+
+PREFIX = "CDC_"
+DELIMITER = "__"
+
+
+class _Settings(BaseSettings, Config):
+    """Only describes the fields to ``EnvSettingsSource``; never made, as that would read this process's environment."""
+
+    # An empty variable counts as unset: container tools pass on variables that nobody set.
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter=DELIMITER, env_ignore_empty=True)
+
+
+class _Overrides(EnvSettingsSource):
+    """Reads a given mapping instead of the process's environment, and lists also as ``a,b``."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        super().__init__(_Settings)
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return {name.lower(): value for name, value in self._environ.items() if value}
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:  # noqa: ARG002 - overrides
+        if isinstance(value, str) and not value.lstrip().startswith(("[", "{")):
+            return value
+        return json.loads(value)
+
+
+def overrides(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The overrides as nested mappings, to be laid over the file.
+
+    Raises:
+        ConfigError: a variable names no section, or holds broken JSON.
+    """
+    for name in origins(environ):
+        section = name.partition(".")[0]
+        if section not in Config.model_fields:
+            near = get_close_matches(section, Config.model_fields, 1)
+            variable = origins(environ)[name]
+            raise ConfigError(
+                f"environment variable {variable}: there is no section {section!r}"
+                + (f"; did you mean {PREFIX}{near[0].upper()}{DELIMITER}…?" if near else "")
+                + f" Sections: {', '.join(Config.model_fields)}",
+                remedy=f"unset {variable}, or correct its name",
+            )
+    try:
+        return dict(_Overrides(environ)())
+    except SettingsError as error:
+        field = str(error).partition('"')[2].partition('"')[0]
+        cause = error.__cause__
+        detail = f": {cause.msg} at character {cause.pos}" if isinstance(cause, json.JSONDecodeError) else ""
+        # The cause carries the variable's text, which may be a secret.
+        raise ConfigError(
+            f"environment variable {PREFIX}{field.upper()} or one below it is not valid JSON{detail}",
+            remedy='write {"key": "value"} for mappings, ["a","b"] or a,b for lists',
+        ) from None
+
+
+def origins(environ: Mapping[str, str]) -> dict[str, str]:
+    """Key path → environment variable that sets it, e.g. ``source.dsn`` → ``CDC_SOURCE__DSN``."""
+    found = {}
+    for variable in sorted(environ):
+        name = variable.upper()
+        if environ[variable] and name.startswith(PREFIX):
+            path = name.removeprefix(PREFIX).lower().split(DELIMITER)
+            if len(path) > 1 or path[0] in Config.model_fields:
+                found[".".join(path)] = variable
+    return found

@@ -1,0 +1,62 @@
+"""Reading a YAML file with the line of every key, so that an error can say where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import yaml
+
+from cdc.errors import ConfigError
+
+KeyPath: TypeAlias = tuple[str, ...]
+
+
+def read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
+    """The file's content and, by key path, line numbers from 1.
+
+    Raises:
+        ConfigError: no such file, not YAML, not a mapping, or a key given twice.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot read the configuration file: {error.strerror}",
+            remedy="name the file with -c PATH or CDC_CONFIG; config/minimal.yaml is one to start from",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        lines = dict(_lines(path, node, ()))
+        content = {} if node is None else loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 0
+        # The mark's snippet would quote the line, which may hold a password.
+        raise ConfigError(f"{path}, line {line}: not valid YAML: {error.problem}") from None
+    except yaml.YAMLError:
+        raise ConfigError(f"{path}: not valid YAML: it holds a character that YAML does not allow") from None
+    if not isinstance(content, dict):
+        found = type(content).__name__
+        raise ConfigError(f"{path}: expected keys such as name, source and kafka at the top, found {found}")
+    return content, lines
+
+
+def _lines(path: Path, node: yaml.Node | None, above: KeyPath) -> Iterator[tuple[KeyPath, int]]:
+    if not isinstance(node, yaml.MappingNode):
+        return
+    seen: dict[str, int] = {}
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        name = str(key.value)
+        if name in seen:
+            raise ConfigError(
+                f"{path}, line {line}: {'.'.join((*above, name))} is given a second time (first on line {seen[name]})",
+                remedy="keep one of the two",
+            )
+        seen[name] = line
+        yield (*above, name), line
+        yield from _lines(path, value, (*above, name))
