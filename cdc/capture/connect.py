@@ -1,0 +1,155 @@
+"""Ordinary connections to the source: pinned session settings, and libpq's complaints turned into our errors.
+
+What comes in: libpq keywords. What goes out: an autocommit connection, or an error that names who asked for what
+where, and never the password.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import psycopg
+from psycopg import errors as sqlstate
+from psycopg.conninfo import make_conninfo
+
+from cdc.errors import CdcError, ConfigError, SourceRefused, SourceUnavailable
+
+PINNED_SETTINGS: Final[Mapping[str, str]] = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO,YMD",
+    "IntervalStyle": "postgres",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    # money prints by lc_monetary, and regclass and its kin print a schema only when search_path does not reach it
+    "lc_monetary": "C",
+    "search_path": "pg_catalog",
+    # a row hidden by a policy must be an error, for we would take it for deleted
+    "row_security": "off",
+}
+"""Session settings under which every value is printed, the same on the walsender and on every other connection.
+
+Topic contract, version 1: the server's output text is the value. ``client_encoding`` is set as a libpq keyword beside.
+"""
+
+_DEFAULTS: Final[Mapping[str, str]] = {
+    # libpq waits for ever by itself; ten seconds is longer than any healthy handshake and shorter than patience
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+}
+
+# While connecting, libpq gives no SQLSTATE, only words. Words that no retry will change:
+_REFUSALS: Final = (
+    (("password authentication failed", "no password supplied"), "set source.password or source.password_file"),
+    (
+        ("no pg_hba.conf entry", "pg_hba.conf rejects"),
+        "add a line for this user, database and address to pg_hba.conf, then: SELECT pg_reload_conf();",
+    ),
+    (("permission denied for database",), 'GRANT CONNECT ON DATABASE "{dbname}" TO "{user}";'),
+    (("is not permitted to log in",), 'ALTER ROLE "{user}" LOGIN;'),
+    (
+        ("permission denied to start WAL sender", "must be superuser or replication role"),
+        'ALTER ROLE "{user}" REPLICATION;',
+    ),
+)
+
+
+def parameters(connection: Mapping[str, str], *, application_name: str) -> dict[str, str]:
+    """libpq keywords for a connection with the pinned settings.
+
+    Args:
+        connection: keywords from the configuration; their ``options`` stay, ours come after and win.
+        application_name: what ``pg_stat_activity`` shows, unless the configuration says otherwise.
+    """
+    pinned = " ".join(f"-c {name}={value}" for name, value in PINNED_SETTINGS.items())
+    return {
+        **_DEFAULTS,
+        "application_name": application_name,
+        **connection,
+        "client_encoding": "UTF8",
+        "options": f"{connection.get('options', '')} {pinned}".strip(),
+    }
+
+
+def connect(connection: Mapping[str, str], *, application_name: str) -> psycopg.Connection[tuple[Any, ...]]:
+    """Open an autocommit connection with the pinned settings.
+
+    Raises:
+        SourceUnavailable: nobody answers there, or the server is not ready.
+        SourceRefused: the server answers and will not have us.
+        ConfigError: these are no libpq keywords.
+    """
+    try:
+        conninfo = make_conninfo(**parameters(connection, application_name=application_name))
+        return psycopg.connect(conninfo, autocommit=True)
+    except psycopg.OperationalError as error:
+        # "from None": the failed connection hangs on the exception and holds the password
+        raise connect_error(str(error), connection) from None
+    except psycopg.ProgrammingError:
+        # libpq's text quotes the connection string, hence perhaps the password
+        raise ConfigError(
+            "source.dsn: libpq does not understand a keyword or its value",
+            remedy="see the keyword list of libpq's connection strings; write a URL or host=… port=… dbname=… user=…",
+        ) from None
+
+
+def connect_error(text: str, connection: Mapping[str, str]) -> CdcError:
+    """What libpq's words at a failed connect mean. Shared with the walsender connection.
+
+    Only English words are recognised; in another language every refusal looks like an outage, and is retried.
+    """
+    said = " ".join(text.replace("connection failed:", "").split())
+    names = {"user": _shown(connection, "user"), "dbname": _shown(connection, "dbname")}
+    who = describe(connection)
+    for words, remedy in _REFUSALS:
+        if any(word in said for word in words):
+            return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy=remedy.format(**names))
+    if f'role "{names["user"]}" does not exist' in said:
+        return SourceRefused(
+            f"PostgreSQL refuses {who}: {said}", remedy=f'CREATE ROLE "{names["user"]}" LOGIN REPLICATION;'
+        )
+    if f'database "{names["dbname"]}" does not exist' in said:
+        return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy="correct the database name in source.dsn")
+    return SourceUnavailable(
+        f"cannot reach PostgreSQL as {who}: {said}",
+        remedy="is the server up, and are source.dsn's host and port right?",
+    )
+
+
+def describe(connection: Mapping[str, str]) -> str:
+    """``user@host:port/database``, for people; never a secret."""
+    host = connection.get("host") or connection.get("hostaddr") or "(libpq's default host)"
+    port = connection.get("port") or "5432"
+    return f"{_shown(connection, 'user')}@{host}:{port}/{_shown(connection, 'dbname')}"
+
+
+def _shown(connection: Mapping[str, str], keyword: str) -> str:
+    return connection.get(keyword) or (connection.get("user", "") if keyword == "dbname" else "") or f"({keyword})"
+
+
+@contextlib.contextmanager
+def source_errors(doing: str, *, remedy: str = "") -> Iterator[None]:
+    """Translate what psycopg raises inside the block.
+
+    Args:
+        doing: completes "PostgreSQL …: <doing> failed", for instance ``reading the catalog``.
+        remedy: what an operator does when the server refuses it for want of privileges.
+
+    Raises:
+        SourceUnavailable: the connection was lost, or the server is stopping.
+        SourceRefused: a privilege is missing.
+    """
+    try:
+        yield
+    except sqlstate.InsufficientPrivilege as error:
+        raise SourceRefused(f"PostgreSQL refuses {doing}: {_first_line(error)}", remedy=remedy) from error
+    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        raise SourceUnavailable(f"PostgreSQL went away while {doing}: {_first_line(error)}") from error
+
+
+def _first_line(error: psycopg.Error) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

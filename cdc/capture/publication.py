@@ -1,0 +1,153 @@
+"""The publication: make it, keep it as configured, or refuse it with the command that mends it.
+
+https://www.postgresql.org/docs/current/sql-createpublication.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import psycopg
+from psycopg import sql
+
+from cdc.capture.connect import source_errors
+from cdc.capture.table import TableInfo, quoted
+from cdc.errors import SourceRefused
+
+Mode: TypeAlias = Literal["filtered", "all_tables", "disabled"]
+
+_OPERATIONS: Final = ("insert", "update", "delete", "truncate")
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationState:
+    """What the publication carries now.
+
+    Attributes:
+        operations: those of insert, update, delete, truncate that it publishes.
+        tables: qualified names as the stream will give them: roots or leaves, by ``via_root``.
+        narrowed: tables with a column list or a row filter.
+    """
+
+    name: str
+    all_tables: bool
+    via_root: bool
+    operations: frozenset[str]
+    tables: frozenset[str]
+    narrowed: frozenset[str]
+
+
+def inspect_publication(conn: psycopg.Connection[Any], name: str) -> PublicationState | None:
+    """The publication's state now, None when there is none of that name."""
+    # Row filters and column lists came with PostgreSQL 15; through jsonb they read as NULL before.
+    with source_errors("reading publications"):
+        row = conn.execute(
+            "SELECT puballtables, pubviaroot, pubinsert, pubupdate, pubdelete, pubtruncate,"
+            " ARRAY(SELECT schemaname || '.' || tablename FROM pg_catalog.pg_publication_tables t"
+            "  WHERE t.pubname = p.pubname),"
+            " ARRAY(SELECT n.nspname || '.' || c.relname FROM pg_catalog.pg_publication_rel r"
+            "  JOIN pg_catalog.pg_class c ON c.oid = r.prrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+            "  WHERE r.prpubid = p.oid AND coalesce(to_jsonb(r) ->> 'prqual', to_jsonb(r) ->> 'prattrs') IS NOT NULL)"
+            " FROM pg_catalog.pg_publication p WHERE pubname = %s",
+            (name,),
+        ).fetchone()
+    if row is None:
+        return None
+    all_tables, via_root, *published, tables, narrowed = row
+    operations = frozenset(name for name, on in zip(_OPERATIONS, published, strict=True) if on)
+    return PublicationState(name, all_tables, via_root, operations, frozenset(tables), frozenset(narrowed))
+
+
+def ensure_publication(
+    conn: psycopg.Connection[Any], *, name: str, mode: Mode, tables: Sequence[TableInfo]
+) -> Literal["created", "altered", "kept"]:
+    """Bring the publication to what the configuration asks for.
+
+    Args:
+        name: of the publication.
+        mode: ``filtered`` makes it carry exactly ``tables``; ``all_tables`` makes it FOR ALL TABLES; ``disabled``
+            changes nothing and only looks.
+        tables: what is wanted, from ``find_tables``.
+
+    Raises:
+        SourceRefused: it is missing something that we may not or must not change ourselves.
+    """
+    state = inspect_publication(conn, name)
+    if state is None:
+        _create(conn, name, mode, tables)
+        return "created"
+    refuse = why_unfit(state, mode=mode, tables=tables)
+    if refuse is not None:
+        raise SourceRefused(refuse[0], remedy=refuse[1])
+    if mode != "filtered" or state.tables == {table.qualified_name for table in tables}:
+        return "kept"
+    statement = f"ALTER PUBLICATION {quoted(name)} SET TABLE {_only(tables)};"
+    with source_errors(f"altering publication {name}", remedy=f"as a superuser: {statement}"):
+        conn.execute(sql.SQL(statement))
+    return "altered"
+
+
+def creation_command(name: str, mode: Mode, tables: Sequence[TableInfo]) -> str:
+    """The command that makes the publication as this project wants it."""
+    scope = "ALL TABLES" if mode == "all_tables" else f"TABLE {_only(tables)}"
+    return f"CREATE PUBLICATION {quoted(name)} FOR {scope} WITH (publish_via_partition_root = true);"
+
+
+def why_unfit(state: PublicationState, *, mode: Mode, tables: Sequence[TableInfo]) -> tuple[str, str] | None:
+    """Why the publication cannot serve as it is and we must not change it ourselves: (reason, remedy), else None."""
+    publication = quoted(state.name)
+    absent = [operation for operation in _OPERATIONS if operation not in state.operations]
+    if absent:
+        return (
+            f"publication {state.name} leaves out {', '.join(absent)}: the topics would not follow the tables",
+            f"ALTER PUBLICATION {publication} SET (publish = '{', '.join(_OPERATIONS)}');",
+        )
+    if not state.via_root and any(table.kind == "p" for table in tables):
+        return (
+            f"publication {state.name} names partitions one by one instead of their root",
+            f"ALTER PUBLICATION {publication} SET (publish_via_partition_root = true);",
+        )
+    missing = [table for table in tables if table.qualified_name not in state.tables]
+    if mode == "all_tables" and not state.all_tables:
+        return (
+            f"publication {state.name} is not FOR ALL TABLES, as source.publication_mode demands",
+            f"DROP PUBLICATION {publication};  -- it is made anew; or set source.publication_mode: filtered",
+        )
+    if mode == "filtered" and state.all_tables:
+        return (
+            f"publication {state.name} is FOR ALL TABLES, which cannot be narrowed to source.tables",
+            f"DROP PUBLICATION {publication};  -- it is made anew; or set source.publication_mode: disabled",
+        )
+    if mode == "filtered" and missing and state.narrowed:
+        return (
+            f"publication {state.name} misses {_names(missing)}; setting its tables anew would drop the column "
+            f"lists and row filters of {', '.join(sorted(state.narrowed))}",
+            f"ALTER PUBLICATION {publication} ADD TABLE {_only(missing)};",
+        )
+    if mode == "disabled" and missing:
+        return (
+            f"publication {state.name} misses {_names(missing)}",
+            f"ALTER PUBLICATION {publication} ADD TABLE {_only(missing)};",
+        )
+    return None
+
+
+def _create(conn: psycopg.Connection[Any], name: str, mode: Mode, tables: Sequence[TableInfo]) -> None:
+    statement = creation_command(name, mode, tables)
+    if mode == "disabled":
+        raise SourceRefused(
+            f"publication {name} does not exist, and source.publication_mode is disabled", remedy=statement
+        )
+    with source_errors(f"making publication {name}", remedy=f"as a superuser: {statement}"):
+        conn.execute(sql.SQL(statement))
+
+
+def _only(tables: Sequence[TableInfo]) -> str:
+    # ONLY: without it the children of a table that others INHERIT from would come along unasked
+    return ", ".join(f"ONLY {table.quoted_name}" for table in tables)
+
+
+def _names(tables: Sequence[TableInfo]) -> str:
+    return ", ".join(table.qualified_name for table in tables)
