@@ -1,0 +1,158 @@
+"""The topic's side of the proof: every committed record from the beginning, folded to rows and checked one by one."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from cdc.errors import TopicUnavailable
+from cdc.lsn import LSN
+from cdc.ports import StoredRecord
+
+_TIMEOUT_S: Final = 30.0
+_PLAIN: Final = re.compile(rb"[^A-Za-z0-9_]")
+
+Partition = tuple[str, int]
+
+
+@dataclass(slots=True)
+class TopicCopy:
+    """What a reader of one topic ends up with, and what it saw on the way.
+
+    Attributes:
+        live: record key → value of every key whose last record is not a tombstone.
+        records: committed records read; ``tombstones`` of them had a null value.
+        backward: coordinates of records whose (lsn, seq) lies before an earlier one's in the same partition.
+        duplicates: coordinates of records that repeat another's (key, lsn, seq).
+        toast_newer: records that carry ``toast=newer``.
+    """
+
+    live: dict[bytes, bytes] = field(default_factory=dict)
+    records: int = 0
+    tombstones: int = 0
+    backward: list[str] = field(default_factory=list)
+    duplicates: list[str] = field(default_factory=list)
+    toast_newer: int = 0
+    _seen: set[tuple[bytes, int, int]] = field(default_factory=set)
+    _last: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, record: StoredRecord) -> None:
+        """Take one committed record, in the order of its partition."""
+        key = record.key or b""
+        lsn, seq, fields = read_header(record.header)
+        coordinates = f"{record.topic}[{record.partition}]@{record.offset} {key.decode()} {lsn}#{seq}"
+        if (lsn, seq) < self._last.get(record.partition, (0, 0)):
+            self.backward.append(coordinates)
+        if (key, lsn, seq) in self._seen:
+            self.duplicates.append(coordinates)
+        self._last[record.partition] = lsn, seq
+        self._seen.add((key, lsn, seq))
+        self.records += 1
+        self.toast_newer += fields.get("toast") == "newer"
+        if record.value is None:
+            self.tombstones += 1
+            self.live.pop(key, None)
+        else:
+            self.live[key] = record.value
+
+
+def read_header(header: bytes) -> tuple[LSN, int, dict[str, str]]:
+    """(lsn, seq, all fields) of a record's one header ``cdc``."""
+    fields = dict(item.split("=", 1) for item in header.decode().split(";"))
+    return LSN.parse(fields["lsn"]), int(fields["seq"]), fields
+
+
+def topic_name(name: str, table: str) -> str:
+    """The topic of ``schema.table`` in the database called ``name`` (identifiers must hold no dot themselves)."""
+    escaped = (_PLAIN.sub(lambda byte: b"-%02X" % byte[0][0], part.encode()) for part in table.split(".", 1))
+    return ".".join((name, *(part.decode() for part in escaped)))
+
+
+def read_topics(bootstrap: str, topics: Iterable[str]) -> dict[str, TopicCopy]:
+    """Read topics with ``read_committed`` from the beginning to their end at the time of the call.
+
+    Memory grows with the records read.
+
+    Raises:
+        TopicUnavailable: the end was not reached in time.
+    """
+    copies = {topic: TopicCopy() for topic in topics}
+    missing = _end_offsets(bootstrap, list(copies))
+    consumer = open_consumer(bootstrap)
+    try:
+        consumer.assign([TopicPartition(topic, number, 0) for topic, number in missing])
+        deadline = time.monotonic() + _TIMEOUT_S
+        while missing:
+            if time.monotonic() > deadline:
+                raise TopicUnavailable(f"the end of {sorted(missing)} was not reached in {_TIMEOUT_S:g} s")
+            for read in poll(consumer):
+                if isinstance(read, StoredRecord):
+                    copies[read.topic].add(read)
+                    deadline = time.monotonic() + _TIMEOUT_S
+                elif read.offset >= missing.get(read.partition, 0):
+                    missing.pop(read.partition, None)
+    finally:
+        consumer.close()
+    return copies
+
+
+class EndSeen(NamedTuple):
+    """The reader stood at the end of a partition: nothing committed lies before ``offset`` that it has not read."""
+
+    partition: Partition
+    offset: int
+
+
+def open_consumer(bootstrap: str) -> Consumer:
+    """A ``read_committed`` consumer that also says when it stands at the end of a partition."""
+    options: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "cdc-proof",  # required by the client; nothing is ever committed to it
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+    }
+    return Consumer(options)
+
+
+def poll(consumer: Consumer, timeout_s: float = 0.1) -> Iterator[StoredRecord | EndSeen]:
+    """What came within ``timeout_s``.
+
+    Raises:
+        TopicUnavailable: the client reports an error.
+    """
+    for message in consumer.consume(1000, timeout_s):
+        error = message.error()
+        topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
+        if error is None:
+            headers: dict[str, Any] = dict(message.headers() or ())
+            yield StoredRecord(topic, partition, offset, message.key(), message.value(), headers.get("cdc", b""))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            yield EndSeen((topic, partition), offset)
+        else:
+            raise TopicUnavailable(f"reading {topic}[{partition}]: {error}")
+
+
+def _end_offsets(bootstrap: str, topics: list[str]) -> dict[Partition, int]:
+    """High watermarks, ``read_uncommitted``: markers of a decided Kafka transaction may still be on their way."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    metadata = admin.list_topics(timeout=_TIMEOUT_S).topics
+    absent = [topic for topic in topics if topic not in metadata]
+    if absent:
+        raise TopicUnavailable(f"no topic {', '.join(absent)}")
+    partitions = [TopicPartition(topic, number) for topic in topics for number in metadata[topic].partitions]
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    futures = admin.list_offsets(
+        dict.fromkeys(partitions, latest),
+        isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        request_timeout=_TIMEOUT_S,
+    )
+    return {(one.topic, one.partition): future.result().offset for one, future in futures.items()}
