@@ -52,6 +52,13 @@ def identifier(text: str) -> str:
     return text
 
 
+def present(text: str) -> str:
+    """Empty is not a way to say "default" here."""
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text
+
+
 def table_name(text: str) -> str:
     """``schema.table``."""
     namespace, dot, table = text.partition(".")

@@ -55,8 +55,9 @@ def _found(value: Any, location: Location) -> str:
     """The offending value, unless it is a secret or a whole section (whose parts the message names)."""
     if isinstance(value, dict | BaseModel):
         return ""
-    secret = any(isinstance(part, str) and is_secret_key(part) for part in location)
-    return f"; found {MASK if secret else mask_dsn(repr(value))}"
+    if any(isinstance(part, str) and is_secret_key(part) for part in location):
+        return f"; found {MASK}"
+    return f"; found {mask_dsn(value)!r}" if isinstance(value, str) else f"; found {value!r}"
 
 
 def _meaning(location: Location) -> str:

@@ -22,6 +22,7 @@ from cdc.config import checks, masking, password_file
 
 _STRICT = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
 
+_Dsn: TypeAlias = Annotated[SecretStr, AfterValidator(lambda dsn: SecretStr(checks.present(dsn.get_secret_value())))]
 _Identifier: TypeAlias = Annotated[str, AfterValidator(checks.identifier)]
 _TableName: TypeAlias = Annotated[str, AfterValidator(checks.table_name)]
 _TablePattern: TypeAlias = Annotated[str, AfterValidator(checks.table_pattern)]
@@ -35,7 +36,7 @@ class SourceConfig(BaseModel):
 
     model_config = _STRICT
 
-    dsn: SecretStr = Field(min_length=1)
+    dsn: _Dsn
     """libpq connection string or URL, best without the password: host=db dbname=shop user=cdc."""
     password: SecretStr | None = None
     """Password of that user; kept out of dsn so that it is never printed. PGPASSWORD and ~/.pgpass work as well."""
@@ -118,6 +119,8 @@ class TopicsConfig(BaseModel):
     """Milliseconds after which a segment is closed; the open one is never compacted, an hour keeps it small."""
     min_cleanable_dirty_ratio: float = Field(default=0.3, ge=0, le=1)
     """Share of uncleaned bytes at which the cleaner starts; lower cleans earlier and rewrites more (Kafka: 0.5)."""
+    max_message_bytes: int = Field(default=16_777_216, ge=1_048_588, le=1_073_741_824)
+    """Largest row in bytes, as JSON: Kafka's own limit of 1 MiB would stop the bridge at a long text, 16 MiB rarely."""
     truncate: Literal["tombstone", "ignore", "fail"] = "tombstone"
     """TRUNCATE in the source: delete every key of the topic (default, so that topic and table agree), ignore it, or
     stop with an error."""
@@ -145,13 +148,13 @@ class SinkConfig(BaseModel):
 
     model_config = _STRICT
 
-    dsn: SecretStr = Field(min_length=1)
+    dsn: _Dsn
     """libpq connection string or URL of the replica database, best without the password."""
     password: SecretStr | None = None
     """Password of that user, kept out of dsn so that it is never printed."""
     password_file: str | None = None
     """File whose first line is the password; a relative path starts at the configuration file."""
-    schema_name: _Identifier | None = Field(default=None, alias="schema", min_length=1)
+    schema_name: Annotated[_Identifier, AfterValidator(checks.present)] | None = Field(default=None, alias="schema")
     """Schema of all replica tables; by default each keeps the schema it has in the source."""
     prefix: _Identifier = ""
     """Put before each replica table's name; empty, so that queries run unchanged on the replica."""
@@ -174,7 +177,7 @@ class HttpConfig(BaseModel):
 
     model_config = _STRICT
 
-    host: str = Field(default="127.0.0.1", min_length=1)
+    host: Annotated[str, AfterValidator(checks.present)] = "127.0.0.1"
     """Address to listen on; only this machine by default, because there is no login. 0.0.0.0 inside a container."""
     bridge_port: int | None = Field(default=None, ge=0, le=65535)
     """Port of cdc run: 0 picks a free one and logs it, null (default) serves nothing."""

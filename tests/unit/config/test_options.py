@@ -1,0 +1,246 @@
+"""Every option: its default, values at its bounds, and the words an operator gets for a value beyond them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cdc.config import Config, load
+from cdc.errors import ConfigError
+
+BASE: dict[str, Any] = {
+    "name": "shop",
+    "source": {"dsn": "host=db dbname=shop user=cdc"},
+    "kafka": {"bootstrap": "kafka:9092"},
+    "sink": {"dsn": "host=replica"},
+}
+
+
+def load_with(tmp_path: Path, key: str, value: Any) -> Config:
+    content = {name: dict(part) if isinstance(part, dict) else part for name, part in BASE.items()}
+    *sections, last = key.split(".")
+    target = content
+    for section in sections:
+        target = target.setdefault(section, {})
+    target[last] = value
+    path = tmp_path / "cdc.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return load(path, {})
+
+
+def option(config: Config, key: str) -> Any:
+    value: Any = config
+    for part in key.split("."):
+        value = getattr(value, "schema_name" if part == "schema" else part)
+    return value
+
+
+DEFAULTS = {
+    "source.password": None,
+    "source.password_file": None,
+    "source.slot": "cdc_shop",
+    "source.publication": "cdc_shop",
+    "source.publication_mode": "filtered",
+    "source.tables": ("public.*",),
+    "source.exclude": (),
+    "source.keys": {},
+    "kafka.options": {},
+    "kafka.password": None,
+    "kafka.password_file": None,
+    "topics.partitions": 4,
+    "topics.replication_factor": 1,
+    "topics.min_insync_replicas": 1,
+    "topics.min_compaction_lag_ms": 60_000,
+    "topics.max_compaction_lag_ms": 86_400_000,
+    "topics.delete_retention_ms": 604_800_000,
+    "topics.segment_ms": 3_600_000,
+    "topics.min_cleanable_dirty_ratio": 0.3,
+    "topics.truncate": "tombstone",
+    "topics.names": {},
+    "sink.password": None,
+    "sink.password_file": None,
+    "sink.schema": None,
+    "sink.prefix": "",
+    "sink.tables": {},
+    "http.host": "127.0.0.1",
+    "http.bridge_port": None,
+    "http.sink_port": None,
+}
+
+REQUIRED = ("name", "source", "source.dsn", "kafka", "kafka.bootstrap", "sink.dsn")
+
+ACCEPTED = [
+    ("name", "a"),
+    ("name", "Shop_2" * 8),
+    ("source.slot", "a_1"),
+    ("source.slot", "x" * 63),
+    ("source.publication", "Any Name ü"),
+    ("source.publication_mode", "all_tables"),
+    ("source.publication_mode", "disabled"),
+    ("source.tables", ("public.orders", "sales.*", "*.*")),
+    ("source.exclude", ("public.log_*",)),
+    ("source.keys", {"public.audit": ("region", "id")}),
+    ("kafka.bootstrap", "kafka-1:9092,kafka-2:9092"),
+    ("kafka.options", {"linger.ms": 5, "compression.type": "lz4", "socket.nagle.disable": True, "x": 0.5}),
+    ("topics.partitions", 1),
+    ("topics.partitions", 1000),
+    ("topics.replication_factor", 3),
+    ("topics.min_compaction_lag_ms", 0),
+    ("topics.min_compaction_lag_ms", 86_400_000),
+    ("topics.max_compaction_lag_ms", 60_000),
+    ("topics.delete_retention_ms", 0),
+    ("topics.segment_ms", 100),
+    ("topics.min_cleanable_dirty_ratio", 0.0),
+    ("topics.min_cleanable_dirty_ratio", 1.0),
+    ("topics.truncate", "ignore"),
+    ("topics.truncate", "fail"),
+    ("topics.names", {"public.orders": "legacy-orders"}),
+    ("sink.schema", "mirror"),
+    ("sink.prefix", "r_"),
+    ("sink.tables", {"public.orders": "sales.orders_copy"}),
+    ("http.host", "0.0.0.0"),
+    ("http.bridge_port", 0),
+    ("http.sink_port", 65535),
+]
+
+REFUSED = [
+    ("name", "shop-1", "write 1 to 48 letters, digits or underscores; found 'shop-1'"),
+    ("name", "x" * 49, "write 1 to 48 letters"),
+    ("name", 7, "should be a valid string; found 7"),
+    ("source.dsn", "", "must not be empty; found ********"),
+    ("source.slot", "Slot", "lower-case letters, digits or underscores: PostgreSQL allows no others in a slot"),
+    ("source.slot", "x" * 64, "write up to 63"),
+    ("source.publication", "ü" * 32, "write at most 63 bytes"),
+    ("source.publication_mode", "some", "should be 'filtered', 'all_tables' or 'disabled'; found 'some'"),
+    ("source.tables", ["orders"], "source.tables[0]: write schema.table with * for any characters"),
+    ("source.tables", [], "list at least one schema.table pattern"),
+    ("source.exclude", ["log"], "source.exclude[0]: write schema.table with *"),
+    ("source.keys", {"audit": ["id"]}, "source.keys.audit: write schema.table, for instance public.orders"),
+    ("source.keys", {"public.audit": []}, "public.audit: list each key column once, at least one; got []"),
+    ("source.keys", {"public.audit": ["a", "a"]}, "list each key column once"),
+    ("kafka.bootstrap", "kafka-1:9092, kafka-2:9092", "several with commas and no spaces"),
+    ("kafka.bootstrap", "", "write host:port"),
+    ("kafka.options", {"linger.ms": [5]}, "kafka.options.linger.ms: write text, a number, true or false; found [5]"),
+    ("kafka.options", {"linger.ms": None}, "write text, a number, true or false"),
+    ("kafka.password", "pw", 'it would not be used: set options "security.protocol"'),
+    ("topics.partitions", 0, "should be greater than or equal to 1; found 0"),
+    ("topics.partitions", 1001, "should be less than or equal to 1000; found 1001"),
+    ("topics.replication_factor", 0, "greater than or equal to 1"),
+    ("topics.replication_factor", 32768, "less than or equal to 32767"),
+    ("topics.min_insync_replicas", 0, "greater than or equal to 1"),
+    ("topics.min_insync_replicas", 2, "min_insync_replicas (2) must be at most replication_factor (1)"),
+    ("topics.min_compaction_lag_ms", -1, "greater than or equal to 0"),
+    ("topics.min_compaction_lag_ms", 86_400_001, "must be at most max_compaction_lag_ms (86400000)"),
+    ("topics.max_compaction_lag_ms", 0, "greater than or equal to 1"),
+    ("topics.delete_retention_ms", -1, "greater than or equal to 0"),
+    ("topics.segment_ms", 99, "greater than or equal to 100"),
+    ("topics.min_cleanable_dirty_ratio", 1.1, "less than or equal to 1"),
+    ("topics.truncate", "drop", "should be 'tombstone', 'ignore' or 'fail'; found 'drop'"),
+    ("topics.names", {"public.orders": "a b"}, "write 1 to 249 letters, digits, dots, underscores or hyphens"),
+    ("topics.names", {"public.orders": "x" * 250}, "write 1 to 249"),
+    ("topics.names", {"public.a": "t", "public.b": "t"}, 'public.a and public.b both lead to "t"'),
+    ("topics.names", {"public.a": "shop.public.b"}, '"shop.public.b" may collide with another table'),
+    ("topics.names", {"public.a": "shop.__progress"}, "or an internal topic"),
+    ("sink", "host=x password=hunter2", "sink: expected keys and values below this key, found str"),
+    ("sink.dsn", "", "must not be empty"),
+    ("sink.schema", "", "must not be empty"),
+    ("sink.schema", "x" * 64, "write at most 63 bytes"),
+    ("sink.prefix", "x" * 64, "write at most 63 bytes"),
+    ("sink.tables", {"public.orders": "orders"}, "write schema.table, for instance public.orders; found 'orders'"),
+    ("sink.tables", {"public.a": "r.t", "public.b": "r.t"}, 'public.a and public.b both lead to "r.t"'),
+    ("http.host", "", "must not be empty"),
+    ("http.bridge_port", -1, "greater than or equal to 0"),
+    ("http.sink_port", 65536, "less than or equal to 65535"),
+]
+
+
+@pytest.mark.parametrize("key", DEFAULTS)
+def test_default(tmp_path: Path, key: str) -> None:
+    assert option(load_with(tmp_path, "name", "shop"), key) == DEFAULTS[key]
+
+
+def test_every_option_has_a_default_here_or_is_required() -> None:
+    schema = Config.model_json_schema()
+    options = {"name"}
+    for section in ("source", "kafka", "topics", "sink", "http"):
+        options |= {f"{section}.{key}" for key in schema["$defs"][f"{section.capitalize()}Config"]["properties"]}
+    assert options == (set(DEFAULTS) | set(REQUIRED)) - {"source", "kafka"}, (
+        "give each option a default or a requirement"
+    )
+
+
+def test_every_option_is_described() -> None:
+    for section, definition in Config.model_json_schema()["$defs"].items():
+        for key, said in definition["properties"].items():
+            assert said.get("description"), f"{section}.{key} has no sentence under it in cdc/config/model.py"
+
+
+@pytest.mark.parametrize(("key", "value"), ACCEPTED)
+def test_accepted(tmp_path: Path, key: str, value: Any) -> None:
+    given = list(value) if isinstance(value, tuple) else value
+    if isinstance(given, dict):
+        given = {name: list(part) if isinstance(part, tuple) else part for name, part in given.items()}
+    assert option(load_with(tmp_path, key, given), key) == value
+
+
+@pytest.mark.parametrize(("key", "value", "words"), REFUSED)
+def test_refused(tmp_path: Path, key: str, value: Any, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_with(tmp_path, key, value)
+    assert words in str(caught.value)
+    assert key.partition(".")[0] in str(caught.value)
+    assert str(tmp_path / "cdc.yaml") in str(caught.value)
+
+
+@pytest.mark.parametrize("key", REQUIRED)
+def test_required(tmp_path: Path, key: str) -> None:
+    content = {name: dict(part) if isinstance(part, dict) else part for name, part in BASE.items()}
+    section, _, last = key.rpartition(".")
+    (content[section] if section else content).pop(last)
+    path = tmp_path / "cdc.yaml"
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match=rf"{key}: this key is required"):
+        load(path, {})
+
+
+def test_slot_and_publication_follow_the_name_in_lower_case(tmp_path: Path) -> None:
+    config = load_with(tmp_path, "name", "Shop")
+    assert (config.source.slot, config.source.publication) == ("cdc_shop", "cdc_shop")
+
+
+def test_no_sink_section_is_a_bridge_alone(tmp_path: Path) -> None:
+    path = tmp_path / "cdc.yaml"
+    path.write_text(yaml.safe_dump({name: part for name, part in BASE.items() if name != "sink"}))
+    assert load(path, {}).sink is None
+
+
+def test_sink_table_where_another_listed_table_goes_by_default(tmp_path: Path) -> None:
+    path = tmp_path / "cdc.yaml"
+    content = BASE | {
+        "source": BASE["source"] | {"tables": ["public.a", "public.b"]},
+        "sink": {"dsn": "host=replica", "schema": "m", "prefix": "r_", "tables": {"public.a": "m.r_b"}},
+    }
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match=r'public.a → "m.r_b" is where public.b goes by default'):
+        load(path, {})
+    content["sink"]["tables"]["public.b"] = "m.r_a"
+    path.write_text(yaml.safe_dump(content))
+    assert load(path, {}).sink is not None
+
+
+@pytest.mark.parametrize("option_name", ["transactional.id", "enable.idempotence", "acks", "isolation.level"])
+def test_options_the_bridge_must_control(tmp_path: Path, option_name: str) -> None:
+    with pytest.raises(ConfigError, match=rf'"{option_name}" cannot be set here: '):
+        load_with(tmp_path, "kafka.options", {option_name: "x"})
+
+
+@pytest.mark.parametrize(
+    ("option_name", "instead"),
+    [("bootstrap.servers", "kafka.bootstrap"), ("sasl.password", "kafka.password"), ("partitioner", "murmur2_random")],
+)
+def test_options_with_a_key_of_their_own(tmp_path: Path, option_name: str, instead: str) -> None:
+    with pytest.raises(ConfigError, match=rf'"{option_name}" cannot be set here: .*{instead}'):
+        load_with(tmp_path, "kafka.options", {option_name: "x"})
