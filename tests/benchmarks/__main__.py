@@ -1,0 +1,92 @@
+"""Command line of the benchmarks; ``python -m tests.benchmarks --help``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.benchmarks import big, bridge, latency, sink
+from tests.benchmarks.processes import BenchmarkFailed
+from tests.benchmarks.report import Section
+from tests.benchmarks.servers import Servers, servers
+
+SECTIONS = ("bridge", "sink", "latency", "big")
+SMALLEST_BACKLOG = 4000
+"""One transaction of inserts, four of updates and one of deletes each fit in a whole number of times from here on."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure the wanted sections and print each as soon as it is there. Returns the exit code."""
+    options = _parser().parse_args(arguments)
+    if options.changes < SMALLEST_BACKLOG or options.changes % SMALLEST_BACKLOG:
+        sys.exit(f"--changes must be a multiple of {SMALLEST_BACKLOG:,}, not {options.changes:,}")
+    # A polite kill cleans up like Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
+    started, sections = time.monotonic(), []
+    try:
+        with servers(_say) as running:
+            machine = running.machine()
+            _say(f"Machine: {machine}\n")
+            for section in _measure(running, options):
+                _say(section.text())
+                sections.append(section)
+    except BenchmarkFailed as failure:
+        _say(f"FAILED: {failure}")
+        return 1
+    except KeyboardInterrupt:
+        _say("interrupted; all servers are stopped")
+        return 130
+    took_s = time.monotonic() - started
+    _say(f"Took {took_s:.0f} s.")
+    if options.json:
+        content = {"machine": machine, "took_s": took_s, "sections": [section.json() for section in sections]}
+        options.json.write_text(json.dumps(content, indent=2, ensure_ascii=False))
+    return 0
+
+
+def _measure(running: Servers, options: argparse.Namespace) -> Iterator[Section]:
+    wanted = options.sections or SECTIONS[:3]
+    if "bridge" in wanted:
+        yield bridge.measure(running, options.changes, options.runs)
+    if "sink" in wanted:
+        yield sink.measure(running, options.changes // 2, options.runs)
+    if "latency" in wanted:
+        yield from latency.measure(running, options.seconds)
+    if "big" in wanted:
+        yield big.measure(running, options.big_rows)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks", description="Measure bridge and sink beside the limits of this machine."
+    )
+    # `choices` would refuse the empty list that `nargs="*"` gives by default.
+    parser.add_argument(
+        "sections", nargs="*", type=_section, help=f"of {', '.join(SECTIONS)}; without any: all but big"
+    )
+    parser.add_argument("--changes", type=int, default=1_000_000, help="size of the backlog; the sink gets half of it")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each contender, which take turns")
+    parser.add_argument("--seconds", type=int, default=20, help="measured time of the latency section")
+    parser.add_argument("--big-rows", type=int, default=5_000_000, help="rows of the big section's one transaction")
+    parser.add_argument("--json", type=Path, help="write every run to this file too")
+    return parser
+
+
+def _section(name: str) -> str:
+    if name not in SECTIONS:
+        raise argparse.ArgumentTypeError(f"no section {name!r}; there are {', '.join(SECTIONS)}")
+    return name
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

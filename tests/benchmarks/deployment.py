@@ -1,0 +1,67 @@
+"""The real bridge and sink as an operator runs them, on a configuration of nothing but what the benchmark must say."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cdc.lsn import LSN
+from tests.benchmarks.processes import Program, program, wait_until
+from tests.benchmarks.topics import ProgressWatcher
+from tests.benchmarks.workload import PUBLICATION, SLOT
+
+
+class Deployment(NamedTuple):
+    """One bridge, and its sink if ``replica_dsn`` is set: what their configuration file says beside the defaults."""
+
+    name: str
+    source_dsn: str
+    bootstrap: str
+    replica_dsn: str | None = None
+    slot: str = SLOT
+
+    @property
+    def topic(self) -> str:
+        return f"{self.name}.public.orders"
+
+    def write(self, directory: Path) -> Path:
+        """Write the configuration file (JSON is YAML) and return its path."""
+        content: dict[str, Any] = {
+            "name": self.name,
+            "source": {
+                "dsn": self.source_dsn,
+                "slot": self.slot,
+                "publication": PUBLICATION,
+                "publication_mode": "disabled",
+                "tables": ["public.orders"],
+            },
+            "kafka": {"bootstrap": self.bootstrap},
+        }
+        if self.replica_dsn is not None:
+            content["sink"] = {"dsn": self.replica_dsn}
+        path = directory / f"{self.name}.yaml"
+        path.write_text(json.dumps(content, indent=2))
+        return path
+
+
+@contextmanager
+def daemon(verb: str, deployment: Deployment, directory: Path) -> Iterator[Program]:
+    """Run ``cdc run`` or ``cdc sink`` as an operator would, for the length of the block."""
+    argv: list[str | Path] = [sys.executable, "-m", "cdc", verb, "-c", deployment.write(directory)]
+    with program(f"cdc {verb}", argv, directory) as started:
+        yield started
+
+
+def wait_until_published(deployment: Deployment, bridge: Program, lsn: LSN) -> None:
+    """Wait until a committed reader sees progress that covers ``lsn``, as long as the bridge runs."""
+    with closing(ProgressWatcher(deployment.bootstrap, deployment.name)) as progress:
+
+        def published() -> bool:
+            bridge.must_run()
+            return progress.passed(lsn)
+
+        wait_until(published, f"progress to cover {lsn}")

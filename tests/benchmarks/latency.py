@@ -1,0 +1,107 @@
+"""Section latency: from a commit's return in the source to its row in the topic and in the replica, at a fixed load."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+
+from tests.benchmarks import workload
+from tests.benchmarks.deployment import Deployment, daemon
+from tests.benchmarks.measure import Meter, percentile
+from tests.benchmarks.meters import GIVE_UP_S, Stamps, meter, receive, watch_replica, watch_topic, write_load
+from tests.benchmarks.processes import BenchmarkFailed, wait_until
+from tests.benchmarks.replica import greatest_key
+from tests.benchmarks.report import Column, Figures, Section
+from tests.benchmarks.servers import Servers
+
+RATE_PER_S = 500
+WARM_UP_S = 5
+
+COLUMNS = (
+    Column("p50_ms", "p50 ms"),
+    Column("p90_ms", "p90 ms"),
+    Column("p99_ms", "p99 ms"),
+    Column("p99_9_ms", "p99.9 ms"),
+    Column("max_ms", "max ms"),
+    Column("samples", "samples", 0),
+)
+SPENT_COLUMNS = (Column("core_percent", "CPU % of a core"), Column("rss_mb", "peak RSS MB", 0))
+
+NOTES = (
+    "from the return of COMMIT in the writing session (synchronous_commit on) until a read_committed consumer has the "
+    "record, or until a session that asks the replica for its greatest key every millisecond or so first sees the row",
+    "the three meters and the servers share the machine with bridge and sink; their own CPU is part of the load",
+)
+
+
+def measure(servers: Servers, seconds: int) -> list[Section]:
+    """Run bridge and sink under the load; rows of the first ``WARM_UP_S`` are not counted."""
+    name, warm, last = "bench_latency", WARM_UP_S * RATE_PER_S, (WARM_UP_S + seconds) * RATE_PER_S
+    with ExitStack() as stack:
+        source_dsn, source = stack.enter_context(workload.source(servers, name))
+        replica_dsn = stack.enter_context(servers.database(f"{name}_replica"))
+        deployment = Deployment(name, source_dsn, servers.bootstrap, replica_dsn)
+        bridge = stack.enter_context(daemon("run", deployment, servers.directory))
+        sink = stack.enter_context(daemon("sink", deployment, servers.directory))
+        with workload.connect(replica_dsn) as replica:
+            # Row 0 makes the bridge create the topic and the sink the table, before the meters look for them.
+            workload.insert_rows(source, 0, 0)
+
+            def primed() -> bool:
+                bridge.must_run()
+                sink.must_run()
+                return greatest_key(replica) is not None
+
+            wait_until(primed, "the first row to reach the replica")
+        topic_meter = stack.enter_context(meter(watch_topic, servers.bootstrap, deployment.topic, last))
+        replica_meter = stack.enter_context(meter(watch_replica, replica_dsn, last))
+        load = stack.enter_context(meter(write_load, source_dsn, last, RATE_PER_S))
+        spent = stack.enter_context(Meter())
+        load.send("go")
+        load.poll(WARM_UP_S)
+        watched = {"bridge": bridge.pid, "sink": sink.pid, "broker": servers.broker_pid}
+        start = time.perf_counter()
+        for pid in watched.values():
+            spent.watch(pid)
+        committed = receive(load, "commit times", timeout_s=seconds + GIVE_UP_S)
+        wall_s = time.perf_counter() - start
+        resources = Section("Spent at that load", SPENT_COLUMNS)
+        for process, pid in watched.items():
+            cpu_s, rss_mb = spent.spent(pid)
+            resources.add(process, {"core_percent": 100 * cpu_s / wall_s, "rss_mb": rss_mb})
+        in_topic = receive(topic_meter, "record times", timeout_s=2 * GIVE_UP_S)
+        in_replica = receive(replica_meter, "row times", timeout_s=2 * GIVE_UP_S)
+        bridge.drain()
+        sink.drain()
+    section = Section(_title(committed, seconds), COLUMNS, notes=list(NOTES))
+    section.add("commit → topic", _figures(committed, in_topic, warm))
+    section.add("commit → replica", _figures(committed, in_replica, warm))
+    return [section, resources]
+
+
+def _title(committed: Stamps, seconds: int) -> str:
+    reached = (len(committed) - 1) * 1e9 / (max(committed.values()) - min(committed.values()))
+    return (
+        f"Latency: single-row transactions, {RATE_PER_S}/s asked and {reached:.0f}/s reached, "
+        f"{seconds} s after {WARM_UP_S} s of warm-up"
+    )
+
+
+def _figures(committed: Stamps, seen: Stamps, warm: int) -> Figures:
+    """Percentiles over every row after the warm-up.
+
+    Raises:
+        BenchmarkFailed: a row was never seen.
+    """
+    missing = committed.keys() - seen.keys()
+    if missing:
+        raise BenchmarkFailed(f"{len(missing)} of {len(committed)} rows were never seen, e.g. id {min(missing)}")
+    ordered = sorted((seen[key] - stamp) / 1e6 for key, stamp in committed.items() if key > warm)
+    return {
+        "p50_ms": percentile(ordered, 50),
+        "p90_ms": percentile(ordered, 90),
+        "p99_ms": percentile(ordered, 99),
+        "p99_9_ms": percentile(ordered, 99.9),
+        "max_ms": ordered[-1],
+        "samples": len(ordered),
+    }
