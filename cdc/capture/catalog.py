@@ -110,6 +110,13 @@ def find_others(
     return tuple(found)
 
 
+def unmatched(patterns: Sequence[str], tables: Sequence[TableInfo]) -> tuple[str, ...]:
+    """Patterns that reach none of the tables."""
+    return tuple(
+        pattern for pattern in patterns if not any(_matches(each.namespace, each.name, [pattern]) for each in tables)
+    )
+
+
 def _read(
     conn: psycopg.Connection[Any], keys: Mapping[str, Sequence[str]], where: sql.Composable
 ) -> tuple[TableInfo, ...]:
@@ -119,7 +126,7 @@ def _read(
 
 
 def _table(row: tuple[Any, ...], keys: Mapping[str, Sequence[str]]) -> TableInfo:
-    namespace, name, kind, relreplident, columns, toastable, indexes, rows, unlike = row
+    namespace, name, kind, relreplident, columns, toastable, indexes, rows, leaves, unlike = row
     identity = ReplicaIdentity(relreplident)
     by_role: dict[str, list[Index]] = {"primary": [], "identity": [], "unique": []}
     for index in indexes:
@@ -142,6 +149,7 @@ def _table(row: tuple[Any, ...], keys: Mapping[str, Sequence[str]]) -> TableInfo
         primary_key=primary_key,
         unique_indexes=tuple(index for index in unique if index != primary_key),
         key_is_enforced=key_source != "configured" or any(i.immediate and set(i.columns) <= set(key) for i in unique),
+        leaves=tuple((each[0], each[1]) for each in leaves),
         unlike_partitions=tuple((leaf, mend) for leaf, mend in unlike),
         configured_key=configured,
     )
@@ -209,6 +217,8 @@ SELECT nspname::text, relname::text, relkind::text, relreplident::text,
    WHERE i.indrelid = chosen.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
      AND k.not_null),
   (SELECT coalesce(sum(greatest(reltuples, 0)), 0)::bigint FROM leaf WHERE leaf.root = chosen.oid),
+  (SELECT coalesce(jsonb_agg(jsonb_build_array(nspname, relname) ORDER BY nspname, relname), '[]')
+   FROM leaf WHERE leaf.root = chosen.oid AND chosen.relkind = 'p'),
   (SELECT coalesce(jsonb_agg(jsonb_build_array(leaf.nspname || '.' || leaf.relname,
       format('ALTER TABLE %I.%I REPLICA IDENTITY %s;', leaf.nspname, leaf.relname,
         CASE chosen.relreplident WHEN 'd' THEN 'DEFAULT' WHEN 'f' THEN 'FULL' WHEN 'n' THEN 'NOTHING'

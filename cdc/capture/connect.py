@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import errors as sqlstate
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cdc.errors import CdcError, ConfigError, SourceRefused, SourceUnavailable
 
@@ -61,16 +61,21 @@ def parameters(connection: Mapping[str, str], *, application_name: str) -> dict[
     """libpq keywords for a connection with the pinned settings.
 
     Args:
-        connection: keywords from the configuration; their ``options`` stay, ours come after and win.
+        connection: arguments for ``make_conninfo`` from the configuration; ``options`` in them stay, ours come after
+            and win.
         application_name: what ``pg_stat_activity`` shows, unless the configuration says otherwise.
+
+    Raises:
+        ConfigError: libpq does not understand them.
     """
+    keywords = _keywords(connection)
     pinned = " ".join(f"-c {name}={value}" for name, value in PINNED_SETTINGS.items())
     return {
         **_DEFAULTS,
         "application_name": application_name,
-        **connection,
+        **keywords,
         "client_encoding": "UTF8",
-        "options": f"{connection.get('options', '')} {pinned}".strip(),
+        "options": f"{keywords.get('options', '')} {pinned}".strip(),
     }
 
 
@@ -80,20 +85,14 @@ def connect(connection: Mapping[str, str], *, application_name: str) -> psycopg.
     Raises:
         SourceUnavailable: nobody answers there, or the server is not ready.
         SourceRefused: the server answers and will not have us.
-        ConfigError: these are no libpq keywords.
+        ConfigError: libpq does not understand the connection string.
     """
+    conninfo = make_conninfo(**parameters(connection, application_name=application_name))
     try:
-        conninfo = make_conninfo(**parameters(connection, application_name=application_name))
         return psycopg.connect(conninfo, autocommit=True)
     except psycopg.OperationalError as error:
         # "from None": the failed connection hangs on the exception and holds the password
         raise connect_error(str(error), connection) from None
-    except psycopg.ProgrammingError:
-        # libpq's text quotes the connection string, hence perhaps the password
-        raise ConfigError(
-            "source.dsn: libpq does not understand a keyword or its value",
-            remedy="see the keyword list of libpq's connection strings; write a URL or host=… port=… dbname=… user=…",
-        ) from None
 
 
 def connect_error(text: str, connection: Mapping[str, str]) -> CdcError:
@@ -102,16 +101,14 @@ def connect_error(text: str, connection: Mapping[str, str]) -> CdcError:
     Only English words are recognised; in another language every refusal looks like an outage, and is retried.
     """
     said = " ".join(text.replace("connection failed:", "").split())
-    names = {"user": _shown(connection, "user"), "dbname": _shown(connection, "dbname")}
-    who = describe(connection)
+    who, keywords = describe(connection), _keywords(connection)
+    user, dbname = keywords.get("user", "…"), keywords.get("dbname", "…")
     for words, remedy in _REFUSALS:
         if any(word in said for word in words):
-            return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy=remedy.format(**names))
-    if f'role "{names["user"]}" does not exist' in said:
-        return SourceRefused(
-            f"PostgreSQL refuses {who}: {said}", remedy=f'CREATE ROLE "{names["user"]}" LOGIN REPLICATION;'
-        )
-    if f'database "{names["dbname"]}" does not exist' in said:
+            return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy=remedy.format(user=user, dbname=dbname))
+    if f'role "{user}" does not exist' in said:
+        return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy=f'CREATE ROLE "{user}" LOGIN REPLICATION;')
+    if f'database "{dbname}" does not exist' in said:
         return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy="correct the database name in source.dsn")
     return SourceUnavailable(
         f"cannot reach PostgreSQL as {who}: {said}",
@@ -121,13 +118,21 @@ def connect_error(text: str, connection: Mapping[str, str]) -> CdcError:
 
 def describe(connection: Mapping[str, str]) -> str:
     """``user@host:port/database``, for people; never a secret."""
-    host = connection.get("host") or connection.get("hostaddr") or "(libpq's default host)"
-    port = connection.get("port") or "5432"
-    return f"{_shown(connection, 'user')}@{host}:{port}/{_shown(connection, 'dbname')}"
+    keywords = _keywords(connection)
+    host = keywords.get("host") or keywords.get("hostaddr") or "localhost"
+    user = keywords.get("user", "…")
+    return f"{user}@{host}:{keywords.get('port', '5432')}/{keywords.get('dbname', user)}"
 
 
-def _shown(connection: Mapping[str, str], keyword: str) -> str:
-    return connection.get(keyword) or (connection.get("user", "") if keyword == "dbname" else "") or f"({keyword})"
+def _keywords(connection: Mapping[str, str]) -> dict[str, str]:
+    try:
+        return {name: str(value) for name, value in conninfo_to_dict(make_conninfo(**connection)).items()}
+    except psycopg.ProgrammingError:
+        # "from None": libpq's text quotes the connection string, hence perhaps the password
+        raise ConfigError(
+            "source.dsn: libpq does not understand it",
+            remedy="write a URL, or host=… port=… dbname=… user=… (libpq's keyword list has the others)",
+        ) from None
 
 
 @contextlib.contextmanager

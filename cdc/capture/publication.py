@@ -26,12 +26,14 @@ class PublicationState:
     """What the publication carries now.
 
     Attributes:
+        owned: our role may alter it.
         operations: those of insert, update, delete, truncate that it publishes.
         tables: qualified names as the stream will give them: roots or leaves, by ``via_root``.
         narrowed: tables with a column list or a row filter.
     """
 
     name: str
+    owned: bool
     all_tables: bool
     via_root: bool
     operations: frozenset[str]
@@ -44,7 +46,8 @@ def inspect_publication(conn: psycopg.Connection[Any], name: str) -> Publication
     # Row filters and column lists came with PostgreSQL 15; through jsonb they read as NULL before.
     with source_errors("reading publications"):
         row = conn.execute(
-            "SELECT puballtables, pubviaroot, pubinsert, pubupdate, pubdelete, pubtruncate,"
+            "SELECT pg_catalog.pg_has_role(pubowner, 'USAGE'), puballtables, pubviaroot, "
+            " pubinsert, pubupdate, pubdelete, pubtruncate,"
             " ARRAY(SELECT schemaname || '.' || tablename FROM pg_catalog.pg_publication_tables t"
             "  WHERE t.pubname = p.pubname),"
             " ARRAY(SELECT n.nspname || '.' || c.relname FROM pg_catalog.pg_publication_rel r"
@@ -55,9 +58,9 @@ def inspect_publication(conn: psycopg.Connection[Any], name: str) -> Publication
         ).fetchone()
     if row is None:
         return None
-    all_tables, via_root, *published, tables, narrowed = row
+    owned, all_tables, via_root, *published, tables, narrowed = row
     operations = frozenset(name for name, on in zip(_OPERATIONS, published, strict=True) if on)
-    return PublicationState(name, all_tables, via_root, operations, frozenset(tables), frozenset(narrowed))
+    return PublicationState(name, owned, all_tables, via_root, operations, frozenset(tables), frozenset(narrowed))
 
 
 def ensure_publication(
@@ -78,13 +81,12 @@ def ensure_publication(
     if state is None:
         _create(conn, name, mode, tables)
         return "created"
-    refuse = why_unfit(state, mode=mode, tables=tables)
-    if refuse is not None:
-        raise SourceRefused(refuse[0], remedy=refuse[1])
+    if refusal := why_unfit(state, mode=mode, tables=tables):
+        raise refusal
     if mode != "filtered" or state.tables == {table.qualified_name for table in tables}:
         return "kept"
-    statement = f"ALTER PUBLICATION {quoted(name)} SET TABLE {_only(tables)};"
-    with source_errors(f"altering publication {name}", remedy=f"as a superuser: {statement}"):
+    statement = alteration_command(name, tables)
+    with source_errors(f"altering publication {name}", remedy=f"{statement}  -- as a superuser"):
         conn.execute(sql.SQL(statement))
     return "altered"
 
@@ -95,40 +97,50 @@ def creation_command(name: str, mode: Mode, tables: Sequence[TableInfo]) -> str:
     return f"CREATE PUBLICATION {quoted(name)} FOR {scope} WITH (publish_via_partition_root = true);"
 
 
-def why_unfit(state: PublicationState, *, mode: Mode, tables: Sequence[TableInfo]) -> tuple[str, str] | None:
-    """Why the publication cannot serve as it is and we must not change it ourselves: (reason, remedy), else None."""
+def alteration_command(name: str, tables: Sequence[TableInfo]) -> str:
+    """The command that makes an existing publication carry exactly these tables."""
+    return f"ALTER PUBLICATION {quoted(name)} SET TABLE {_only(tables)};"
+
+
+def why_unfit(state: PublicationState, *, mode: Mode, tables: Sequence[TableInfo]) -> SourceRefused | None:
+    """Why the publication cannot serve as it is and must not be changed by us, with the remedy; None when it can."""
+    why = _reason_and_remedy(state, mode, tables)
+    return None if why is None else SourceRefused(f"publication {state.name} {why[0]}", remedy=why[1])
+
+
+def _reason_and_remedy(state: PublicationState, mode: Mode, tables: Sequence[TableInfo]) -> tuple[str, str] | None:
     publication = quoted(state.name)
     absent = [operation for operation in _OPERATIONS if operation not in state.operations]
     if absent:
         return (
-            f"publication {state.name} leaves out {', '.join(absent)}: the topics would not follow the tables",
+            f"leaves out {', '.join(absent)}: the topics would not follow the tables",
             f"ALTER PUBLICATION {publication} SET (publish = '{', '.join(_OPERATIONS)}');",
         )
     if not state.via_root and any(table.kind == "p" for table in tables):
         return (
-            f"publication {state.name} names partitions one by one instead of their root",
+            "names partitions one by one instead of their root",
             f"ALTER PUBLICATION {publication} SET (publish_via_partition_root = true);",
         )
     missing = [table for table in tables if table.qualified_name not in state.tables]
     if mode == "all_tables" and not state.all_tables:
         return (
-            f"publication {state.name} is not FOR ALL TABLES, as source.publication_mode demands",
+            "is not FOR ALL TABLES, as source.publication_mode demands",
             f"DROP PUBLICATION {publication};  -- it is made anew; or set source.publication_mode: filtered",
         )
     if mode == "filtered" and state.all_tables:
         return (
-            f"publication {state.name} is FOR ALL TABLES, which cannot be narrowed to source.tables",
+            "is FOR ALL TABLES, which cannot be narrowed to source.tables",
             f"DROP PUBLICATION {publication};  -- it is made anew; or set source.publication_mode: disabled",
         )
     if mode == "filtered" and missing and state.narrowed:
         return (
-            f"publication {state.name} misses {_names(missing)}; setting its tables anew would drop the column "
+            f"misses {_names(missing)}; setting its tables anew would drop the column "
             f"lists and row filters of {', '.join(sorted(state.narrowed))}",
             f"ALTER PUBLICATION {publication} ADD TABLE {_only(missing)};",
         )
     if mode == "disabled" and missing:
         return (
-            f"publication {state.name} misses {_names(missing)}",
+            f"misses {_names(missing)}",
             f"ALTER PUBLICATION {publication} ADD TABLE {_only(missing)};",
         )
     return None
@@ -140,7 +152,7 @@ def _create(conn: psycopg.Connection[Any], name: str, mode: Mode, tables: Sequen
         raise SourceRefused(
             f"publication {name} does not exist, and source.publication_mode is disabled", remedy=statement
         )
-    with source_errors(f"making publication {name}", remedy=f"as a superuser: {statement}"):
+    with source_errors(f"making publication {name}", remedy=f"{statement}  -- as a superuser"):
         conn.execute(sql.SQL(statement))
 
 

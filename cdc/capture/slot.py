@@ -5,6 +5,7 @@ https://www.postgresql.org/docs/current/view-pg-replication-slots.html
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -120,7 +121,7 @@ def create_slot(conn: psycopg.Connection[Any], name: str, *, timeout_s: float = 
         except sqlstate.QueryCanceled as error:
             raise _open_transactions(conn, name, timeout_s) from error
         except sqlstate.ConfigurationLimitExceeded as error:
-            raise _no_slot_free(conn, name) from error
+            raise no_slot_free(name, *_count_slots(conn)) from error
         except sqlstate.DuplicateObject as error:
             raise SourceUnavailable(f"slot {name} was made by another session just now") from error
         except sqlstate.ObjectNotInPrerequisiteState as error:
@@ -172,20 +173,33 @@ def identify(conn: psycopg.Connection[Any]) -> SourceIdentity:
     return SourceIdentity(system_identifier=row[0], timeline=int(row[1], 16), database_oid=row[2])
 
 
+def recent_xid(conn: psycopg.Connection[Any]) -> int:
+    """A 64-bit transaction id of about now, with the epoch that the stream leaves out."""
+    with source_errors("reading the current transaction id"):
+        row = conn.execute("SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 def _role(conn: psycopg.Connection[Any]) -> str:
     return sql.Identifier(conn.info.user).as_string(conn)
 
 
-def _no_slot_free(conn: psycopg.Connection[Any], name: str) -> SourceRefused:
-    idle = [row[0] for row in conn.execute("SELECT slot_name FROM pg_catalog.pg_replication_slots WHERE NOT active")]
+def no_slot_free(name: str, limit: int, idle: Sequence[str]) -> SourceRefused:
+    """The error when slot ``name`` is to be made and all ``limit`` slots are taken; ``idle`` are those nobody reads."""
+    unused = f" (idle now: {', '.join(idle)})" if idle else ""
+    drop = f"; or drop one that nobody needs: SELECT pg_drop_replication_slot('{idle[0]}');" if idle else ""
+    return SourceRefused(
+        f"slot {name} cannot be made: all {limit} replication slots are in use{unused}",
+        remedy=f"ALTER SYSTEM SET max_replication_slots = {limit + 4};  -- then restart PostgreSQL{drop}",
+    )
+
+
+def _count_slots(conn: psycopg.Connection[Any]) -> tuple[int, list[str]]:
     limit = conn.execute("SELECT pg_catalog.current_setting('max_replication_slots')::int").fetchone()
     assert limit is not None
-    unused = f" (idle now: {', '.join(idle)})" if idle else ""
-    return SourceRefused(
-        f"slot {name} cannot be made: all {limit[0]} replication slots are in use{unused}",
-        remedy="drop one that nobody needs: SELECT pg_drop_replication_slot('…');  or: "
-        f"ALTER SYSTEM SET max_replication_slots = {limit[0] + 4};  -- then restart PostgreSQL",
-    )
+    idle = conn.execute("SELECT slot_name FROM pg_catalog.pg_replication_slots WHERE NOT active ORDER BY 1").fetchall()
+    return limit[0], [name for (name,) in idle]
 
 
 def _open_transactions(conn: psycopg.Connection[Any], name: str, timeout_s: float) -> SourceUnavailable:

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 from psycopg import sql
 
 from cdc.change import ReplicaIdentity
+from cdc.errors import SourceRefused
 
 KeySource: TypeAlias = Literal["primary key", "replica identity index", "configured", "none"]
 
@@ -41,6 +42,7 @@ class TableInfo:
         primary_key: None when there is none.
         unique_indexes: other unique indexes over NOT NULL columns, without predicate or expression.
         key_is_enforced: a constraint keeps the key unique and not NULL; false only for configured keys.
+        leaves: of a partitioned table: namespace and name of each partition that holds rows.
         unlike_partitions: leaves whose replica identity differs from the root's: name, and the command that mends it.
         configured_key: what ``source.keys`` says, empty when nothing.
     """
@@ -57,6 +59,7 @@ class TableInfo:
     primary_key: Index | None
     unique_indexes: tuple[Index, ...]
     key_is_enforced: bool
+    leaves: tuple[tuple[str, str], ...]
     unlike_partitions: tuple[tuple[str, str], ...]
     configured_key: tuple[str, ...]
 
@@ -76,12 +79,13 @@ def quoted(*names: str) -> str:
     return sql.Identifier(*names).as_string(None)
 
 
-def why_unusable(info: TableInfo) -> tuple[str, str] | None:
-    """Why the bridge cannot carry this table, None when it can.
+def why_unusable(info: TableInfo) -> SourceRefused | None:
+    """Why the bridge cannot carry this table, with the command that mends it; None when it can."""
+    why = _reason_and_remedy(info)
+    return None if why is None else SourceRefused(f"table {info.qualified_name} {why[0]}", remedy=why[1])
 
-    Returns:
-        (reason, remedy): the reason continues "table x …", the remedy is SQL or a change of the configuration.
-    """
+
+def _reason_and_remedy(info: TableInfo) -> tuple[str, str] | None:
     table = info.quoted_name
     if info.unlike_partitions:
         # The server sends the old row as the leaf logged it and labels it with the root's identity.

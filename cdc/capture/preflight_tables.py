@@ -1,0 +1,159 @@
+"""What of the tables and their publication would keep the bridge from starting, or surprise its operator later. No I/O.
+
+In: facts that ``catalog``, ``server`` and ``publication`` read. Out: findings, each with what mends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cdc.capture.catalog import OtherRelation
+from cdc.capture.preflight import Finding, Level
+from cdc.capture.publication import Mode, PublicationState, alteration_command, creation_command, why_unfit
+from cdc.capture.server import ServerFacts, TableRights
+from cdc.capture.table import TableInfo, quoted, why_unusable
+from cdc.change import ReplicaIdentity
+
+
+def check_scope(
+    tables: Sequence[TableInfo], others: Sequence[OtherRelation], unmatched: Sequence[str]
+) -> list[Finding]:
+    """Whether the patterns of ``source.tables`` reach what they should.
+
+    Args:
+        unmatched: patterns that reach no table at all.
+    """
+    findings = []
+    named = {each.qualified_name for each in others}
+    for pattern in unmatched:
+        if pattern not in named:
+            level: Level = "WARN" if "*" in pattern and tables else "FAIL"
+            remedy = "correct source.tables (case matters), or create the table first"
+            findings.append(Finding(level, f"source.tables {pattern}", "matches no table", remedy))
+    for other in others:
+        subject = f"relation {other.qualified_name}"
+        if other.what == "an unlogged table":
+            level = "FAIL" if other.explicit else "WARN"
+            remedy = f"ALTER TABLE {quoted(other.namespace, other.name)} SET LOGGED;  -- or add it to source.exclude"
+            findings.append(Finding(level, subject, "is an unlogged table: its changes are not in the WAL", remedy))
+        elif other.explicit and other.partition_root:
+            remedy = f"name {other.partition_root} in source.tables instead"
+            findings.append(Finding("FAIL", subject, f"is a partition of {other.partition_root}", remedy))
+        elif other.explicit:
+            remedy = f"take {other.qualified_name} out of source.tables"
+            findings.append(
+                Finding("FAIL", subject, f"is {other.what}, which logical replication does not carry", remedy)
+            )
+    return findings
+
+
+def check_table(info: TableInfo, rights: TableRights, role: str) -> list[Finding]:
+    """Key, replica identity, TOAST exposure and privileges of one table; one OK finding when all is well."""
+    subject, table = f"table {info.qualified_name}", info.quoted_name
+    findings = []
+    if refusal := why_unusable(info):
+        reason = refusal.message.removeprefix(subject).strip()
+        findings.append(Finding("FAIL", subject, reason, refusal.remedy))
+    if not (rights.can_use_namespace and rights.can_select):
+        grants = (
+            [] if rights.can_use_namespace else [f"GRANT USAGE ON SCHEMA {quoted(info.namespace)} TO {quoted(role)};"]
+        )
+        grants += [] if rights.can_select else [f"GRANT SELECT ON {table} TO {quoted(role)};"]
+        findings.append(Finding("FAIL", subject, f"may not be read by role {role}", " ".join(grants)))
+    if rights.filtered:
+        text = f"hides rows from role {role} by row-level security: re-read values would be missing"
+        findings.append(Finding("FAIL", subject, text, f"ALTER ROLE {quoted(role)} BYPASSRLS;"))
+    findings += _cautions(info)
+    if not findings:
+        key = ", ".join(info.key)
+        return [
+            Finding("OK", subject, f"key ({key}), from the {info.key_source}; identity {info.replica_identity.name}")
+        ]
+    return findings
+
+
+def _cautions(info: TableInfo) -> list[Finding]:
+    subject, table = f"table {info.qualified_name}", info.quoted_name
+    findings = []
+    if info.key and not info.key_is_enforced:
+        columns = ", ".join(map(quoted, info.key))
+        not_null = ", ".join(f"ALTER COLUMN {quoted(column)} SET NOT NULL" for column in info.key)
+        text = f"nothing keeps its configured key ({', '.join(info.key)}) unique: rows with the same key become one"
+        remedy = f"ALTER TABLE {table} {not_null}; CREATE UNIQUE INDEX ON {table} ({columns});"
+        findings.append(Finding("WARN", subject, text, remedy))
+    if info.toastable and info.replica_identity is not ReplicaIdentity.FULL:
+        text = (
+            f"the stream leaves out large values of {', '.join(info.toastable)} that an update does not touch; the bridge "
+            "re-reads them, and may then publish a newer value than the change's own"
+        )
+        findings.append(Finding("WARN", subject, text, f"{_full_identity(info)}  -- exact, at the price of more WAL"))
+    if info.kind == "p":
+        text = "TRUNCATE, DETACH or DROP of a single partition is not in the stream: its keys stay in the topic"
+        findings.append(Finding("WARN", subject, text, "DELETE FROM the partition first, or TRUNCATE the root"))
+    return findings
+
+
+def _full_identity(info: TableInfo) -> str:
+    # ALTER TABLE on a root does not reach its partitions, which log with their own identity
+    tables = (info.quoted_name, *(quoted(*leaf) for leaf in info.leaves))
+    return " ".join(f"ALTER TABLE {table} REPLICA IDENTITY FULL;" for table in tables)
+
+
+def check_publication(
+    state: PublicationState | None,
+    *,
+    name: str,
+    mode: Mode,
+    tables: Sequence[TableInfo],
+    rights: Mapping[str, TableRights],
+    facts: ServerFacts,
+) -> list[Finding]:
+    """Whether the publication carries what is wanted, or we have the rights to bring it there."""
+    subject = f"publication {name}"
+    if state is None:
+        create = creation_command(name, mode, tables)
+        if mode == "disabled":
+            text = "does not exist, and source.publication_mode is disabled"
+            return [Finding("FAIL", subject, text, create)]
+        if reason := _may_not_publish(mode, tables, rights, facts):
+            return [Finding("FAIL", subject, f"does not exist, and {reason}", f"{create}  -- as a superuser")]
+        return [Finding("OK", subject, "will be made")]
+    if refusal := why_unfit(state, mode=mode, tables=tables):
+        reason = refusal.message.removeprefix(subject).strip()
+        return [Finding("FAIL", subject, reason, refusal.remedy)]
+    if mode != "filtered" or state.tables == {each.qualified_name for each in tables}:
+        return [Finding("OK", subject, f"carries {len(state.tables)} tables"), *_narrowed(state, tables)]
+    reason = _may_not_publish(mode, tables, rights, facts) or (
+        None if state.owned else f"role {facts.role} does not own it"
+    )
+    if reason:
+        alter = alteration_command(name, tables)
+        return [Finding("FAIL", subject, f"carries other tables, and {reason}", f"{alter}  -- as a superuser")]
+    return [Finding("OK", subject, "will be altered to carry the tables of source.tables")]
+
+
+def _may_not_publish(
+    mode: Mode, tables: Sequence[TableInfo], rights: Mapping[str, TableRights], facts: ServerFacts
+) -> str | None:
+    if facts.is_superuser:
+        return None
+    if mode == "all_tables":
+        return f"role {facts.role} is no superuser, whom FOR ALL TABLES takes"
+    if not facts.can_create_in_database:
+        return f"role {facts.role} may not create in database {facts.database}"
+    foreign = [each.qualified_name for each in tables if not rights[each.qualified_name].owned]
+    return f"role {facts.role} does not own {', '.join(foreign)}" if foreign else None
+
+
+def _narrowed(state: PublicationState, tables: Sequence[TableInfo]) -> list[Finding]:
+    return [
+        Finding(
+            "WARN",
+            f"table {info.qualified_name}",
+            "is published with a column list or row filter: its topic and replica hold no more than that",
+            f"ALTER PUBLICATION {quoted(state.name)} DROP TABLE ONLY {info.quoted_name}; "
+            f"ALTER PUBLICATION {quoted(state.name)} ADD TABLE ONLY {info.quoted_name};",
+        )
+        for info in tables
+        if info.qualified_name in state.narrowed
+    ]

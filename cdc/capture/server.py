@@ -1,0 +1,100 @@
+"""What the server and our role on it can do: the facts that preflight judges.
+
+https://www.postgresql.org/docs/current/runtime-config-replication.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+
+from cdc.capture.connect import source_errors
+from cdc.capture.table import TableInfo
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """Settings and rights, as this role sees them.
+
+    Attributes:
+        version_number: ``server_version_num``, 160004 for 16.4.
+        can_replicate: may make slots and start walsenders.
+        keep_size: ``max_slot_wal_keep_size`` as shown, ``-1`` for no limit.
+        idle_slot_timeout: ``idle_replication_slot_timeout`` as shown, ``0`` for never and before PostgreSQL 18.
+    """
+
+    version_number: int
+    version: str
+    in_recovery: bool
+    wal_level: str
+    slots_max: int
+    slots_used: int
+    slots_idle: tuple[str, ...]
+    senders_max: int
+    senders_used: int
+    role: str
+    can_replicate: bool
+    is_superuser: bool
+    database: str
+    can_create_in_database: bool
+    encoding: str
+    keep_size: str
+    idle_slot_timeout: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableRights:
+    """What our role may do with one table.
+
+    Attributes:
+        filtered: a row-level security policy hides rows from us.
+        owned: we may add it to a publication.
+    """
+
+    can_use_namespace: bool
+    can_select: bool
+    filtered: bool
+    owned: bool
+
+
+# A managed service may let members of a role replicate without giving the attribute: Amazon RDS has rds_replication.
+_FACTS: Final = """
+SELECT current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery(),
+  current_setting('wal_level'), current_setting('max_replication_slots')::int,
+  (SELECT count(*) FROM pg_replication_slots),
+  ARRAY(SELECT slot_name::text FROM pg_replication_slots WHERE NOT active ORDER BY 1),
+  current_setting('max_wal_senders')::int, (SELECT count(*) FROM pg_stat_replication), current_user::text,
+  (SELECT rolsuper OR rolreplication FROM pg_roles WHERE rolname = current_user)
+    OR EXISTS (SELECT FROM pg_roles WHERE rolname = 'rds_replication' AND pg_has_role(oid, 'MEMBER')),
+  (SELECT rolsuper FROM pg_roles WHERE rolname = current_user),
+  current_database()::text, has_database_privilege(current_database(), 'CREATE'), current_setting('server_encoding'),
+  coalesce(current_setting('max_slot_wal_keep_size', true), '-1'),
+  coalesce(current_setting('idle_replication_slot_timeout', true), '0')
+"""
+
+_RIGHTS: Final = """
+SELECT n.nspname || '.' || c.relname, has_schema_privilege(n.oid, 'USAGE'), has_table_privilege(c.oid, 'SELECT'),
+  row_security_active(c.oid), pg_has_role(c.relowner, 'USAGE')
+FROM unnest(%s::text[], %s::text[]) AS wanted (namespace, name)
+JOIN pg_namespace n ON n.nspname = wanted.namespace
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
+"""
+
+
+def server_facts(conn: psycopg.Connection[Any]) -> ServerFacts:
+    """Ask the server; any role may."""
+    with source_errors("reading settings"):
+        row = conn.execute(_FACTS).fetchone()
+    assert row is not None
+    version_number, version, in_recovery, wal_level, slots_max, slots_used, idle, *rest = row
+    return ServerFacts(version_number, version, in_recovery, wal_level, slots_max, slots_used, tuple(idle), *rest)
+
+
+def table_rights(conn: psycopg.Connection[Any], tables: Sequence[TableInfo]) -> dict[str, TableRights]:
+    """Our rights by qualified name."""
+    with source_errors("reading privileges"):
+        rows = conn.execute(_RIGHTS, ([each.namespace for each in tables], [each.name for each in tables])).fetchall()
+    return {name: TableRights(*rights) for name, *rights in rows}
