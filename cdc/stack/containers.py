@@ -1,0 +1,181 @@
+"""PostgreSQL and Kafka in Docker containers, through testcontainers; used only when an engine really answers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import warnings
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+
+import psycopg
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from cdc.errors import StackError
+from cdc.stack.embedded import free_port, wait_until
+from cdc.stack.kafka import SETTINGS
+from cdc.stack.running import Record, sweep
+
+if TYPE_CHECKING:
+    from testcontainers.core.container import DockerContainer
+
+KAFKA_IMAGE = "apache/kafka:4.3.1"
+
+_DEFAULT_SOCKET = "unix:///var/run/docker.sock"
+_ENGINE_TIMEOUT_S = 3
+_START_TIMEOUT_S = 120.0
+
+
+def postgres_image(major: int) -> str:
+    """The image used for a server version."""
+    return f"postgres:{major}"
+
+
+def why_not_docker(image: str | None = None) -> str:
+    """Why containers cannot be used; empty when an engine answers and, if one is named, has the image already."""
+    address = os.environ.get("DOCKER_HOST", _DEFAULT_SOCKET)
+    if address.startswith("unix://"):
+        # Ours, because the client library leaves its socket open when nobody listens.
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(_ENGINE_TIMEOUT_S)
+            try:
+                probe.connect(urlsplit(address).path)
+            except OSError:
+                return f"no Docker engine answers at {address}"
+    try:
+        import docker
+    except ImportError:
+        return "the Docker client library is not installed"
+    try:
+        with contextlib.closing(docker.from_env(timeout=_ENGINE_TIMEOUT_S)) as client:
+            client.ping()
+            if image is not None:
+                client.images.get(image)
+    except docker.errors.ImageNotFound:
+        return f"the Docker engine has no image {image}"
+    except (docker.errors.DockerException, OSError) as error:
+        return f"no Docker engine answers at {address}: {error}"
+    return ""
+
+
+def remove_container(container: str) -> None:
+    """Stop and remove a container of ours by id; none there, or no engine any more, is fine."""
+    if why_not_docker():
+        return
+    import docker
+
+    with contextlib.closing(docker.from_env()) as client, contextlib.suppress(docker.errors.NotFound):
+        client.containers.get(container).remove(force=True, v=True)
+
+
+class _Container:
+    """A started container with its record."""
+
+    def __init__(self, server: str, container: DockerContainer, *, detached: bool) -> None:
+        self._record = Record(server, detached=detached)
+        self._container = container
+
+    def _start(self, url: Callable[[], str], answers: Callable[[], bool]) -> None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._container.start()
+            self._record.update(container=self._container.get_wrapped_container().id, url=url())
+            if not wait_until(answers, _START_TIMEOUT_S):
+                log = b"".join(self._container.get_logs()).decode(errors="replace")
+                last_lines = "\n".join(log.splitlines()[-12:])
+                raise StackError(f"a container did not answer within {_START_TIMEOUT_S:.0f} s:\n{last_lines}")
+        except BaseException as error:
+            self.close()
+            if isinstance(error, Exception) and not isinstance(error, StackError):
+                raise StackError(
+                    f"the container of {self._container.image} cannot be started: {error}",
+                    remedy=f"docker pull {self._container.image}, or use the embedded servers",
+                ) from error
+            raise
+
+    def close(self) -> None:
+        """Stop and remove the container."""
+        with contextlib.suppress(Exception):
+            self._container.stop()
+        self._record.remove()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class PostgresContainer(_Container):
+    """PostgreSQL with logical WAL; user ``postgres``, no password."""
+
+    def __init__(self, *, major: int, settings: Mapping[str, str], detached: bool) -> None:
+        sweep()
+        wanted = {"wal_level": "logical", "max_replication_slots": "20", "max_wal_senders": "20", **settings}
+        container = _new(postgres_image(major)).with_env("POSTGRES_HOST_AUTH_METHOD", "trust").with_exposed_ports(5432)
+        container.with_command(["postgres", *(part for pair in wanted.items() for part in ("-c", "=".join(pair)))])
+        super().__init__(f"PostgreSQL {major}", container, detached=detached)
+        self._start(self.dsn, self._answers)
+
+    def dsn(self, dbname: str = "postgres") -> str:
+        """URL of one database as superuser."""
+        address = f"{self._container.get_container_host_ip()}:{self._container.get_exposed_port(5432)}"
+        return f"postgresql://postgres@{address}/{dbname}"
+
+    def _answers(self) -> bool:
+        try:
+            psycopg.connect(self.dsn(), connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+
+class KafkaContainer(_Container):
+    """A single Kafka node."""
+
+    def __init__(self, *, settings: Mapping[str, str], detached: bool) -> None:
+        sweep()
+        container = _new(KAFKA_IMAGE)
+        port = free_port()
+        self.bootstrap = f"{container.get_container_host_ip()}:{port}"
+        # A listener of its own between broker and broker: the address that clients use does not work inside the
+        # container, and the broker asks itself about partitions when a Kafka transaction begins.
+        node = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": "1@localhost:9093",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093,BROKER://:9094",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap},BROKER://localhost:9094",
+            "inter.broker.listener.name": "BROKER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,BROKER:PLAINTEXT",
+        }
+        for name, value in {**node, **SETTINGS, **settings}.items():
+            container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
+        container.with_bind_ports(9092, port)
+        super().__init__("Kafka", container, detached=detached)
+        self._start(lambda: self.bootstrap, self._answers)
+
+    def _answers(self) -> bool:
+        try:
+            return bool(
+                AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(timeout=2).brokers
+            )
+        except KafkaException:
+            return False
+
+
+def _new(image: str) -> Any:
+    from testcontainers.core.config import testcontainers_config
+    from testcontainers.core.container import DockerContainer
+
+    # Our own records see to the clean-up; the reaper's image cannot be pulled everywhere.
+    testcontainers_config.ryuk_disabled = True
+    return DockerContainer(image)

@@ -1,0 +1,165 @@
+"""Records of the servers that this user's processes started, so that none is ever left behind.
+
+Each server has one file under ``<cache>/running``. The process that owns the server holds a lock on that file for as
+long as it lives; the kernel lets go of it even after SIGKILL. So a record that can be locked has no owner any more, and
+whoever starts a server next stops what is left of it and removes its directory. A detached server has no owner
+from the start: it lives until ``cdc stack down`` or until its process is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+import psutil
+
+from cdc.stack.cache import cache_dir
+
+_STOP_TIMEOUT_S = 15.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Running:
+    """One server as its record tells it. ``pid`` is 0 before the start; ``container`` is a Docker id or empty."""
+
+    server: str
+    directory: str = ""
+    url: str = ""
+    pid: int = 0
+    stop_signal: int = signal.SIGKILL
+    container: str = ""
+    detached: bool = False
+
+    def process(self) -> psutil.Process | None:
+        """The server's process, if it still runs. Its random directory in the command line says that it is ours."""
+        if not self.pid:
+            return None
+        try:
+            process = psutil.Process(self.pid)
+            return process if any(self.directory in argument for argument in process.cmdline()) else None
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            return None
+
+    def is_alive(self) -> bool:
+        """Whether it still runs; a container counts as running until it is removed."""
+        return bool(self.container) or self.process() is not None
+
+
+class Record:
+    """The record of a server that this process owns, and the private directory that belongs to it."""
+
+    def __init__(self, server: str, *, detached: bool = False) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="cdc-stack-"))
+        self._running = Running(server, directory=str(self.directory), detached=detached)
+        path = _records() / f"{self.directory.name}.json"
+        unlocked = path.with_suffix(".new")
+        self._file = unlocked.open("w", encoding="utf-8")
+        # Locked before it can be seen, so that a sweep never takes it for an orphan.
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        self.path = unlocked.replace(path)
+        self.update()
+
+    def update(self, **changes: str | int) -> None:
+        """Write down what became known of the server (fields of ``Running``)."""
+        self._running = dataclasses.replace(self._running, **changes)  # type: ignore[arg-type]
+        self._file.seek(0)
+        self._file.write(json.dumps(dataclasses.asdict(self._running)))
+        self._file.truncate()
+        self._file.flush()
+
+    def remove(self) -> None:
+        """Forget the server; its directory goes too."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.path.unlink(missing_ok=True)
+        self._file.close()
+
+
+def running() -> list[Running]:
+    """What is recorded now, swept or not."""
+    return [entry for path in sorted(_records().glob("*.json")) if (entry := _read(path)) is not None]
+
+
+def sweep() -> list[Running]:
+    """Stop servers whose owner is gone and remove their directories; returns what was swept."""
+    swept = []
+    for path, entry in _ownerless():
+        if entry.detached and entry.is_alive():
+            continue
+        _end(entry, graceful=False)
+        path.unlink(missing_ok=True)
+        swept.append(entry)
+    return swept
+
+
+def stop_detached() -> list[Running]:
+    """Stop every detached server and remove its directory; returns what was stopped."""
+    stopped = []
+    for path, entry in _ownerless():
+        if entry.detached:
+            _end(entry, graceful=True)
+            path.unlink(missing_ok=True)
+            stopped.append(entry)
+    return stopped
+
+
+def kill_tree(process: psutil.Process, timeout_s: float = _STOP_TIMEOUT_S) -> None:
+    """SIGKILL a process and its descendants, and return when all of them are gone."""
+    try:
+        family = [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for member in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.kill()
+    psutil.wait_procs(family, timeout=timeout_s)
+
+
+def _records() -> Path:
+    path = cache_dir() / "running"
+    path.mkdir(exist_ok=True)
+    return path
+
+
+def _read(path: Path) -> Running | None:
+    """A record, or None when its owner is just writing or removing it."""
+    try:
+        return Running(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _ownerless() -> Iterator[tuple[Path, Running]]:
+    for path in sorted(_records().glob("*.json")):
+        with contextlib.ExitStack() as cleanup:
+            try:
+                file: TextIO = cleanup.enter_context(path.open(encoding="utf-8"))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                continue
+            entry = _read(path)
+            if entry is not None:
+                yield path, entry
+
+
+def _end(entry: Running, *, graceful: bool) -> None:
+    if entry.container:
+        from cdc.stack.containers import remove_container
+
+        remove_container(entry.container)
+    process = entry.process()
+    if process is not None and process.pid != os.getpid():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+            if graceful:
+                process.send_signal(entry.stop_signal)
+                process.wait(_STOP_TIMEOUT_S)
+        kill_tree(process)
+    shutil.rmtree(entry.directory, ignore_errors=True)

@@ -1,0 +1,188 @@
+"""PostgreSQL and Kafka together, whichever way they were had."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+from urllib.parse import quote, urlsplit
+
+import psycopg
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from psycopg.conninfo import make_conninfo
+
+from cdc.errors import StackError
+from cdc.stack.cache import Say, silent
+from cdc.stack.choice import Backend, choose
+from cdc.stack.containers import KafkaContainer, PostgresContainer
+from cdc.stack.kafka import KafkaBroker
+from cdc.stack.postgres import PostgresMajor, PostgresServer
+
+_CONNECT_TIMEOUT_S = 10
+
+
+class Postgres(Protocol):
+    """A PostgreSQL server that can be used."""
+
+    def dsn(self, dbname: str = "postgres") -> str:
+        """Connection string of one of its databases."""
+
+    def close(self) -> None:
+        """Remove it, if it is ours."""
+
+
+class Kafka(Protocol):
+    """A Kafka that can be used."""
+
+    @property
+    def bootstrap(self) -> str:
+        """``host:port``, several with commas."""
+
+    def close(self) -> None:
+        """Remove it, if it is ours."""
+
+
+@dataclass(frozen=True)
+class GivenPostgres:
+    """A server of the user's; never touched beyond connecting."""
+
+    url: str
+
+    def dsn(self, dbname: str = "postgres") -> str:
+        """The given connection string with another database name; parameters stay."""
+        if self.url.startswith(("postgresql://", "postgres://")):
+            return urlsplit(self.url)._replace(path=f"/{quote(dbname, safe='')}").geturl()
+        return make_conninfo(self.url, dbname=dbname)
+
+    def close(self) -> None:
+        """Nothing: it is not ours."""
+
+
+@dataclass(frozen=True)
+class GivenKafka:
+    """Brokers of the user's."""
+
+    bootstrap: str
+
+    def close(self) -> None:
+        """Nothing: it is not ours."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Both servers; ``close`` or leaving the context removes what was started."""
+
+    postgres: Postgres
+    kafka: Kafka
+
+    def close(self) -> None:
+        """Stop and remove what is ours."""
+        try:
+            self.kafka.close()
+        finally:
+            self.postgres.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_postgres(
+    *,
+    url: str | None = None,
+    backend: Backend = "auto",
+    major: PostgresMajor = 16,
+    settings: Mapping[str, str] | None = None,
+    for_tests: bool = False,
+    detached: bool = False,
+    say: Say = silent,
+) -> Postgres:
+    """A PostgreSQL by the order of ``choose``.
+
+    Args:
+        url: a server to use as it is; ``major`` and ``settings`` are then the caller's business.
+        backend: what to insist on.
+        major: version of a server that is started.
+        settings: ``postgresql.conf`` settings of a server that is started.
+        for_tests: ``fsync`` off.
+        detached: leave it running when this process ends, until ``cdc stack down``.
+        say: told what was chosen and why, and about downloads.
+
+    Raises:
+        StackError: it cannot be had.
+    """
+    choice = choose("PostgreSQL", url=url, backend=backend, pg_major=major)
+    say(str(choice))
+    if choice.backend == "url":
+        given = GivenPostgres(choice.url)
+        try:
+            psycopg.connect(choice.url, connect_timeout=_CONNECT_TIMEOUT_S).close()
+        except psycopg.Error as error:
+            raise StackError(f"the given PostgreSQL does not answer: {error}", remedy="correct CDC_PG_URL") from None
+        return given
+    if choice.backend == "docker":
+        fsync = {"fsync": "off" if for_tests else "on"}
+        return PostgresContainer(major=major, settings={**fsync, **(settings or {})}, detached=detached)
+    return PostgresServer.open(major=major, settings=settings, fsync=not for_tests, detached=detached, say=say)
+
+
+def open_kafka(
+    *,
+    bootstrap: str | None = None,
+    backend: Backend = "auto",
+    settings: Mapping[str, str] | None = None,
+    heap_mb: int = 768,
+    for_tests: bool = False,
+    detached: bool = False,
+    say: Say = silent,
+) -> Kafka:
+    """A Kafka by the order of ``choose``; arguments as for ``open_postgres`` and ``KafkaBroker.open``.
+
+    Raises:
+        StackError: it cannot be had.
+    """
+    choice = choose("Kafka", url=bootstrap, backend=backend)
+    say(str(choice))
+    if choice.backend == "url":
+        try:
+            AdminClient({"bootstrap.servers": choice.url, "log_level": 0}).list_topics(timeout=_CONNECT_TIMEOUT_S)
+        except KafkaException as error:
+            raise StackError(
+                f"the given Kafka {choice.url} does not answer: {error}", remedy="correct CDC_KAFKA"
+            ) from error
+        return GivenKafka(choice.url)
+    if choice.backend == "docker":
+        return KafkaContainer(settings=settings or {}, detached=detached)
+    return KafkaBroker.open(settings=settings, heap_mb=heap_mb, quick_start=for_tests, detached=detached, say=say)
+
+
+def open_stack(
+    *,
+    postgres_url: str | None = None,
+    kafka_bootstrap: str | None = None,
+    backend: Backend = "auto",
+    major: PostgresMajor = 16,
+    for_tests: bool = False,
+    detached: bool = False,
+    say: Say = silent,
+) -> Stack:
+    """Both servers, each by the order of ``choose``; arguments as for ``open_postgres`` and ``open_kafka``.
+
+    Raises:
+        StackError: one of them cannot be had; the other one is not left behind.
+    """
+    kafka = open_kafka(bootstrap=kafka_bootstrap, backend=backend, for_tests=for_tests, detached=detached, say=say)
+    try:
+        postgres = open_postgres(
+            url=postgres_url, backend=backend, major=major, for_tests=for_tests, detached=detached, say=say
+        )
+    except BaseException:
+        kafka.close()
+        raise
+    return Stack(postgres, kafka)

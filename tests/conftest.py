@@ -1,0 +1,71 @@
+"""Servers for all rings. Each starts when the first test asks for it and serves the whole session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cdc.stack import Kafka, Postgres, PostgresMajor, PostgresServer, open_kafka, open_postgres
+from cdc.stack.cache import Say
+from tests.support.servers import Database, OwnStack, fresh_database
+
+
+@pytest.fixture(scope="session")
+def say(pytestconfig: pytest.Config) -> Say:
+    """Shows a line at once: a first run downloads Kafka, and nobody likes a silent minute."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    terminal = pytestconfig.pluginmanager.getplugin("terminalreporter")
+
+    def show(line: str) -> None:
+        if capture is not None and terminal is not None:
+            with capture.global_and_fixture_disabled():
+                terminal.ensure_newline()
+                terminal.write_line(f"stack: {line}")
+
+    return show
+
+
+@pytest.fixture(scope="session")
+def postgres(say: Say) -> Iterator[Postgres]:
+    """The session's PostgreSQL 16, or the server in CDC_PG_URL."""
+    server = open_postgres(major=16, for_tests=True, say=say)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def postgres18() -> Iterator[PostgresServer]:
+    """The session's PostgreSQL 18, always embedded."""
+    with PostgresServer.open(major=18, fsync=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka(say: Say) -> Iterator[Kafka]:
+    """The session's Kafka, or the brokers in CDC_KAFKA. Topics are shared by all tests: take unique names."""
+    broker = open_kafka(for_tests=True, say=say)
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def pg_major() -> PostgresMajor:
+    """The PostgreSQL under ``database``; for both: ``@pytest.mark.parametrize("pg_major", [16, 18])``."""
+    return 16
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest, pg_major: PostgresMajor) -> Iterator[Database]:
+    """A fresh database on the session's server, dropped with its slots at the end."""
+    server: Postgres = request.getfixturevalue("postgres18" if pg_major == 18 else "postgres")
+    with fresh_database(server) as fresh:
+        yield fresh
+
+
+@pytest.fixture
+def own_stack() -> Iterator[OwnStack]:
+    """Private servers: ``own_stack.postgres()``, ``own_stack.kafka()``; the test may kill them."""
+    servers = OwnStack()
+    yield servers
+    servers.close()

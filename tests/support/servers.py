@@ -1,0 +1,78 @@
+"""Databases on the session's servers, and private servers that a test may kill."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from cdc.stack import KafkaBroker, Postgres, PostgresMajor, PostgresServer
+
+
+@dataclass(frozen=True)
+class Database:
+    """A fresh database of one test."""
+
+    name: str
+    dsn: str
+
+    def connect(self, **options: Any) -> psycopg.Connection[Any]:
+        """An autocommit connection as superuser."""
+        return psycopg.connect(self.dsn, **{"autocommit": True, **options})
+
+    def execute(self, query: str, parameters: Any = None) -> list[Any]:
+        """Run one query on a connection of its own; its rows, if it has any."""
+        with self.connect() as connection:
+            cursor = connection.execute(query.encode(), parameters)
+            return cursor.fetchall() if cursor.description else []
+
+
+@contextlib.contextmanager
+def fresh_database(server: Postgres) -> Iterator[Database]:
+    """A new database; at the end it goes, with its slots and whoever still uses them."""
+    name = f"t_{uuid.uuid4().hex[:16]}"
+    identifier = sql.Identifier(name)
+    with psycopg.connect(server.dsn(), autocommit=True) as admin:
+        admin.execute(sql.SQL("create database {}").format(identifier))
+    try:
+        yield Database(name, server.dsn(name))
+    finally:
+        with psycopg.connect(server.dsn(), autocommit=True) as admin:
+            drop_slots(admin, name)
+            admin.execute(sql.SQL("drop database {} with (force)").format(identifier))
+
+
+def drop_slots(admin: psycopg.Connection[Any], database: str) -> None:
+    """Drop every replication slot of a database, ending the walsenders that hold them."""
+    slots = admin.execute("select slot_name, active_pid from pg_replication_slots where database = %s", [database])
+    for slot, active_pid in slots.fetchall():
+        if active_pid is not None:
+            # Returns when the backend is gone, so that the slot is free.
+            admin.execute("select pg_terminate_backend(%s, 30000)", [active_pid])
+        admin.execute("select pg_drop_replication_slot(%s)", [slot])
+
+
+@dataclass
+class OwnStack:
+    """Starts embedded servers of one test, which may kill, stop and restart them; all are closed at its end."""
+
+    _cleanup: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def postgres(
+        self, major: PostgresMajor = 16, settings: Mapping[str, str] | None = None, *, fsync: bool = False
+    ) -> PostgresServer:
+        """A PostgreSQL. Without fsync it still survives ``kill``: the operating system keeps what was written."""
+        return self._cleanup.enter_context(PostgresServer.open(major=major, settings=settings, fsync=fsync))
+
+    def kafka(self, settings: Mapping[str, str] | None = None, *, heap_mb: int = 512) -> KafkaBroker:
+        """A Kafka node."""
+        return self._cleanup.enter_context(KafkaBroker.open(settings=settings, heap_mb=heap_mb, quick_start=True))
+
+    def close(self) -> None:
+        """Close all of them."""
+        self._cleanup.close()
