@@ -17,14 +17,14 @@ from cdc.lsn import LSN
 
 
 class UnchangedToast(enum.Enum):
-    """The type of ``UNCHANGED_TOAST``: a stored-out-of-line value that an UPDATE did not touch and pgoutput left out."""
+    """The type of ``UNCHANGED_TOAST``: an out-of-line value that an UPDATE did not touch and pgoutput left out."""
 
     UNCHANGED_TOAST = "unchanged toast"
 
 
 UNCHANGED_TOAST: Final = UnchangedToast.UNCHANGED_TOAST
 
-Row: TypeAlias = tuple[bytes | None | Literal[UnchangedToast.UNCHANGED_TOAST], ...]
+Row: TypeAlias = tuple[bytes | Literal[UnchangedToast.UNCHANGED_TOAST] | None, ...]
 """One value per column of the relation, in attribute order."""
 
 
@@ -137,3 +137,38 @@ class Origin(NamedTuple):
 
     commit_lsn: LSN
     name: str
+
+
+class TypeDefinition(NamedTuple):
+    """A type that is not built in, announced before the relation that uses it. For a domain: its base type's name."""
+
+    oid: int
+    namespace: str
+    name: str
+
+
+class StreamStart(NamedTuple):
+    """A block of changes of a transaction still in progress (protocol 2); ``first_segment`` on its first block."""
+
+    xid: int
+    first_segment: bool
+
+
+class StreamStop(NamedTuple):
+    """End of the block that the last ``StreamStart`` opened."""
+
+
+class StreamCommit(NamedTuple):
+    """A streamed transaction committed: what ``Begin`` and ``Commit`` say of an ordinary one."""
+
+    xid: int
+    commit_lsn: LSN
+    end_lsn: LSN
+    commit_ts: int
+
+
+class StreamAbort(NamedTuple):
+    """A streamed transaction (``subxid == xid``) or one of its subtransactions was rolled back."""
+
+    xid: int
+    subxid: int

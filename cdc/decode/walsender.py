@@ -1,0 +1,80 @@
+"""Frames of the copy-both stream: XLogData and keepalive in, standby status update out.
+
+https://www.postgresql.org/docs/current/protocol-replication.html
+
+The bridge's loop takes the short way: ``frame[0] == XLOG_DATA_TAG`` and then ``frame[XLOG_DATA_HEADER_BYTES:]``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from cdc.decode.buffer import KEEPALIVE, POSTGRES_EPOCH_US, STANDBY_STATUS, XLOG_DATA, decode_error
+from cdc.lsn import LSN
+
+XLOG_DATA_TAG: Final = ord("w")
+KEEPALIVE_TAG: Final = ord("k")
+_STATUS_TAG: Final = ord("r")
+
+XLOG_DATA_HEADER_BYTES: Final = 1 + XLOG_DATA.size
+"""Tag, start LSN, end LSN, send time: the logical message begins behind them."""
+
+
+class XLogData(NamedTuple):
+    """A logical message: where it lies in the WAL, the server's WAL end and clock (µs since 1970) when it was sent."""
+
+    start_lsn: LSN
+    end_lsn: LSN
+    send_ts: int
+    payload: bytes
+
+
+class Keepalive(NamedTuple):
+    """The walsender has read the WAL up to ``end_lsn``; it may ask for an answer now. ``send_ts`` is µs since 1970."""
+
+    end_lsn: LSN
+    send_ts: int
+    reply_requested: bool
+
+
+def parse_xlog_data(frame: bytes) -> XLogData:
+    """An XLogData frame in full.
+
+    Raises:
+        DecodeError: another frame, or a truncated one.
+    """
+    if frame[:1] != b"w":
+        raise decode_error("XLogData", 0, f"tag {frame[:1]!r}")
+    if len(frame) < XLOG_DATA_HEADER_BYTES:
+        raise decode_error("XLogData", len(frame), f"truncated: {XLOG_DATA_HEADER_BYTES} bytes of header wanted")
+    start, end, sent = XLOG_DATA.unpack_from(frame, 1)
+    return XLogData(LSN(start), LSN(end), sent + POSTGRES_EPOCH_US, frame[XLOG_DATA_HEADER_BYTES:])
+
+
+def parse_keepalive(frame: bytes) -> Keepalive:
+    """A primary keepalive.
+
+    Raises:
+        DecodeError: another frame, a wrong length or an unknown flag.
+    """
+    if frame[:1] != b"k":
+        raise decode_error("keepalive", 0, f"tag {frame[:1]!r}")
+    if len(frame) != 1 + KEEPALIVE.size:
+        raise decode_error("keepalive", len(frame), f"{len(frame)} bytes instead of {1 + KEEPALIVE.size}")
+    end, sent, reply = KEEPALIVE.unpack_from(frame, 1)
+    if reply > 1:
+        raise decode_error("keepalive", KEEPALIVE.size, f"unknown flags 0x{reply:02x}")
+    return Keepalive(LSN(end), sent + POSTGRES_EPOCH_US, reply == 1)
+
+
+def standby_status(written: LSN, flushed: LSN, applied: LSN, now_us: int, *, reply: bool = False) -> bytes:
+    """A standby status update; ``flushed`` is what lets the slot forget.
+
+    Args:
+        written: received up to here.
+        flushed: durable up to here; the slot's ``confirmed_flush_lsn`` becomes this.
+        applied: visible up to here (only shown in ``pg_stat_replication``).
+        now_us: our clock, µs since 1970.
+        reply: ask the server for a keepalive at once.
+    """
+    return STANDBY_STATUS.pack(_STATUS_TAG, written, flushed, applied, now_us - POSTGRES_EPOCH_US, reply)

@@ -1,0 +1,125 @@
+"""The one header, ``cdc``: ASCII ``key=value`` pairs joined by ``;`` that say what a record means and where it stands.
+
+``v=1;op=u;lsn=0/1925728;seq=17;xid=734;ts=1795190486566123;schema=3f2a91c05b7e6d14``
+
+One header because each costs more CPU in the producer than a row's encoding. Readers must ignore keys they do not know.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from cdc.errors import DecodeError
+from cdc.lsn import LSN
+from cdc.record import Position
+
+HEADER_NAME: Final = "cdc"
+
+INSERT: Final = "c"
+UPDATE: Final = "u"
+DELETE: Final = "d"
+BACKFILL: Final = "r"
+TRUNCATE: Final = "t"
+_OPS: Final = frozenset((INSERT, UPDATE, DELETE, BACKFILL, TRUNCATE))
+
+NEWER: Final = "newer"
+"""``toast``: a value left out by the stream was read later, and may be newer than the record's LSN says."""
+
+_POSITION: Final = re.compile(rb"v=1;op=[cudrt];lsn=([0-9A-F]{1,8})/([0-9A-F]{1,8});seq=([0-9]{1,19})(?:;|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A parsed header.
+
+    Attributes:
+        op: c insert, u update, d delete, r backfill, t truncate.
+        lsn: the transaction's commit LSN; of a backfill record the stream position at which it was published.
+        seq: ordinal of the change in its transaction, from 1.
+        xid: 64-bit transaction id; None for a backfill record.
+        ts: commit time, µs since 1970.
+        schema: the relation's fingerprint.
+        toast: ``newer`` or None.
+        snap: a backfill chunk's ``pg_current_snapshot()``; None for a streamed record.
+    """
+
+    op: str
+    lsn: LSN
+    seq: int
+    xid: int | None
+    ts: int
+    schema: str
+    toast: str | None = None
+    snap: str | None = None
+
+
+class HeaderStamp:
+    """Makes the headers of one transaction: what its records share is put together once.
+
+    Args:
+        lsn: commit LSN (``final_lsn`` of Begin).
+        xid: 64-bit transaction id, None for a backfill chunk.
+        ts: commit time, µs since 1970.
+        snap: a backfill chunk's snapshot, else None.
+    """
+
+    __slots__ = ("_head", "_tail")
+
+    def __init__(self, lsn: LSN, xid: int | None, ts: int, snap: str | None = None) -> None:
+        self._head = f";lsn={lsn};seq="
+        actor = f"xid={xid}" if xid is not None else f"snap={snap}"
+        self._tail = f";{actor};ts={ts};schema="
+
+    def header(self, op: str, seq: int, schema: str) -> bytes:
+        """A record's header."""
+        return f"v=1;op={op}{self._head}{seq}{self._tail}{schema}".encode()
+
+
+def newer(header: bytes) -> bytes:
+    """The same header, saying that a value in the record may be newer than its LSN."""
+    return header + b";toast=newer"
+
+
+def header_position(header: bytes) -> Position:
+    """Only (lsn, seq): what a reader needs of every record.
+
+    Raises:
+        DecodeError: not a header of version 1.
+    """
+    match = _POSITION.match(header)
+    if match is None:
+        raise _malformed(header)
+    return Position(LSN(int(match[1], 16) << 32 | int(match[2], 16)), int(match[3]))
+
+
+def parse_header(header: bytes) -> Header:
+    """All of it.
+
+    Raises:
+        DecodeError: not a header of version 1.
+    """
+    try:
+        pairs = dict(pair.split("=", 1) for pair in header.decode("ascii").split(";"))
+        if pairs["v"] != "1" or pairs["op"] not in _OPS:
+            raise ValueError("version or op")
+        return Header(
+            op=pairs["op"],
+            lsn=LSN.parse(pairs["lsn"]),
+            seq=int(pairs["seq"]),
+            xid=int(pairs["xid"]) if "xid" in pairs else None,
+            ts=int(pairs["ts"]),
+            schema=pairs["schema"],
+            toast=pairs.get("toast"),
+            snap=pairs.get("snap"),
+        )
+    except (KeyError, ValueError) as error:
+        raise _malformed(header) from error
+
+
+def _malformed(header: bytes) -> DecodeError:
+    return DecodeError(
+        f"header {HEADER_NAME!r} is not of topic contract version 1: {header[:200]!r}",
+        remedy="another program wrote into this topic, or a newer version of this one did",
+    )

@@ -1,0 +1,81 @@
+"""Relation → topic name, so that it can be read back and two tables never share a topic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from cdc.errors import ConfigError
+
+MAX_TOPIC_CHARS: Final = 249
+"""Kafka's own limit (``org.apache.kafka.common.internals.Topic``): topic and suffix have to fit in a file name."""
+
+_LEGAL_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+")
+_NOT_PLAIN: Final = re.compile(rb"[^A-Za-z0-9_]")
+_ESCAPED: Final = re.compile(r"-([0-9A-F]{2})")
+_PART: Final = re.compile(r"(?:[A-Za-z0-9_]|-[0-9A-F]{2})+")
+
+
+def topic_name(name: str, namespace: str, table: str, names: Mapping[str, str] | None = None) -> str:
+    """The state topic of a table: ``{name}.{schema}.{table}``, or what the configuration says instead.
+
+    Args:
+        name: the configuration's ``name``.
+        namespace: the table's schema.
+        table: the table.
+        names: the configuration's ``topics.names``, ``schema.table`` → topic.
+
+    Raises:
+        ConfigError: longer than Kafka allows, or a configured name that Kafka does not allow.
+    """
+    qualified = f"{namespace}.{table}"
+    configured = (names or {}).get(qualified)
+    topic = configured or f"{name}.{_escape(namespace)}.{_escape(table)}"
+    if configured and (not _LEGAL_TOPIC.fullmatch(configured) or configured in (".", "..")):
+        raise ConfigError(
+            f"topics.names: {configured!r} (for {qualified}) is not a topic name",
+            remedy="use only letters, digits, '.', '_' and '-'",
+        )
+    if len(topic) > MAX_TOPIC_CHARS:
+        raise ConfigError(
+            f"topic name of table {qualified} has {len(topic)} characters, Kafka allows {MAX_TOPIC_CHARS}",
+            remedy=f"give it a shorter one in the configuration, topics.names: {{{qualified!r}: shorter-name}}",
+        )
+    return topic
+
+
+def parse_topic_name(topic: str) -> tuple[str, str, str] | None:
+    """(name, namespace, table) of a topic that ``topic_name`` made, else None."""
+    parts = topic.split(".")
+    if len(parts) != 3 or not all(map(_PART.fullmatch, parts)):
+        return None
+    try:
+        return parts[0], _unescape(parts[1]), _unescape(parts[2])
+    except UnicodeDecodeError:
+        return None
+
+
+def progress_topic(name: str) -> str:
+    return f"{name}.__progress"
+
+
+def schemas_topic(name: str) -> str:
+    return f"{name}.__schemas"
+
+
+def dead_letters_topic(name: str) -> str:
+    return f"{name}.__dead_letters"
+
+
+def history_topic(topic: str) -> str:
+    """The append-only companion of a state topic."""
+    return f"{topic}.history"
+
+
+def _escape(identifier: str) -> str:
+    return _NOT_PLAIN.sub(lambda match: b"-%02X" % match[0][0], identifier.encode()).decode()
+
+
+def _unescape(part: str) -> str:
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), part).encode("latin-1").decode()

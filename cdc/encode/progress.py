@@ -1,0 +1,72 @@
+"""Keys and values of ``{name}.__progress``: how far the stream is published."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from cdc.errors import DecodeError
+from cdc.lsn import LSN
+from cdc.record import Position, Progress, SourceIdentity
+
+
+def stream_key(slot: str) -> bytes:
+    """The key under which a slot's progress stands."""
+    return orjson.dumps({"stream": slot})
+
+
+def progress_value(progress: Progress) -> bytes:
+    """The record's value, one JSON object."""
+    partial, source = progress.partial, progress.source
+    return orjson.dumps(
+        {
+            "v": 1,
+            "lsn": str(progress.lsn),
+            "partial": None if partial is None else {"lsn": str(partial.lsn), "seq": partial.seq},
+            "commit_ts": progress.commit_ts,
+            "source": {
+                "system_identifier": source.system_identifier,
+                "timeline": source.timeline,
+                "database_oid": source.database_oid,
+            },
+        }
+    )
+
+
+def parse_progress(value: bytes) -> Progress:
+    """Read a stream's progress back.
+
+    Raises:
+        DecodeError: not a progress value of version 1.
+    """
+    try:
+        fields = orjson.loads(value)
+        if fields["v"] != 1:
+            raise ValueError("version")
+        partial, source = fields["partial"], fields["source"]
+        return Progress(
+            lsn=LSN.parse(fields["lsn"]),
+            partial=None if partial is None else Position(LSN.parse(partial["lsn"]), _integer(partial["seq"])),
+            commit_ts=_integer(fields["commit_ts"]),
+            source=SourceIdentity(
+                _text(source["system_identifier"]), _integer(source["timeline"]), _integer(source["database_oid"])
+            ),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise DecodeError(
+            f"progress record is not of topic contract version 1: {value[:200]!r}",
+            remedy="another program wrote into the progress topic, or a newer version of this one did",
+        ) from error
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"not an integer: {value!r}")
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError(f"not a string: {value!r}")
+    return value

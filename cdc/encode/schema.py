@@ -1,0 +1,89 @@
+"""Relation definitions as ``{name}.__schemas`` keeps them, and the fingerprint by which records refer to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import orjson
+
+from cdc.change import Relation
+from cdc.errors import DecodeError
+from cdc.pgtypes import sql_type
+from cdc.record import SchemaColumn, TableSchema
+
+
+def fingerprint(relation: Relation, key: Sequence[str]) -> str:
+    """16 hex digits (64 bits) over what a reader depends on: name, key columns, column names and types.
+
+    Relation id, topic and replica identity are left out: they can change without a record meaning anything else.
+    """
+    shape = [
+        relation.namespace,
+        relation.name,
+        list(key),
+        [[column.name, sql_type(column)] for column in relation.columns],
+    ]
+    return blake2b(orjson.dumps(shape), digest_size=8).hexdigest()
+
+
+def table_schema(relation: Relation, key: Sequence[str], topic: str) -> TableSchema:
+    """The definition as readers get it."""
+    return TableSchema(
+        fingerprint=fingerprint(relation, key),
+        namespace=relation.namespace,
+        name=relation.name,
+        topic=topic,
+        key=tuple(key),
+        columns=tuple(SchemaColumn(column.name, sql_type(column)) for column in relation.columns),
+    )
+
+
+def schema_key(schema_fingerprint: str) -> bytes:
+    """The key under which a definition stands."""
+    return orjson.dumps({"schema": schema_fingerprint})
+
+
+def schema_value(schema: TableSchema) -> bytes:
+    """The record's value, one JSON object."""
+    return orjson.dumps(
+        {
+            "v": 1,
+            "fingerprint": schema.fingerprint,
+            "namespace": schema.namespace,
+            "name": schema.name,
+            "topic": schema.topic,
+            "key": schema.key,
+            "columns": [{"name": column.name, "type": column.sql_type} for column in schema.columns],
+        }
+    )
+
+
+def parse_schema(value: bytes) -> TableSchema:
+    """Read a definition back.
+
+    Raises:
+        DecodeError: not a schema value of version 1.
+    """
+    try:
+        fields = orjson.loads(value)
+        if fields["v"] != 1:
+            raise ValueError("version")
+        schema = TableSchema(
+            fingerprint=fields["fingerprint"],
+            namespace=fields["namespace"],
+            name=fields["name"],
+            topic=fields["topic"],
+            key=tuple(fields["key"]),
+            columns=tuple(SchemaColumn(column["name"], column["type"]) for column in fields["columns"]),
+        )
+        texts = [schema.fingerprint, schema.namespace, schema.name, schema.topic, *schema.key]
+        texts += [text for column in schema.columns for text in (column.name, column.sql_type)]
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("a name that is not a string")
+        return schema
+    except (KeyError, TypeError, ValueError) as error:
+        raise DecodeError(
+            f"schema record is not of topic contract version 1: {value[:200]!r}",
+            remedy="another program wrote into the schemas topic, or a newer version of this one did",
+        ) from error

@@ -1,0 +1,137 @@
+"""One relation's rows → key and value bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cdc.change import UNCHANGED_TOAST, Relation, Row
+from cdc.encode.objects import NOT_ENCODABLE, ObjectForm
+from cdc.encode.schema import table_schema
+from cdc.encode.values import converter
+from cdc.errors import ConfigError, EncodeError
+from cdc.record import TableSchema
+
+
+class TableEncoder:
+    """Encodes rows of one relation as it is now; a new ``Relation`` needs a new encoder.
+
+    Args:
+        relation: as the stream described it.
+        key_columns: names in key order; the caller knows them, since under REPLICA IDENTITY FULL the stream does not.
+        topic: where the records go.
+
+    Raises:
+        ConfigError: no key columns, or one that is not among the published columns.
+
+    Attributes:
+        schema: the definition to publish before the first record that refers to it.
+        fingerprint: of that definition, for the header.
+        key: new row, whole old row or identity-only old row → the canonical key, ``{"id":42}``. Raises ``EncodeError``
+            when a key column is NULL or was not sent, or cannot be carried.
+    """
+
+    def __init__(self, relation: Relation, key_columns: tuple[str, ...], topic: str) -> None:
+        self.relation = relation
+        self.key_columns = key_columns
+        self.topic = topic
+        self.schema: TableSchema = table_schema(relation, key_columns, topic)
+        self.fingerprint = self.schema.fingerprint
+        self._key_indexes = _key_indexes(relation, key_columns)
+        converters = [converter(column) for column in relation.columns]
+        self._value_form = ObjectForm([column.name for column in relation.columns], converters)
+        self._key_form = ObjectForm(key_columns, [converters[i] for i in self._key_indexes])
+
+    def key(self, row: Row) -> bytes:
+        try:
+            cells = tuple([row[i] for i in self._key_indexes])
+            if None in cells:
+                raise ValueError("NULL in a key column")
+            return self._key_form.encode(cells)
+        except NOT_ENCODABLE as error:
+            raise self._refusal(row, error) from error
+
+    def key_is_null(self, row: Row) -> bool:
+        """A key column is NULL or was not sent, so that ``key`` would raise."""
+        return any(row[i] is None or row[i] is UNCHANGED_TOAST for i in self._key_indexes)
+
+    def value(self, row: Row) -> bytes:
+        """The whole row as a JSON object, in attribute order.
+
+        Raises:
+            EncodeError: a value was not sent (fill it first) or cannot be carried. Names table, column and key.
+        """
+        try:
+            return self._value_form.encode(row)
+        except NOT_ENCODABLE as error:
+            raise self._refusal(row, error) from error
+
+    def missing(self, row: Row) -> tuple[int, ...]:
+        """Indexes of the columns that the stream left out as unchanged TOAST."""
+        if UNCHANGED_TOAST not in row:
+            return ()
+        return tuple(i for i, cell in enumerate(row) if cell is UNCHANGED_TOAST)
+
+    def fill(self, row: Row, old: Row) -> Row:
+        """``row`` with what was left out taken from the old tuple of the same message, as far as that has it.
+
+        An identity-only old tuple has NULL for every other column; a value that was left out is never NULL. So only
+        bytes are taken, and ``missing`` of the result tells what is still wanted.
+        """
+        return tuple(
+            [
+                before if cell is UNCHANGED_TOAST and before is not None else cell
+                for cell, before in zip(row, old, strict=True)
+            ]
+        )
+
+    def fill_at(self, row: Row, values: Mapping[int, bytes | None]) -> Row:
+        """``row`` with values read from the table, by column index; here NULL is a value."""
+        return tuple([values.get(i, cell) if cell is UNCHANGED_TOAST else cell for i, cell in enumerate(row)])
+
+    def _refusal(self, row: Row, cause: Exception) -> EncodeError:
+        name = self.relation.qualified_name
+        columns = self.relation.columns
+        if len(row) != len(columns):
+            return EncodeError(f"table {name}: row of {len(row)} values for {len(columns)} columns")
+        problems = [
+            f"column {column.name} ({column.type_name}): {problem}"
+            for column, cell, is_key in zip(
+                columns, row, map(self._key_indexes.__contains__, range(len(row))), strict=True
+            )
+            if (problem := _problem(converter(column), cell, is_key))
+        ]
+        key = {columns[i].name: row[i] for i in self._key_indexes}
+        return EncodeError(
+            f"table {name}, key {key}: {'; '.join(problems) or cause}",
+            remedy="no record was written; correct the row, or take the table out of the publication",
+        )
+
+
+def _problem(convert: Callable[[bytes], bytes], cell: object, is_key: bool) -> str:
+    if cell is None:
+        return "NULL in a key column" if is_key else ""
+    if not isinstance(cell, bytes):
+        return "unchanged TOAST value was not filled in"
+    try:
+        convert(cell).decode()
+    except NOT_ENCODABLE as error:
+        return f"{type(error).__name__} {error} in {cell[:60]!r}"
+    return ""
+
+
+def _key_indexes(relation: Relation, key_columns: tuple[str, ...]) -> tuple[int, ...]:
+    if not key_columns:
+        raise ConfigError(
+            f"table {relation.qualified_name} has no key",
+            remedy="add a primary key, or set REPLICA IDENTITY FULL and name key columns in source.keys",
+        )
+    indexes = {column.name: i for i, column in enumerate(relation.columns)}
+    absent = [name for name in key_columns if name not in indexes]
+    if absent or len(set(key_columns)) != len(key_columns):
+        raise ConfigError(
+            f"table {relation.qualified_name}: key column {', '.join(absent) or key_columns} is not published"
+            if absent
+            else f"table {relation.qualified_name}: key columns {key_columns} name one twice",
+            remedy="correct source.keys, or add the column to the publication's column list",
+        )
+    return tuple(indexes[name] for name in key_columns)

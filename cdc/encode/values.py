@@ -1,0 +1,151 @@
+"""The form of a value: server text → JSON, chosen once per column by its type.
+
+| type | JSON |
+|---|---|
+| bool | ``true``, ``false`` |
+| int2, int4, int8, oid | number |
+| float4, float8 | number as the server wrote it; ``"NaN"``, ``"Infinity"``, ``"-Infinity"`` |
+| json, jsonb | the document, byte for byte |
+| array | JSON array of the element's form, nested; with explicit bounds: the server's text as a string |
+| all others | the server's text as a string |
+
+A domain has its base type's form: the stream names that. int2vector and oidvector are not array literals in text and so
+are strings. Of an array of a type that is not built in, the stream does not name the element; elements are strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from cdc.change import Column
+from cdc.encode.arrays import array_literal, parse_array
+from cdc.pgtypes import element_name, split_type_name
+
+Converter: TypeAlias = Callable[[bytes], bytes]
+"""Server text → JSON. Given anything but bytes it raises, which is how NULL leaves the fast path."""
+
+_NUMBERS: Final = frozenset({"int2", "int4", "int8", "oid"})
+_FLOATS: Final = frozenset({"float4", "float8"})
+_DOCUMENTS: Final = frozenset({"json", "jsonb"})
+# Output is ASCII without quote, backslash or control character, whatever the value: it needs no escaping.
+_PLAIN: Final = frozenset(
+    {"numeric", "date", "time", "timetz", "timestamp", "timestamptz", "interval", "uuid", "bit", "varbit"}
+    | {"inet", "cidr", "macaddr", "macaddr8", "pg_lsn", "tid", "xid", "cid", "xid8", "int2vector", "oidvector"}
+    | {"point", "lseg", "path", "box", "polygon", "line", "circle"}
+)
+_SPECIAL_FLOATS: Final = {b"NaN": b'"NaN"', b"Infinity": b'"Infinity"', b"-Infinity": b'"-Infinity"'}
+_BRACES: Final = bytes.maketrans(b"{}", b"[]")
+
+_dumps = orjson.dumps
+
+
+def verbatim(value: bytes) -> bytes:
+    """Numbers and documents: already JSON."""
+    return value
+
+
+def plain(value: bytes) -> bytes:
+    """Text that needs no escaping."""
+    return b'"%b"' % value
+
+
+def text(value: bytes) -> bytes:
+    """Any text. orjson escapes as RFC 8785 demands: only what must be, ``\\u00xx`` in lower case."""
+    return _dumps(value.decode())
+
+
+boolean: Converter = {b"t": b"true", b"f": b"false"}.__getitem__
+
+
+def floating(value: bytes) -> bytes:
+    return _SPECIAL_FLOATS.get(value, value)
+
+
+def number_array(value: bytes) -> bytes:
+    """Of integers: braces become brackets, nothing else differs."""
+    if value[0] != 0x7B:
+        return text(value)
+    return value.translate(_BRACES).replace(b"NULL", b"null")
+
+
+def text_array(value: bytes) -> bytes:
+    """Of anything whose elements are strings."""
+    literal = value.decode()
+    if '"' in literal or "NULL" in literal or literal.rfind("{"):
+        return _array(literal, _same, ",")
+    return _dumps(literal[1:-1].split(",") if len(literal) > 2 else [])
+
+
+def box_array(value: bytes) -> bytes:
+    return _array(value.decode(), _same, ";")
+
+
+def boolean_array(value: bytes) -> bytes:
+    return _array(value.decode(), {"t": True, "f": False}.__getitem__, ",")
+
+
+def floating_array(value: bytes) -> bytes:
+    return _array(value.decode(), _floating_element, ",")
+
+
+def document_array(value: bytes) -> bytes:
+    return _array(value.decode(), _document_element, ",")
+
+
+def unknown_array(value: bytes) -> bytes:
+    """Of a type that is an array only by its name: a string, unless the text is exactly what an array's would be."""
+    literal = value.decode()
+    try:
+        elements = parse_array(literal, _same)
+    except ValueError:
+        elements = None
+    if elements is None or array_literal(elements) != literal:
+        return _dumps(literal)
+    return _dumps(elements)
+
+
+def converter(column: Column) -> Converter:
+    """How values of this column become JSON."""
+    namespace, name = split_type_name(column.type_name)
+    element = element_name(column.type_name)
+    if namespace != "pg_catalog":
+        return text if element is None else unknown_array
+    if element is not None:
+        return _array_converter(split_type_name(element)[1])
+    if name == "bool":
+        return boolean
+    if name in _NUMBERS or name in _DOCUMENTS:
+        return verbatim
+    if name in _FLOATS:
+        return floating
+    return plain if name in _PLAIN else text
+
+
+def _array_converter(element: str) -> Converter:
+    if element in _NUMBERS:
+        return number_array
+    if element in _FLOATS:
+        return floating_array
+    if element in _DOCUMENTS:
+        return document_array
+    return {"bool": boolean_array, "box": box_array}.get(element, text_array)
+
+
+def _array(literal: str, element: Callable[[str], Any], delimiter: str) -> bytes:
+    elements = parse_array(literal, element, delimiter)
+    return _dumps(literal if elements is None else elements)
+
+
+def _same(element: str) -> str:
+    return element
+
+
+def _floating_element(element: str) -> orjson.Fragment:
+    return orjson.Fragment(floating(element.encode()))
+
+
+def _document_element(element: str) -> orjson.Fragment:
+    return orjson.Fragment(element)
