@@ -1,0 +1,107 @@
+"""Every metric and label name, once. A process makes one of these classes; each has a registry of its own.
+
+LSNs are exported as numbers of bytes, so that a difference of two is an amount of WAL.
+Naming: https://prometheus.io/docs/practices/naming/
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Enum, Gauge
+from prometheus_client.process_collector import ProcessCollector
+
+WAL_STATUSES = ("reserved", "extended", "unreserved", "lost")
+"""https://www.postgresql.org/docs/current/view-pg-replication-slots.html"""
+
+TABLE_STATES = ("loading", "exact", "suspect", "degraded", "stopped")
+"""Of a replica table: first load; equal to the source at the cut; deletes may be missed; some records could not be
+applied; stopped by an error until the operator acts."""
+
+KAFKA_TRANSACTION_OUTCOMES = ("committed", "aborted")
+
+
+class BridgeMetrics:
+    """Metrics of ``cdc run``. ``table`` is ``namespace.table``."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self.changes = Counter(
+            "cdc_bridge_changes", "Row changes read from the replication stream.", ["table"], registry=registry
+        )
+        self.records = Counter(
+            "cdc_bridge_records",
+            "Records produced to the table's topic; a key change makes two of one row change.",
+            ["table"],
+            registry=registry,
+        )
+        self.kafka_transactions = Counter(
+            "cdc_bridge_kafka_transactions", "Kafka transactions by outcome.", ["outcome"], registry=registry
+        )
+        self.published_lsn = Gauge(
+            "cdc_bridge_published_lsn", "Everything committed before this LSN (bytes) is published.", registry=registry
+        )
+        self.confirmed_lsn = Gauge(
+            "cdc_bridge_confirmed_lsn",
+            "LSN (bytes) confirmed to the slot; PostgreSQL may drop older WAL.",
+            registry=registry,
+        )
+        self.publish_lag_seconds = Gauge(
+            "cdc_bridge_publish_lag_seconds",
+            "From the commit in PostgreSQL to the Kafka commit, for the newest published transaction.",
+            registry=registry,
+        )
+        self.slot_retained_bytes = Gauge(
+            "cdc_bridge_slot_retained_bytes", "WAL that PostgreSQL keeps on disk for the slot.", registry=registry
+        )
+        self.slot_wal_status = Enum(
+            "cdc_bridge_slot_wal_status",
+            "wal_status of the slot; unreserved means that WAL is about to be lost, lost that it is.",
+            states=WAL_STATUSES,
+            registry=registry,
+        )
+        self.toast_rereads = Counter(
+            "cdc_bridge_toast_rereads",
+            "Rows read again because an unchanged TOAST value was not in the stream.",
+            ["table"],
+            registry=registry,
+        )
+        self.truncates = Counter(
+            "cdc_bridge_truncates", "TRUNCATEs turned into tombstones.", ["table"], registry=registry
+        )
+        self.restarts = Counter(
+            "cdc_bridge_restarts",
+            "Attempts after an error that was worth trying again, by its class.",
+            ["error"],
+            registry=registry,
+        )
+        self.streaming = Gauge("cdc_bridge_streaming", "1 while the replication stream is open.", registry=registry)
+        for outcome in KAFKA_TRANSACTION_OUTCOMES:
+            self.kafka_transactions.labels(outcome)
+
+
+class SinkMetrics:
+    """Metrics of ``cdc sink``. ``table`` is the replica's ``schema.table``."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self.rows_applied = Counter(
+            "cdc_sink_rows_applied", "Rows upserted or deleted in the replica table.", ["table"], registry=registry
+        )
+        self.cut_lsn = Gauge(
+            "cdc_sink_cut_lsn", "The replica equals the source at this LSN (bytes).", registry=registry
+        )
+        self.lag_seconds = Gauge(
+            "cdc_sink_lag_seconds",
+            "From the commit in the source to the replica's commit, for the newest applied transaction.",
+            registry=registry,
+        )
+        self.table_state = Enum(
+            "cdc_sink_table_state", "State of the replica table.", ["table"], states=TABLE_STATES, registry=registry
+        )
+        self.restarts = Counter(
+            "cdc_sink_restarts",
+            "Attempts after an error that was worth trying again, by its class.",
+            ["error"],
+            registry=registry,
+        )
