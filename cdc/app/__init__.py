@@ -1,0 +1,1 @@
+"""Front door and wiring: the only room that sees several I/O rooms."""

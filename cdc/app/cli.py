@@ -1,0 +1,68 @@
+"""The command line: parse, load the configuration, call. No logic here.
+
+Exit codes: 0 done; 1 our own bug; 2 the configuration is wrong; 3 the operator must change something in PostgreSQL or
+Kafka; 4 a server could not be reached; 5 another process took over.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import structlog
+import typer
+
+from cdc import crashpoints
+from cdc.app.check_command import check
+from cdc.app.config_command import config_app
+from cdc.app.demo.command import demo
+from cdc.app.logs import configure
+from cdc.app.options import ConfigOption, LogLevelOption, load_config
+from cdc.app.mirror_command import sink
+from cdc.app.run import run_bridge
+from cdc.app.stack_command import stack_app
+from cdc.app.status_command import status
+from cdc.app.supervise import stop_on_signals
+from cdc.errors import CdcError
+
+app = typer.Typer(
+    name="cdc",
+    help="Change data capture from PostgreSQL to compacted Kafka topics, mirrored and proven.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+app.add_typer(config_app, name="config")
+app.add_typer(stack_app, name="stack")
+app.command("check")(check)
+app.command("status")(status)
+app.command("sink")(sink)
+app.command("demo")(demo)
+
+
+@app.command("run")
+def run(config: ConfigOption = None, log_level: LogLevelOption = "info") -> None:
+    """Run the bridge: PostgreSQL's row changes to compacted topics, until SIGTERM or Ctrl-C.
+
+    Examples:
+
+        cdc run -c shop.yaml
+
+        CDC_SOURCE__PASSWORD=… cdc run -c shop.yaml --log-level debug
+    """
+    loaded = load_config(config)
+    configure(log_level)
+    run_bridge(loaded, stop_on_signals())
+
+
+def main() -> None:
+    """Entry point: runs the command and turns errors into their exit codes."""
+    if point := os.environ.get("CDC_CRASHPOINT"):
+        crashpoints.arm(point)
+    try:
+        app()
+    except CdcError as error:
+        structlog.get_logger("cdc").debug("stopped by an error", exc_info=True)
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)

@@ -1,0 +1,242 @@
+"""One attempt of the bridge, from connecting to streaming: everything is looked up anew, nothing is carried over.
+
+The order matters: wait until the slot is free, so that a second bridge does not fence a healthy first one → fence
+(``init_transactions`` aborts what a dead one left open) → read the stored progress → start the stream there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psycopg
+import structlog
+
+from cdc.app.bridge import Bridge
+from cdc.app.metering import BridgeMeter
+from cdc.app.tables import TableRegistry
+from cdc.app.translate import Counts, Translator
+from cdc.capture.connect import connect
+from cdc.capture.copy_both import CopyBoth
+from cdc.capture.publication import ensure_publication
+from cdc.capture.reread import reread
+from cdc.capture.slot import SlotState, create_slot, identify, inspect_slot, recent_xid
+from cdc.capture.stream import WalStream
+from cdc.change import Row
+from cdc.config import Config
+from cdc.crashpoints import reach
+from cdc.encode.naming import progress_topic
+from cdc.encode.progress import progress_value, stream_key
+from cdc.encode.table import TableEncoder
+from cdc.errors import GapError, SourceRefused, SourceUnavailable
+from cdc.publish.publisher import KafkaPublisher
+from cdc.publish.topics import TopicAdmin
+from cdc.record import Progress, SourceIdentity
+from cdc.replay.live_keys import live_keys
+from cdc.replay.progress import read_progress
+
+_SLOT_POLL_S = 1.0
+_TRUNCATE_ROWS_PER_COMMIT = 50_000
+
+log = structlog.get_logger("cdc.bridge")
+
+
+class BridgeSession:
+    """One attempt.
+
+    Args:
+        config: the whole configuration.
+        stop: ends waiting and streaming.
+        works: called when streaming has begun.
+        meter: metrics of the process.
+        counts: kept over attempts.
+    """
+
+    def __init__(
+        self, config: Config, stop: threading.Event, works: Callable[[], None], meter: BridgeMeter, counts: Counts
+    ) -> None:
+        self._config = config
+        self._stop = stop
+        self._works = works
+        self._meter = meter
+        self._counts = counts
+        self._kafka = config.kafka.client_options()
+        self._progress_topic = progress_topic(config.name)
+        self._progress_key = stream_key(config.source.slot)
+        self._sql: psycopg.Connection[Any] | None = None
+        self._publisher: KafkaPublisher | None = None
+        self._stream: WalStream | None = None
+
+    def run(self) -> None:
+        """Stream until ``stop`` is set.
+
+        Raises:
+            CdcError: the supervisor decides by its class.
+        """
+        try:
+            self._run()
+        finally:
+            for part in (self._publisher, self._stream, self._sql):
+                if part is not None:
+                    part.close()
+
+    def _run(self) -> None:
+        config, source = self._config, self._config.source
+        self._sql = sql = connect(source.connection(), application_name=f"cdc {config.name}")
+        registry = TableRegistry(config, sql, TopicAdmin(self._kafka))
+        ensure_publication(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
+        identity = identify(sql)
+        registry.ensure_topics()
+        slot = self._free_slot(sql)
+        if slot is None:
+            return
+        self._publisher = publisher = KafkaPublisher(
+            self._kafka,
+            transactional_id=f"cdc-{config.name}",
+            max_message_bytes=config.topics.max_message_bytes,
+        )
+        publisher.start()
+        resume = self._resume(slot, identity)
+        log.info(
+            "streaming",
+            slot=source.slot,
+            start=str(resume.lsn),
+            partial=bool(resume.partial),
+            tables=len(registry.tables),
+        )
+        session = CopyBoth(source.connection(), application_name=f"cdc {config.name}")
+        self._stream = stream = WalStream(session, resume.lsn)
+        session.start(source.slot, source.publication, resume.lsn)
+        translator = Translator(
+            produce=publisher.produce,
+            table_for=lambda relation: registry.encoder(relation, publisher.produce),
+            reread=self._reread,
+            truncate=self._truncate,
+            resume=resume,
+            counts=self._counts,
+            xid=recent_xid(sql),
+        )
+        self._translator = translator
+        bridge = Bridge(
+            stream=stream, translator=translator, commit=self._commit, resume=resume, on_commit=self._committed
+        )
+        self._works()
+        self._meter.streaming(True)
+        try:
+            bridge.run(self._stop)
+        finally:
+            self._meter.streaming(False)
+
+    def _free_slot(self, sql: psycopg.Connection[Any]) -> SlotState | None:
+        """The slot, made if this is the first start, once nobody reads from it; None when told to stop meanwhile."""
+        name = self._config.source.slot
+        told = False
+        while not self._stop.is_set():
+            state = inspect_slot(sql, name)
+            if state is None:
+                if (stored := self._stored_progress()) is not None:
+                    raise GapError(
+                        f"replication slot {name!r} is gone, but topics were published up to {stored.lsn}: "
+                        "changes since then may be missing",
+                        remedy="drop the topics of this bridge and start over, or give it another name",
+                    )
+                create_slot(sql, name)
+                continue
+            if state.database != sql.info.dbname:
+                raise SourceRefused(
+                    f"slot {name!r} belongs to database {state.database!r}, not {sql.info.dbname!r}",
+                    remedy="set source.slot to another name",
+                )
+            if state.lost:
+                raise GapError(
+                    f"slot {name!r} is lost ({state.invalidation_reason or state.wal_status}): "
+                    "the WAL it needs is gone and changes are missing",
+                    remedy=f"SELECT pg_drop_replication_slot('{name}'); then start over with new topics",
+                )
+            if not state.active:
+                return state
+            if not told:
+                log.warning("waiting for the slot: another session reads from it", slot=name, pid=state.active_pid)
+                told = True
+            self._stop.wait(_SLOT_POLL_S)
+        return None
+
+    def _resume(self, slot: SlotState, identity: SourceIdentity) -> Progress:
+        """Where to go on, after making sure that the slot can still deliver everything from there."""
+        stored = self._stored_progress()
+        confirmed = slot.confirmed_flush_lsn
+        if confirmed is None:
+            raise SourceUnavailable(f"slot {slot.name!r} is still being made")
+        if stored is None:
+            return Progress(confirmed, None, 0, identity)
+        if (stored.source.system_identifier, stored.source.database_oid) != (
+            identity.system_identifier,
+            identity.database_oid,
+        ):
+            raise GapError(
+                f"the topics of {self._config.name!r} were published from another database: "
+                f"system {stored.source.system_identifier}, now {identity.system_identifier}",
+                remedy="correct source.dsn, or give this bridge another name",
+            )
+        if confirmed > stored.lsn:
+            raise GapError(
+                f"slot {slot.name!r} was confirmed up to {confirmed}, beyond what is published ({stored.lsn}): "
+                "somebody else read from it, and those changes are missing",
+                remedy="give every bridge a slot of its own; start over with new topics",
+            )
+        return Progress(stored.lsn, stored.partial, stored.commit_ts, identity)
+
+    def _stored_progress(self) -> Progress | None:
+        return read_progress(self._kafka, self._progress_topic, self._progress_key)
+
+    def _commit(self, progress: Progress) -> None:
+        assert self._publisher is not None
+        self._publisher.produce(self._progress_topic, self._progress_key, progress_value(progress), b"")
+        self._publisher.commit()
+
+    def _committed(self, progress: Progress, took_s: float) -> None:
+        self._meter.committed(progress, took_s, self._counts)
+
+    def _reread(
+        self, table: TableEncoder, rows: Sequence[Row], xids: Sequence[int]
+    ) -> Sequence[tuple[Row, bool] | None]:
+        """Complete rows from the table as it is now."""
+        assert self._sql is not None
+        names = [column.name for column in table.relation.columns]
+        places = sorted({place for row in rows for place in table.missing(row)})
+        key_places = [names.index(name) for name in table.key_columns]
+        keys = [tuple(cell for place in key_places if isinstance(cell := row[place], bytes)) for row in rows]
+        found = reread(self._sql, table.relation, table.key_columns, [names[place] for place in places], keys)
+        answers: list[tuple[Row, bool] | None] = []
+        for row, key, xid in zip(rows, keys, xids, strict=True):
+            current = found.get(key)
+            if current is None:
+                answers.append(None)
+            else:
+                whole = table.fill_at(row, dict(zip(places, current.values, strict=True)))
+                answers.append((whole, current.xmin != xid & 0xFFFFFFFF))
+        return answers
+
+    def _truncate(self, table: TableEncoder, header: bytes) -> None:
+        """Tombstones for every live key, in Kafka transactions of bounded size."""
+        policy = self._config.topics.truncate
+        if policy == "ignore":
+            log.warning("TRUNCATE ignored, as topics.truncate says", table=table.relation.qualified_name)
+            return
+        if policy == "fail":
+            raise SourceRefused(
+                f"table {table.relation.qualified_name} was truncated, and topics.truncate is 'fail'",
+                remedy="set topics.truncate to 'tombstone' (delete all its keys) or 'ignore' (keep them), then restart",
+            )
+        assert self._publisher is not None
+        self._commit(self._translator.progress())
+        count = 0
+        for key in live_keys(self._kafka, table.topic):
+            self._publisher.produce(table.topic, key, None, header)
+            count += 1
+            if count % _TRUNCATE_ROWS_PER_COMMIT == 0:
+                self._commit(self._translator.progress())
+                reach("bridge.inside_truncate")
+        self._counts.truncates += 1
+        log.info("TRUNCATE published", table=table.relation.qualified_name, tombstones=count)

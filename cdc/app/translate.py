@@ -1,0 +1,274 @@
+"""Row changes in commit order → records in the same order: keys, tombstones, skipped repeats, rows made whole.
+
+Theory of operation. ``seq`` counts the row changes of the source transaction, from 1; (commit LSN, seq) is a change's
+position and the same on every replay. A replay skips what the stored progress covers: whole transactions before its
+LSN, and the first changes of a partly published one.
+
+A row with unchanged TOAST cannot be published before it was re-read. From the first such row on, records are held back
+in order, until ``settle`` re-reads all of them with one query per table and lets everything go. So the topic's order is
+the stream's order, always.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from cdc.change import (
+    Begin,
+    Commit,
+    Delete,
+    Insert,
+    Relation,
+    Row,
+    Truncate,
+    Update,
+)
+from cdc.encode.header import DELETE, INSERT, TRUNCATE, UPDATE, HeaderStamp, newer
+from cdc.encode.table import TableEncoder
+from cdc.errors import EncodeError
+from cdc.lsn import ZERO, LSN
+from cdc.record import Position, Progress
+
+MAX_HELD = 2_000
+"""Records held back behind a row that waits for its re-read: bounds memory and the size of the re-read query."""
+
+Produce = Callable[[str, bytes, bytes | None, bytes], None]
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened since the process started; only ever grows."""
+
+    changes: int = 0
+    transactions: int = 0
+    toast_rereads: int = 0
+    truncates: int = 0
+
+
+class Reread(Protocol):
+    """Makes rows whole: per row the completed row and whether it may be newer than the change, None when gone."""
+
+    def __call__(
+        self, table: TableEncoder, rows: Sequence[Row], xids: Sequence[int], /
+    ) -> Sequence[tuple[Row, bool] | None]:
+        """Re-read in one query."""
+
+
+class _Held(NamedTuple):
+    """A record that waits in line; ``row`` is set when it must be re-read first."""
+
+    topic: str
+    key: bytes
+    value: bytes | None
+    header: bytes
+    table: TableEncoder | None = None
+    row: Row | None = None
+    xid: int = 0
+
+
+class Translator:
+    """Turns decoded changes into produced records.
+
+    Args:
+        produce: takes a record; may block.
+        table_for: the encoder of a relation, or None for a table that is not ours to publish.
+        reread: see ``Reread``.
+        truncate: publishes the tombstones of a TRUNCATE; called between records, with the header to use.
+        resume: the stored progress.
+        counts: what happened, for metrics.
+        xid: a recent 64-bit transaction id: pgoutput sends only the low 32 bits of each.
+    """
+
+    def __init__(
+        self,
+        *,
+        produce: Produce,
+        table_for: Callable[[Relation], TableEncoder | None],
+        reread: Reread,
+        truncate: Callable[[TableEncoder, bytes], None],
+        resume: Progress,
+        counts: Counts,
+        xid: int,
+    ) -> None:
+        self._produce = produce
+        self._emit = produce
+        self._table_for = table_for
+        self._reread = reread
+        self._truncate_topic = truncate
+        self._resume = resume
+        self._counts = counts
+        self._xid = xid
+        self._tables: dict[Relation, TableEncoder | None] = {}
+        self._held: list[_Held] = []
+        self._begin: Begin | None = None
+        self._stamp = HeaderStamp(ZERO, xid, 0)
+        self._seq = 0
+        self._skip = 0
+        self._complete = resume.lsn
+        self._commit_ts = resume.commit_ts
+
+    @property
+    def inside_transaction(self) -> bool:
+        """Whether a Begin was seen and its Commit not yet."""
+        return self._begin is not None
+
+    @property
+    def holds_records(self) -> bool:
+        """Whether records wait for a re-read."""
+        return bool(self._held)
+
+    @property
+    def complete_lsn(self) -> LSN:
+        """Everything that committed before this was handed to ``produce`` (or held)."""
+        return self._complete
+
+    def progress(self) -> Progress:
+        """Where the stream is, for the Kafka transaction that is about to be committed."""
+        partial = None
+        if self._begin is not None and self._begin.final_lsn >= self._resume.lsn:
+            partial = Position(self._begin.final_lsn, max(self._seq, self._skip))
+        return Progress(self._complete, partial, self._commit_ts, self._resume.source)
+
+    def advance(self, lsn: LSN) -> None:
+        """A keepalive said that everything before ``lsn`` was sent; true for us only between transactions."""
+        if self._begin is None and lsn > self._complete:
+            self._complete = lsn
+
+    def begin(self, message: Begin) -> None:
+        """A source transaction starts: decide how much of it is published already."""
+        # The nearest 64-bit id with these low bits: running ids lie within 2^31 of each other
+        self._xid += ((message.xid - self._xid + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+        self._begin = message
+        self._stamp = HeaderStamp(message.final_lsn, self._xid, message.commit_ts)
+        self._seq = 0
+        self._skip = 0
+        if message.final_lsn < self._resume.lsn:
+            self._skip = sys.maxsize
+        elif self._resume.partial is not None and message.final_lsn == self._resume.partial.lsn:
+            self._skip = self._resume.partial.seq
+
+    def commit(self, message: Commit) -> None:
+        """A source transaction is complete."""
+        self._begin = None
+        if message.end_lsn > self._complete:
+            self._complete = message.end_lsn
+            self._commit_ts = message.commit_ts
+        self._counts.transactions += 1
+
+    def insert(self, message: Insert) -> None:
+        """A new row: an upsert."""
+        self._seq = seq = self._seq + 1
+        if seq <= self._skip:
+            return
+        relation, new = message
+        table = self._tables.get(relation) or self._table(relation)
+        if table is not None:
+            self._emit(
+                table.topic, table.key(new), table.value(new), self._stamp.header(INSERT, seq, table.fingerprint)
+            )
+            self._counts.changes += 1
+
+    def update(self, message: Update) -> None:
+        """A changed row: an upsert, behind a tombstone of the old key when the key changed."""
+        self._seq = seq = self._seq + 1
+        if seq <= self._skip:
+            return
+        relation, old, _, new = message
+        table = self._tables.get(relation) or self._table(relation)
+        if table is None:
+            return
+        self._counts.changes += 1
+        try:
+            key, value = table.key(new), table.value(new)
+        except EncodeError:
+            if not table.missing(new):
+                raise
+            self._update_unchanged_toast(table, message)
+            return
+        header = self._stamp.header(UPDATE, seq, table.fingerprint)
+        if old is not None and (old_key := table.key(old)) != key:
+            self._emit(table.topic, old_key, None, header)
+        self._emit(table.topic, key, value, header)
+
+    def delete(self, message: Delete) -> None:
+        """A removed row: a tombstone."""
+        self._seq = seq = self._seq + 1
+        if seq <= self._skip:
+            return
+        relation, old, _ = message
+        table = self._tables.get(relation) or self._table(relation)
+        if table is not None:
+            self._emit(table.topic, table.key(old), None, self._stamp.header(DELETE, seq, table.fingerprint))
+            self._counts.changes += 1
+
+    def truncate(self, message: Truncate) -> None:
+        """Every live key of each truncated table gets a tombstone, from what the topic holds at this point."""
+        self._seq = seq = self._seq + 1
+        if seq <= self._skip:
+            return
+        self.settle()
+        for relation in message.relations:
+            table = self._tables.get(relation) or self._table(relation)
+            if table is not None:
+                self._seq = seq - 1  # what is published while the tombstones go out covers only what came before
+                self._truncate_topic(table, self._stamp.header(TRUNCATE, seq, table.fingerprint))
+        self._seq = seq
+
+    def settle(self) -> None:
+        """Re-read what is held back and let everything go, in order."""
+        if not self._held:
+            return
+        held, self._held = self._held, []
+        self._emit = self._produce
+        whole = self._reread_held(held)
+        for place, (topic, key, value, header, table, row, _) in enumerate(held):
+            if table is None or row is None:
+                self._produce(topic, key, value, header)
+                continue
+            found = whole.get(place)
+            if found is None:
+                continue  # gone meanwhile: the topic keeps its older whole row, the delete is on its way
+            complete, is_newer = found
+            self._produce(topic, key, table.value(complete), newer(header) if is_newer else header)
+
+    def _update_unchanged_toast(self, table: TableEncoder, message: Update) -> None:
+        """Fill from the old row what it has; the rest waits for a re-read, with everything behind it."""
+        relation, old, _, new = message
+        if old is not None:
+            new = table.fill(new, old)
+        key = table.key(new)
+        header = self._stamp.header(UPDATE, self._seq, table.fingerprint)
+        if old is not None and (old_key := table.key(old)) != key:
+            self._emit(table.topic, old_key, None, header)
+        if not table.missing(new):
+            self._emit(table.topic, key, table.value(new), header)
+            return
+        self._emit = self._hold
+        assert self._begin is not None
+        self._held.append(_Held(table.topic, key, None, header, table, new, self._begin.xid))
+        self._counts.toast_rereads += 1
+
+    def _hold(self, topic: str, key: bytes, value: bytes | None, header: bytes) -> None:
+        self._held.append(_Held(topic, key, value, header))
+        if len(self._held) >= MAX_HELD:
+            self.settle()
+
+    def _reread_held(self, held: list[_Held]) -> dict[int, tuple[Row, bool]]:
+        by_table: dict[TableEncoder, list[int]] = {}
+        for place, each in enumerate(held):
+            if each.table is not None:
+                by_table.setdefault(each.table, []).append(place)
+        whole: dict[int, tuple[Row, bool]] = {}
+        for table, places in by_table.items():
+            rows = [row for place in places if (row := held[place].row) is not None]
+            found = self._reread(table, rows, [held[place].xid for place in places])
+            whole.update((place, answer) for place, answer in zip(places, found, strict=True) if answer is not None)
+        return whole
+
+    def _table(self, relation: Relation) -> TableEncoder | None:
+        if relation not in self._tables:
+            self._tables[relation] = self._table_for(relation)
+        return self._tables[relation]

@@ -1,0 +1,1 @@
+"""I/O on the PostgreSQL side: the catalog, the slot and the replication stream."""

@@ -1,0 +1,138 @@
+"""The one file on ``psycopg.pq``: a walsender session, its START_REPLICATION, and frames in and out.
+
+psycopg has no replication API, but libpq carries the copy-both protocol, so this works at that level. In: bytes of
+whole CopyData frames. Out: standby status updates made by ``decode.walsender``. It knows nothing of their content.
+
+https://www.postgresql.org/docs/current/protocol-replication.html
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
+
+from cdc.capture.connect import connect_error, parameters
+from cdc.errors import GapError, SourceRefused, SourceUnavailable
+from cdc.lsn import LSN
+
+_OBJECT_IN_USE = b"55006"
+_UNDEFINED_OBJECT = b"42704"
+_PREREQUISITE_STATE = b"55000"
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """What IDENTIFY_SYSTEM answers: which cluster, which timeline, how far its WAL is."""
+
+    system_identifier: str
+    timeline: int
+    flush_lsn: LSN
+
+
+class CopyBoth:
+    """One walsender connection (``replication=database``).
+
+    Args:
+        connection: keyword arguments for libpq, as ``SourceConfig.connection()`` gives them.
+        application_name: what ``pg_stat_replication`` shows.
+
+    Raises:
+        SourceUnavailable: the server does not answer.
+        SourceRefused: it answers, and will not have us.
+    """
+
+    def __init__(self, connection: Mapping[str, str], *, application_name: str) -> None:
+        conninfo = make_conninfo(
+            **{**parameters(connection, application_name=application_name), "replication": "database"}
+        )
+        self._pgconn = pq.PGconn.connect(conninfo.encode())
+        if self._pgconn.status != pq.ConnStatus.OK:
+            message = self._pgconn.get_error_message()
+            self._pgconn.finish()
+            raise connect_error(message, connection)
+        self._poll = select.poll()
+        self._poll.register(self._pgconn.socket, select.POLLIN)
+
+    def identify(self) -> System:
+        """Ask IDENTIFY_SYSTEM; only before ``start``."""
+        result = self._pgconn.exec_(b"IDENTIFY_SYSTEM")
+        if result.status != pq.ExecStatus.TUPLES_OK:
+            raise SourceUnavailable(f"IDENTIFY_SYSTEM failed: {result.get_error_message()}")
+        system, timeline, flush = (result.get_value(0, i) or b"" for i in range(3))
+        return System(system.decode(), int(timeline), LSN.parse(flush.decode()))
+
+    def start(self, slot: str, publication: str, start: LSN) -> None:
+        """Begin streaming pgoutput, protocol 1, from ``start`` or the slot's confirmed position, whichever is later.
+
+        Raises:
+            SourceUnavailable: another session holds the slot; it may be our own from before a crash.
+            GapError: the slot is missing or lost.
+            SourceRefused: the server refuses for another reason, told in the message.
+        """
+        publication_name = publication.replace('"', '""').replace("'", "''")
+        result = self._pgconn.exec_(
+            f'START_REPLICATION SLOT "{slot}" LOGICAL {start} '
+            f"(proto_version '1', publication_names '\"{publication_name}\"')".encode()
+        )
+        if result.status == pq.ExecStatus.COPY_BOTH:
+            self._pgconn.nonblocking = 1
+            return
+        message, state = result.get_error_message(), result.error_field(pq.DiagnosticField.SQLSTATE)
+        if state == _OBJECT_IN_USE:
+            raise SourceUnavailable(
+                f"replication slot {slot!r} is in use: {message}",
+                remedy="stop the other bridge, or leave this one waiting: it takes over when the slot is free",
+            )
+        if state in (_UNDEFINED_OBJECT, _PREREQUISITE_STATE):
+            raise GapError(f"cannot stream from slot {slot!r}: {message}", remedy="see `cdc status`")
+        raise SourceRefused(f"START_REPLICATION on slot {slot!r} was refused: {message}", remedy="run `cdc check`")
+
+    def read(self, max_frames: int) -> list[bytes]:
+        """Whole frames that are here already, at most ``max_frames``; empty when the socket is drained.
+
+        Raises:
+            SourceUnavailable: the stream ended or broke.
+        """
+        frames: list[bytes] = []
+        get_copy_data, append = self._pgconn.get_copy_data, frames.append
+        try:
+            for _ in range(max_frames):
+                size, data = get_copy_data(1)
+                if size > 0:
+                    append(bytes(data))
+                    continue
+                if size == -1:
+                    raise self._ended()
+                if frames or not self._poll.poll(0):
+                    break
+                self._pgconn.consume_input()
+        except psycopg.Error as error:
+            raise SourceUnavailable(f"the replication stream broke: {error}") from error
+        return frames
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until bytes arrive or the time is over."""
+        self._poll.poll(timeout_s * 1000)
+
+    def send(self, frame: bytes) -> None:
+        """Send one CopyData frame (a standby status update)."""
+        try:
+            self._pgconn.put_copy_data(frame)
+            while self._pgconn.flush():
+                select.select([], [self._pgconn.socket], [], 1.0)
+        except psycopg.Error as error:
+            raise SourceUnavailable(f"the replication stream broke: {error}") from error
+
+    def close(self) -> None:
+        """End the session; the server frees the slot when it notices."""
+        self._pgconn.finish()
+
+    def _ended(self) -> SourceUnavailable:
+        result = self._pgconn.get_result()
+        reason = result.get_error_message() if result is not None else "the server closed it"
+        return SourceUnavailable(f"the replication stream ended: {reason}")

@@ -1,0 +1,1 @@
+"""I/O, Kafka in: topics and the one transactional producer."""

@@ -1,0 +1,208 @@
+"""The transactional producer: rows and the progress that covers them become readable together, or not at all.
+
+One Kafka transaction is open at a time, begun by the first record. librdkafka's own threads send; this side only
+enqueues and, at ``commit``, waits. A record that fails makes the whole Kafka transaction fail, so no delivery report
+is kept per record, only the first error, to name its key.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from cdc.errors import CdcError, FencedError, TopicRefused, TopicUnavailable
+
+_COMMIT_DEADLINE_S = 60.0
+_SLICE_S = 1.0
+"""Blocking calls into librdkafka come back this often, so that a signal handler can run between them."""
+
+_FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE}
+_UNAUTHORISED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError._AUTHENTICATION,
+}
+
+PRODUCER_SETTINGS: dict[str, Any] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "partitioner": "murmur2_random",
+    "compression.type": "lz4",
+    "linger.ms": 5,
+    "socket.nagle.disable": True,
+    "queue.buffering.max.messages": 100_000,
+    "queue.buffering.max.kbytes": 32_768,
+    "transaction.timeout.ms": 60_000,
+    "delivery.report.only.error": True,
+    "log.connection.close": False,
+}
+"""Ours; ``partitioner`` is what every Java client uses, and the queue bounds the producer's memory.
+
+``linger.ms`` makes few big requests under load; a commit flushes at once and does not wait for it.
+"""
+
+
+class KafkaPublisher:
+    """A producer with a transactional id; whoever calls ``start`` last fences all earlier ones.
+
+    Args:
+        options: librdkafka settings from the configuration.
+        transactional_id: one per bridge.
+        max_message_bytes: the topics' ``max.message.bytes``: a larger row is refused here, with its key.
+    """
+
+    def __init__(self, options: Mapping[str, Any], *, transactional_id: str, max_message_bytes: int) -> None:
+        self._transactional_id = transactional_id
+        self._open = False
+        self._failure: CdcError | None = None
+        self._producer = Producer(
+            {
+                **PRODUCER_SETTINGS,
+                **options,
+                "transactional.id": transactional_id,
+                "message.max.bytes": max_message_bytes,
+                "on_delivery": self._delivery_failed,
+                "error_cb": self._client_error,
+            }
+        )
+        self._send = self._producer.produce
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a Kafka transaction holds records that are not committed yet."""
+        return self._open
+
+    def start(self) -> None:
+        """Fence earlier producers of this transactional id and abort what they left open.
+
+        Raises:
+            TopicUnavailable: no broker answers.
+            TopicRefused: the broker does not let us use the transactional id.
+        """
+        self._until_done("init_transactions", self._producer.init_transactions, _COMMIT_DEADLINE_S)
+
+    def produce(self, topic: str, key: bytes, value: bytes | None, header: bytes) -> None:
+        """Add a record to the open Kafka transaction, opening one if there is none; waits while the queue is full.
+
+        Raises:
+            TopicRefused: the record is larger than the topic takes.
+            TopicUnavailable: the Kafka transaction cannot go on.
+        """
+        if not self._open:
+            self._begin()
+        while True:
+            try:
+                self._send(topic, value, key, headers=[("cdc", header)] if header else None)
+                return
+            except BufferError:
+                self._wait_for_room()
+            except KafkaException as error:
+                if error.args[0].code() in _TOO_LARGE:
+                    size = len(key) + len(value or b"") + len(header)
+                    raise _too_large(topic, key, f"{size} bytes") from error
+                raise self._error("produce", error) from error
+
+    def commit(self) -> None:
+        """Commit the open Kafka transaction; on return all of it is readable.
+
+        Raises:
+            TopicUnavailable: it was aborted, or its outcome is unknown: start again from the stored progress.
+            FencedError: another bridge took over.
+            TopicRefused: a record or a right was refused.
+        """
+        if not self._open:
+            return
+        self._until_done("commit_transaction", self._producer.commit_transaction, _COMMIT_DEADLINE_S)
+        self._open = False
+
+    def close(self) -> None:
+        """Abort what is open, as far as the brokers can be reached, and forget the queue."""
+        if self._open:
+            try:
+                self._producer.purge()
+                self._producer.abort_transaction(_SLICE_S)
+            except KafkaException:
+                pass  # the next start() of this transactional id aborts it
+            self._open = False
+
+    def _begin(self) -> None:
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            raise self._error("begin_transaction", error) from error
+        self._open = True
+
+    def _wait_for_room(self) -> None:
+        """Let librdkafka send; a queue that stays full is a broker that is gone."""
+        deadline = time.monotonic() + _COMMIT_DEADLINE_S
+        full = len(self._producer)
+        while len(self._producer) >= full:
+            self._producer.poll(0.01)
+            if self._failure is not None:
+                raise self._failure
+            if time.monotonic() > deadline:
+                raise TopicUnavailable("Kafka takes no records any more: the send queue stayed full for a minute")
+
+    def _until_done(self, what: str, call: Any, deadline_s: float) -> None:
+        deadline = time.monotonic() + deadline_s
+        while True:
+            try:
+                call(_SLICE_S)
+                return
+            except KafkaException as error:
+                if error.args[0].retriable() and time.monotonic() < deadline and self._failure is None:
+                    continue
+                raise self._error(what, error) from error
+
+    def _error(self, what: str, error: KafkaException) -> CdcError:
+        """Whose fault a failed call is. The first failed record, when there is one, explains it better."""
+        self._producer.poll(0)
+        kafka_error: KafkaError = error.args[0]
+        if kafka_error.code() in _FENCED:
+            return FencedError(
+                f"another producer took over transactional id {self._transactional_id!r} ({what})",
+                remedy="nothing, when a second bridge is meant to run; otherwise stop one of the two",
+            )
+        if self._failure is not None:
+            return self._failure
+        if kafka_error.code() in _UNAUTHORISED:
+            return TopicRefused(
+                f"Kafka does not allow {what} for transactional id {self._transactional_id!r}: {kafka_error.str()}",
+                remedy="grant WRITE and DESCRIBE on the transactional id and the bridge's topics; see `cdc check`",
+            )
+        return TopicUnavailable(f"{what} failed: {kafka_error.str()}")
+
+    def _delivery_failed(self, error: KafkaError | None, message: Message) -> None:
+        if (
+            error is None
+            or self._failure is not None
+            or error.code() in {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+        ):
+            return
+        topic, key = message.topic() or "?", message.key() or b""
+        if error.code() in _TOO_LARGE:
+            self._failure = _too_large(topic, key, "larger than the broker takes")
+        elif error.code() in _UNAUTHORISED:
+            self._failure = TopicRefused(
+                f"not authorised to write topic {topic!r}", remedy=f"grant WRITE on topic {topic!r} to the bridge"
+            )
+
+    def _client_error(self, error: KafkaError) -> None:
+        if error.code() in _UNAUTHORISED and self._failure is None:
+            self._failure = TopicRefused(
+                f"Kafka refused the connection: {error.str()}", remedy="check the SASL settings under kafka.options"
+            )
+
+
+def _too_large(topic: str, key: bytes, size: str) -> TopicRefused:
+    return TopicRefused(
+        f"the row with key {key.decode(errors='replace')} is too large for topic {topic!r} ({size})",
+        remedy=f"raise topics.max_message_bytes in the configuration and max.message.bytes of topic {topic!r}",
+    )

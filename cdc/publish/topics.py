@@ -1,0 +1,175 @@
+"""Compacted topics: created when missing, and checked for drift against what the configuration asks for.
+
+A topic whose cleanup policy is not exactly ``compact`` would lose state (``delete``), so that stops the bridge, as does
+a partition count other than the recorded one: the same key would lie in two partitions and never be compacted.
+Every other difference is a warning with the command that mends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from cdc.config import TopicsConfig
+from cdc.errors import CdcError, TopicRefused, TopicUnavailable
+
+_TIMEOUT_S = 15.0
+_FATAL = {"cleanup.policy", "partitions"}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpecification:
+    """A topic as it should be: ``settings`` are topic-level configuration entries."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """One setting of an existing topic that is not what the specification says."""
+
+    topic: str
+    setting: str
+    wanted: str
+    found: str
+
+    @property
+    def is_fatal(self) -> bool:
+        """Whether the bridge must not write to such a topic."""
+        return self.setting in _FATAL
+
+    @property
+    def remedy(self) -> str:
+        """The command, for a person to copy."""
+        if self.setting == "partitions":
+            return (
+                f"set topics.partitions to {self.found}, or give the table a new topic name under topics.names: "
+                "a topic's partition count must never change, or a key lies in two partitions"
+            )
+        return (
+            f"kafka-configs.sh --bootstrap-server … --alter --entity-type topics --entity-name {self.topic} "
+            f"--add-config {self.setting}={self.wanted}"
+        )
+
+
+class TopicAdmin:
+    """Creates and inspects topics.
+
+    Args:
+        options: librdkafka settings from the configuration.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._admin = AdminClient({"log.connection.close": False, **options})
+
+    def partitions(self) -> dict[str, int]:
+        """Partition count of every topic that we may see.
+
+        Raises:
+            TopicUnavailable: no broker answers.
+        """
+        try:
+            metadata = self._admin.list_topics(timeout=_TIMEOUT_S)
+        except KafkaException as error:
+            raise _translate("list topics", error.args[0]) from error
+        return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
+
+    def create_missing(self, specifications: Iterable[TopicSpecification]) -> list[str]:
+        """Create those that do not exist; returns their names.
+
+        Raises:
+            TopicRefused: we may not create one, or the cluster cannot hold it.
+        """
+        existing = self.partitions()
+        missing = [each for each in specifications if each.name not in existing]
+        if not missing:
+            return []
+        futures = self._admin.create_topics(
+            [
+                NewTopic(
+                    each.name,
+                    num_partitions=each.partitions,
+                    replication_factor=each.replication_factor,
+                    config=dict(each.settings),
+                )
+                for each in missing
+            ],
+            operation_timeout=_TIMEOUT_S,
+        )
+        for name, future in futures.items():
+            try:
+                future.result(timeout=2 * _TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise _translate(f"create topic {name!r}", error.args[0]) from error
+        return [each.name for each in missing]
+
+    def drift(self, specifications: Iterable[TopicSpecification]) -> list[Drift]:
+        """Where existing topics differ from what they should be; missing topics are not reported."""
+        existing = self.partitions()
+        wanted = {each.name: each for each in specifications if each.name in existing}
+        if not wanted:
+            return []
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in wanted]
+        drifts = []
+        for resource, future in self._admin.describe_configs(resources, request_timeout=_TIMEOUT_S).items():
+            specification = wanted[resource.name]
+            try:
+                entries = future.result(timeout=2 * _TIMEOUT_S)
+            except KafkaException as error:
+                raise _translate(f"describe topic {resource.name!r}", error.args[0]) from error
+            found = {name: str(entry.value) for name, entry in entries.items()}
+            found["partitions"] = str(existing[specification.name])
+            asked = {**specification.settings, "partitions": str(specification.partitions)}
+            drifts += [
+                Drift(specification.name, setting, value, found.get(setting, "?"))
+                for setting, value in asked.items()
+                if not _same(found.get(setting, "?"), value)
+            ]
+        return drifts
+
+
+def state_settings(topics: TopicsConfig) -> dict[str, str]:
+    """Topic-level settings of a state topic, from ``TopicsConfig``."""
+    return {
+        "cleanup.policy": "compact",
+        "min.compaction.lag.ms": str(topics.min_compaction_lag_ms),
+        "max.compaction.lag.ms": str(topics.max_compaction_lag_ms),
+        "delete.retention.ms": str(topics.delete_retention_ms),
+        "segment.ms": str(topics.segment_ms),
+        "min.cleanable.dirty.ratio": str(topics.min_cleanable_dirty_ratio),
+        "min.insync.replicas": str(topics.min_insync_replicas),
+        "max.message.bytes": str(topics.max_message_bytes),
+    }
+
+
+def bookkeeping_settings(topics: TopicsConfig) -> dict[str, str]:
+    """Topic-level settings of ``__progress`` and ``__schemas``: compacted, and small enough to be read in no time."""
+    return {"cleanup.policy": "compact", "min.insync.replicas": str(topics.min_insync_replicas)}
+
+
+def _same(found: str, wanted: str) -> bool:
+    try:
+        return float(found) == float(wanted)
+    except ValueError:
+        return found == wanted
+
+
+def _translate(what: str, error: KafkaError) -> CdcError:
+    if error.code() in {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,
+    }:
+        return TopicRefused(f"not authorised to {what}: {error.str()}", remedy="grant it to the bridge's principal")
+    if error.code() in {KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION}:
+        return TopicRefused(f"Kafka refuses to {what}: {error.str()}", remedy="adapt the `topics` section")
+    return TopicUnavailable(f"cannot {what}: {error.str()}", remedy="is kafka.bootstrap right, and the broker up?")

@@ -1,0 +1,211 @@
+"""The translator against an in-memory topic: order, skipping, key changes, rows made whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from cdc.app.translate import MAX_HELD, Counts, Translator
+from cdc.change import (
+    UNCHANGED_TOAST,
+    Begin,
+    Column,
+    Commit,
+    Delete,
+    Insert,
+    Relation,
+    ReplicaIdentity,
+    Row,
+    Truncate,
+    Update,
+)
+from cdc.encode.header import header_position, parse_header
+from cdc.encode.table import TableEncoder
+from cdc.lsn import LSN
+from cdc.record import Position, Progress, Record, SourceIdentity
+
+SOURCE = SourceIdentity("7", 1, 5)
+DOCUMENT = Relation(
+    1,
+    "public",
+    "document",
+    ReplicaIdentity.DEFAULT,
+    (
+        Column("id", 20, -1, "pg_catalog.int8", True),
+        Column("title", 25, -1, "pg_catalog.text", False),
+        Column("body", 25, -1, "pg_catalog.text", False),
+    ),
+)
+
+
+class Topic:
+    """Everything produced, in order, and a translator that produces it."""
+
+    def __init__(self, resume: Progress | None = None, current: dict[bytes, tuple[bytes, int]] | None = None) -> None:
+        self.records: list[Record] = []
+        self.rereads: list[int] = []
+        self.current = current or {}
+        self.counts = Counts()
+        self.progress_at_truncate: Progress | None = None
+        self.translator = Translator(
+            produce=lambda *record: self.records.append(Record(*record)),
+            table_for=lambda relation: TableEncoder(relation, ("id",), "t.public.document"),
+            reread=self.reread,
+            truncate=self.truncate,
+            resume=resume or Progress(LSN(100), None, 0, SOURCE),
+            counts=self.counts,
+            xid=(3 << 32) + 500,
+        )
+
+    def reread(
+        self, table: TableEncoder, rows: Sequence[Row], xids: Sequence[int]
+    ) -> Sequence[tuple[Row, bool] | None]:
+        self.rereads.append(len(rows))
+        answers: list[tuple[Row, bool] | None] = []
+        for row, xid in zip(rows, xids, strict=True):
+            found = self.current.get(row[0])  # type: ignore[arg-type]
+            answers.append(None if found is None else ((row[0], row[1], found[0]), found[1] != xid & 0xFFFFFFFF))
+        return answers
+
+    def truncate(self, table: TableEncoder, header: bytes) -> None:
+        self.progress_at_truncate = self.translator.progress()
+        self.records.append(Record(table.topic, b"*", None, header))
+
+    def transaction(self, lsn: int, *changes: object, xid: int = 501) -> None:
+        """One whole source transaction; its end LSN is ten bytes on."""
+        translator = self.translator
+        translator.begin(Begin(LSN(lsn), 1_000, xid))
+        for change in changes:
+            match change:
+                case Insert():
+                    translator.insert(change)
+                case Update():
+                    translator.update(change)
+                case Delete():
+                    translator.delete(change)
+                case Truncate():
+                    translator.truncate(change)
+        translator.commit(Commit(LSN(lsn), LSN(lsn + 10), 1_000))
+
+    def seen(self) -> list[tuple[bytes, bytes | None, Position]]:
+        return [(each.key, each.value, header_position(each.header)) for each in self.records]
+
+
+def insert(key: int, body: bytes = b"text") -> Insert:
+    return Insert(DOCUMENT, (b"%d" % key, b"title", body))
+
+
+def test_a_transaction_becomes_records_in_order() -> None:
+    topic = Topic()
+    topic.transaction(
+        200,
+        insert(1),
+        Update(DOCUMENT, None, False, (b"1", b"new", b"text")),
+        Delete(DOCUMENT, (b"1", None, None), False),
+    )
+    assert topic.seen() == [
+        (b'{"id":1}', b'{"id":1,"title":"title","body":"text"}', Position(LSN(200), 1)),
+        (b'{"id":1}', b'{"id":1,"title":"new","body":"text"}', Position(LSN(200), 2)),
+        (b'{"id":1}', None, Position(LSN(200), 3)),
+    ]
+    assert topic.translator.progress() == Progress(LSN(210), None, 1_000, SOURCE)
+
+
+def test_the_header_carries_the_64_bit_transaction_id() -> None:
+    topic = Topic()
+    topic.transaction(200, insert(1), xid=501)
+    topic.transaction(300, insert(2), xid=0xFFFFFFFE)  # older than the epoch's turn, hence of the epoch before
+    assert [parse_header(each.header).xid for each in topic.records] == [(3 << 32) + 501, (2 << 32) + 0xFFFFFFFE]
+
+
+def test_a_key_change_is_a_tombstone_and_an_upsert_at_one_position() -> None:
+    topic = Topic()
+    topic.transaction(200, Update(DOCUMENT, (b"1", None, None), False, (b"2", b"title", b"text")))
+    assert topic.seen() == [
+        (b'{"id":1}', None, Position(LSN(200), 1)),
+        (b'{"id":2}', b'{"id":2,"title":"title","body":"text"}', Position(LSN(200), 1)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("resume", "expected"),
+    [
+        (Progress(LSN(210), None, 0, SOURCE), []),
+        (Progress(LSN(100), Position(LSN(200), 2), 0, SOURCE), [b'{"id":3}']),
+        (Progress(LSN(100), Position(LSN(200), 0), 0, SOURCE), [b'{"id":1}', b'{"id":2}', b'{"id":3}']),
+        (Progress(LSN(200), None, 0, SOURCE), [b'{"id":1}', b'{"id":2}', b'{"id":3}']),
+    ],
+)
+def test_a_replay_skips_exactly_what_is_published(resume: Progress, expected: list[bytes]) -> None:
+    topic = Topic(resume)
+    topic.transaction(200, insert(1), insert(2), insert(3))
+    assert [each.key for each in topic.records] == expected
+
+
+def test_progress_inside_a_transaction_is_partial_and_never_goes_back() -> None:
+    topic = Topic(Progress(LSN(100), Position(LSN(200), 2), 0, SOURCE))
+    topic.translator.begin(Begin(LSN(200), 1_000, 501))
+    topic.translator.insert(insert(1))
+    assert topic.translator.progress().partial == Position(LSN(200), 2)
+    topic.translator.insert(insert(2))
+    topic.translator.insert(insert(3))
+    assert topic.translator.progress() == Progress(LSN(100), Position(LSN(200), 3), 0, SOURCE)
+
+
+def test_a_keepalive_advances_only_between_transactions() -> None:
+    topic = Topic()
+    topic.translator.begin(Begin(LSN(200), 1_000, 501))
+    topic.translator.advance(LSN(190))
+    assert topic.translator.complete_lsn == LSN(100)
+    topic.translator.commit(Commit(LSN(200), LSN(210), 1_000))
+    topic.translator.advance(LSN(250))
+    assert topic.translator.progress() == Progress(LSN(250), None, 1_000, SOURCE)
+
+
+def test_unchanged_toast_holds_back_everything_behind_it_and_is_reread_once() -> None:
+    topic = Topic(current={b"1": (b"long one", 501), b"2": (b"long two", 777)})
+    topic.transaction(
+        200,
+        Update(DOCUMENT, None, False, (b"1", b"a", UNCHANGED_TOAST)),
+        insert(3),
+        Update(DOCUMENT, None, False, (b"2", b"b", UNCHANGED_TOAST)),
+        Update(DOCUMENT, None, False, (b"9", b"c", UNCHANGED_TOAST)),
+    )
+    assert topic.records == []
+    topic.translator.settle()
+    assert topic.seen() == [
+        (b'{"id":1}', b'{"id":1,"title":"a","body":"long one"}', Position(LSN(200), 1)),
+        (b'{"id":3}', b'{"id":3,"title":"title","body":"text"}', Position(LSN(200), 2)),
+        (b'{"id":2}', b'{"id":2,"title":"b","body":"long two"}', Position(LSN(200), 3)),
+    ], "key 9 is gone: its delete is on the way, so the older whole row stays"
+    assert topic.rereads == [3]
+    assert [parse_header(each.header).toast for each in topic.records] == [None, None, "newer"]
+
+
+def test_unchanged_toast_is_filled_from_a_full_old_row_without_asking() -> None:
+    topic = Topic()
+    old: Row = (b"1", b"old", b"long")
+    topic.transaction(200, Update(DOCUMENT, old, True, (b"2", b"new", UNCHANGED_TOAST)))
+    assert topic.seen() == [
+        (b'{"id":1}', None, Position(LSN(200), 1)),
+        (b'{"id":2}', b'{"id":2,"title":"new","body":"long"}', Position(LSN(200), 1)),
+    ]
+    assert topic.rereads == []
+
+
+def test_what_is_held_back_is_bounded() -> None:
+    topic = Topic(current={b"1": (b"long", 501)})
+    topic.transaction(
+        200, Update(DOCUMENT, None, False, (b"1", b"a", UNCHANGED_TOAST)), *(insert(key) for key in range(MAX_HELD + 5))
+    )
+    assert len(topic.records) == MAX_HELD + 6
+    assert topic.rereads == [1]
+
+
+def test_a_truncate_comes_after_what_was_before_it_and_counts_as_one_change() -> None:
+    topic = Topic()
+    topic.transaction(200, insert(1), Truncate((DOCUMENT,), False, False), insert(2))
+    assert [(key, position.seq) for key, _, position in topic.seen()] == [(b'{"id":1}', 1), (b"*", 2), (b'{"id":2}', 3)]
+    assert topic.progress_at_truncate is not None
+    assert topic.progress_at_truncate.partial == Position(LSN(200), 1)
