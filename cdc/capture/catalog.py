@@ -65,7 +65,7 @@ def find_tables(
         for info in _read(
             conn, keys, sql.SQL("NOT c.relispartition AND c.relkind IN ('r', 'p') AND c.relpersistence = 'p'")
         )
-        if _matches(info.namespace, info.name, patterns) and not _matches(info.namespace, info.name, exclude)
+        if in_scope(info.namespace, info.name, patterns, exclude)
     )
 
 
@@ -100,7 +100,7 @@ def find_others(
         rows = conn.execute(_OTHERS).fetchall()
     found = []
     for namespace, name, kind, persistence, root in rows:
-        if not _matches(namespace, name, patterns) or _matches(namespace, name, exclude):
+        if not in_scope(namespace, name, patterns, exclude):
             continue
         what = {"u": "an unlogged table", "t": "a temporary table"}.get(persistence) or (
             "a partition" if root else _with_article(KIND_NAMES[kind])
@@ -108,6 +108,11 @@ def find_others(
         explicit = f"{namespace}.{name}" in patterns
         found.append(OtherRelation(namespace, name, what, root or "", explicit))
     return tuple(found)
+
+
+def in_scope(namespace: str, name: str, patterns: Iterable[str], exclude: Iterable[str]) -> bool:
+    """Whether the patterns name a table of that name and ``exclude`` does not take it out again."""
+    return _matches(namespace, name, patterns) and not _matches(namespace, name, exclude)
 
 
 def unmatched(patterns: Sequence[str], tables: Sequence[TableInfo]) -> tuple[str, ...]:

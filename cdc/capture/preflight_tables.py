@@ -51,7 +51,8 @@ def check_table(info: TableInfo, rights: TableRights, role: str) -> list[Finding
     """Key, replica identity, TOAST exposure and privileges of one table; one OK finding when all is well."""
     subject, table = f"table {info.qualified_name}", info.quoted_name
     findings = []
-    if refusal := why_unusable(info):
+    refusal = why_unusable(info)
+    if refusal:
         reason = refusal.message.removeprefix(subject).strip()
         findings.append(Finding("FAIL", subject, reason, refusal.remedy))
     if not (rights.can_use_namespace and rights.can_select):
@@ -63,7 +64,7 @@ def check_table(info: TableInfo, rights: TableRights, role: str) -> list[Finding
     if rights.filtered:
         text = f"hides rows from role {role} by row-level security: re-read values would be missing"
         findings.append(Finding("FAIL", subject, text, f"ALTER ROLE {quoted(role)} BYPASSRLS;"))
-    findings += _cautions(info)
+    findings += [] if refusal else _cautions(info)
     if not findings:
         key = ", ".join(info.key)
         return [
@@ -83,8 +84,8 @@ def _cautions(info: TableInfo) -> list[Finding]:
         findings.append(Finding("WARN", subject, text, remedy))
     if info.toastable and info.replica_identity is not ReplicaIdentity.FULL:
         text = (
-            f"the stream leaves out large values of {', '.join(info.toastable)} that an update does not touch; the bridge "
-            "re-reads them, and may then publish a newer value than the change's own"
+            f"the stream leaves out large values of {', '.join(info.toastable)} that an update does not touch; "
+            "the bridge re-reads them, and may then publish a newer value than the change's own"
         )
         findings.append(Finding("WARN", subject, text, f"{_full_identity(info)}  -- exact, at the price of more WAL"))
     if info.kind == "p":

@@ -139,8 +139,9 @@ def _key_remedy(info: TableInfo) -> str:
     if usable:
         return f"ALTER TABLE {table} REPLICA IDENTITY USING INDEX {quoted(usable[0].name)};"
     return (
-        f"ALTER TABLE {table} ADD PRIMARY KEY (…);  or: ALTER TABLE {table} REPLICA IDENTITY FULL; and name "
-        f"columns that are unique together in source.keys: {{{info.qualified_name}: […]}}"
+        f"ALTER TABLE {table} ADD COLUMN row_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY;"
+        "  -- or ADD PRIMARY KEY over columns that it has; or REPLICA IDENTITY FULL, and columns that are unique together "
+        f"in source.keys: {{{info.qualified_name}: […]}}"
     )
 
 

@@ -1,0 +1,101 @@
+"""``cdc check``: everything that would keep bridge or sink from working, each with the command that mends it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cdc.app.check_parts import check_kafka, check_replica, check_source
+from cdc.app.options import ConfigOption, load_config
+from cdc.capture.preflight import Finding
+
+_FAILED: Final = 3
+"""Exit code: the operator must change something (as ``SourceRefused`` and its like)."""
+
+_COLOURS: Final[Mapping[str, str]] = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
+
+
+def check(
+    config: ConfigOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as one JSON object.")] = False,
+) -> None:
+    """Look before the start: server, rights, tables, publication, slot, topics, replica. Changes nothing.
+
+    Every WARN and FAIL comes with the command that mends it. Exit code 0 when nothing fails, 3 when something does.
+
+    Examples:
+
+        cdc check -c shop.yaml
+
+        cdc check -c shop.yaml --json | jq '.findings[] | select(.level == "FAIL")'
+    """
+    loaded = load_config(config)
+    source, tables = check_source(loaded)
+    parts = {"source": source, "kafka": check_kafka(loaded, tables), "sink": check_replica(loaded, tables)}
+    console = Console(highlight=False)
+    if as_json:
+        typer.echo(as_document(parts))
+    elif console.is_terminal:
+        console.print(as_table(parts))
+        console.print(as_remedies(parts), soft_wrap=True)
+    else:
+        typer.echo("\n".join(as_lines(parts)))
+    if any(finding.level == "FAIL" for findings in parts.values() for finding in findings):
+        raise typer.Exit(_FAILED)
+
+
+def as_document(parts: Mapping[str, Sequence[Finding]]) -> str:
+    """One JSON object: ``ok``, and ``findings`` with part, level, subject, text and remedy."""
+    findings = [{"part": part, **dataclasses.asdict(each)} for part, found in parts.items() for each in found]
+    ok = not any(each["level"] == "FAIL" for each in findings)
+    return json.dumps({"ok": ok, "findings": findings}, indent=2, ensure_ascii=False)
+
+
+def as_lines(parts: Mapping[str, Sequence[Finding]]) -> list[str]:
+    """Plain text: one line a finding, its remedy indented below, a summary at the end."""
+    lines = []
+    for part, findings in parts.items():
+        for each in findings:
+            lines.append(f"{each.level:<4}  {part:<6}  {each.subject}: {each.text}")
+            if each.remedy:
+                lines.append(f"              remedy: {each.remedy}")
+    return [*lines, _summary(parts)]
+
+
+def as_table(parts: Mapping[str, Sequence[Finding]]) -> Table:
+    """The findings for a terminal. Remedies are left to ``as_remedies``: a command in a cell cannot be copied."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    table.add_column("Part")
+    table.add_column("Subject", overflow="fold", max_width=40)
+    table.add_column("Finding", overflow="fold")
+    for part, findings in parts.items():
+        for each in findings:
+            table.add_row(Text(each.level, style=_COLOURS[each.level]), part, Text(each.subject), Text(each.text))
+        table.add_section()
+    return table
+
+
+def as_remedies(parts: Mapping[str, Sequence[Finding]]) -> Text:
+    """What mends each FAIL and WARN, a command a line, then the summary."""
+    text = Text()
+    for part, findings in parts.items():
+        for each in findings:
+            if each.remedy:
+                text.append(f"{each.level:<4}", style=_COLOURS[each.level]).append(f"  {part}, {each.subject}\n")
+                text.append(f"      {each.remedy}\n", style="cyan")
+    return text.append(f"\n{_summary(parts)}")
+
+
+def _summary(parts: Mapping[str, Sequence[Finding]]) -> str:
+    levels = [each.level for findings in parts.values() for each in findings]
+    counts = ", ".join(f"{levels.count(level)} {level}" for level in ("OK", "WARN", "FAIL"))
+    return f"{counts}: {'not ready' if 'FAIL' in levels else 'ready to run'}"
