@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from psycopg import sql
 
 from cdc.change import ReplicaIdentity
-from cdc.errors import SourceRefused
 
 KeySource: TypeAlias = Literal["primary key", "replica identity index", "configured", "none"]
 
@@ -79,10 +78,17 @@ def quoted(*names: str) -> str:
     return sql.Identifier(*names).as_string(None)
 
 
-def why_unusable(info: TableInfo) -> SourceRefused | None:
-    """Why the bridge cannot carry this table, with the command that mends it; None when it can."""
+class Unusable(NamedTuple):
+    """Why a table cannot be carried: ``reason`` continues "table x …", ``remedy`` is a command or what to configure."""
+
+    reason: str
+    remedy: str
+
+
+def why_unusable(info: TableInfo) -> Unusable | None:
+    """Why the bridge cannot carry this table, with what mends it; None when it can."""
     why = _reason_and_remedy(info)
-    return None if why is None else SourceRefused(f"table {info.qualified_name} {why[0]}", remedy=why[1])
+    return None if why is None else Unusable(*why)
 
 
 def _reason_and_remedy(info: TableInfo) -> tuple[str, str] | None:
@@ -140,8 +146,8 @@ def _key_remedy(info: TableInfo) -> str:
         return f"ALTER TABLE {table} REPLICA IDENTITY USING INDEX {quoted(usable[0].name)};"
     return (
         f"ALTER TABLE {table} ADD COLUMN row_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY;"
-        "  -- or ADD PRIMARY KEY over columns that it has; or REPLICA IDENTITY FULL, and columns that are unique together "
-        f"in source.keys: {{{info.qualified_name}: […]}}"
+        "  -- or ADD PRIMARY KEY over columns that it has; or REPLICA IDENTITY FULL, and columns that are unique "
+        f"together in source.keys: {{{info.qualified_name}: […]}}"
     )
 
 
