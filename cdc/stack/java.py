@@ -86,12 +86,13 @@ class ClassArchive:
         self._training = home / f"{self._path.name}.{uuid.uuid4().hex}"
         self._say = say
 
-    def flags(self) -> list[str]:
-        """Java options for the next run."""
+    def flags(self, *, train: bool) -> list[str]:
+        """Java options for the next run. With ``train`` it writes the archive if there is none: ``keep`` it then."""
         base = [] if self._has_own_base() else [str(self._made_base())]
         if self._path.exists():
             return [f"-XX:SharedArchiveFile={':'.join([*base, str(self._path)])}"]
-        return [*(f"-XX:SharedArchiveFile={path}" for path in base), f"-XX:ArchiveClassesAtExit={self._training}"]
+        training = [f"-XX:ArchiveClassesAtExit={self._training}"] if train else []
+        return [*(f"-XX:SharedArchiveFile={path}" for path in base), *training]
 
     def keep(self) -> None:
         """Take over what an orderly run has written; nothing when there is nothing."""

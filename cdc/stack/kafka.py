@@ -116,7 +116,8 @@ class KafkaBroker(EmbeddedServer):
     def _command(self) -> list[str | Path]:
         properties = self.directory / "server.properties"
         properties.write_text(_properties(self.directory / "data", self.port, free_port(), self._settings))
-        options = [*self._options, *self._archive.flags(), "-XX:+ExitOnOutOfMemoryError", "-Dlog4j2.level=INFO"]
+        archive = self._archive.flags(train=not self._detached)
+        options = [*self._options, *archive, "-XX:+ExitOnOutOfMemoryError", "-Dlog4j2.level=INFO"]
         return [*_java(self._java, self._libs), *options, "kafka.Kafka", properties]
 
     def _environment(self) -> Mapping[str, str]:

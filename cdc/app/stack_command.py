@@ -1,0 +1,149 @@
+"""``cdc stack``: a PostgreSQL and a Kafka to try things on, with nothing to install."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import signal
+from typing import Annotated, Literal
+
+import typer
+
+from cdc.errors import StackError
+
+stack_app = typer.Typer(
+    help="A PostgreSQL and a Kafka to try things on: yours by URL, in Docker, or embedded.", no_args_is_help=True
+)
+
+BackendName = Literal["auto", "docker", "embedded"]
+BackendOption = Annotated[
+    BackendName,
+    typer.Option(help="Insist on one way; auto takes CDC_PG_URL and CDC_KAFKA, else Docker, else embedded servers."),
+]
+
+
+@stack_app.command()
+def up(
+    backend: BackendOption = "auto",
+    pg: Annotated[Literal["16", "18"], typer.Option(help="PostgreSQL version.")] = "16",
+    detach: Annotated[bool, typer.Option("--detach", help="Leave it running, until: cdc stack down")] = False,
+) -> None:
+    """Start both servers and print how to reach them; Ctrl-C stops and removes them.
+
+    The first start downloads Kafka (45 MB). Data live in a temporary directory.
+
+    Examples:
+
+        cdc stack up
+
+        cdc stack up --pg 18 --backend embedded
+
+        eval "$(cdc stack up --detach)"     # sets CDC_PG_URL and CDC_KAFKA in this shell
+    """
+    _require_extra()
+    from cdc.stack import open_stack
+    from cdc.stack.running import running
+
+    standing = [entry for entry in running() if entry.detached and entry.is_alive()]
+    if detach and standing:
+        raise StackError(
+            "a detached stack is up already: " + ", ".join(f"{entry.server} at {entry.url}" for entry in standing),
+            remedy="cdc stack down",
+        )
+    # A polite end must remove the servers as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt):
+        stack = open_stack(backend=backend, major=18 if pg == "18" else 16, detached=detach, say=_tell)
+        typer.echo(f"export CDC_PG_URL='{stack.postgres.dsn()}'\nexport CDC_KAFKA='{stack.kafka.bootstrap}'")
+        if detach:
+            _tell("both stay up; stop them with: cdc stack down")
+            return
+        with stack:
+            _tell("ready; copy the lines above into another shell. Ctrl-C stops and removes both servers.")
+            while True:
+                signal.pause()
+
+
+@stack_app.command()
+def down() -> None:
+    """Stop what "cdc stack up --detach" left running and remove its data.
+
+    Example:
+
+        cdc stack down
+    """
+    _require_extra()
+    from cdc.stack.running import stop_detached, sweep
+
+    stopped = [*stop_detached(), *sweep()]
+    for entry in stopped:
+        _tell(f"stopped {entry.server} at {entry.url}")
+    if not stopped:
+        _tell("nothing was running")
+
+
+@stack_app.command()
+def status(backend: BackendOption = "auto") -> None:
+    """Show what would be started and why, what it is made from, and what runs now.
+
+    Example:
+
+        cdc stack status
+    """
+    _require_extra()
+    from cdc.stack import probe
+    from cdc.stack.running import running
+
+    for choice in probe(backend=backend):
+        typer.echo(str(choice))
+    for title, found in _materials():
+        typer.echo(f"{title}: {found}")
+    alive = [entry for entry in running() if entry.is_alive()]
+    for entry in alive:
+        place = f"container {entry.container[:12]}" if entry.container else f"process {entry.pid}"
+        owner = "detached" if entry.detached else "of a running command"
+        typer.echo(f"running: {entry.server} at {entry.url}, {place}, {owner}, data in {entry.directory}")
+    if not alive:
+        typer.echo("running: nothing")
+
+
+def _materials() -> list[tuple[str, str]]:
+    """What the embedded servers are made from, found or the reason why not."""
+    from cdc.stack.account import unprivileged
+    from cdc.stack.cache import cache_dir
+    from cdc.stack.jars import kafka_home
+    from cdc.stack.java import find_java
+    from cdc.stack.postgres import wheel_version
+
+    try:
+        java = find_java()
+        found = f"Java {java.major} from {java.origin}, {java.executable}"
+    except StackError as error:
+        found = error.message
+    try:
+        binaries = f"16 and 18 from wheel {wheel_version()}"
+    except StackError as error:
+        binaries = error.message
+    accounts = ", else ".join(account.name for account in unprivileged()) or "none possible"
+    home = kafka_home()
+    return [
+        ("Java for Kafka", found),
+        ("PostgreSQL binaries", f"{binaries}; run as {accounts}"),
+        ("Kafka jars", f"in {home}" if home.exists() else "not downloaded yet (45 MB at the first start)"),
+        ("cache", str(cache_dir())),
+    ]
+
+
+def _tell(line: str) -> None:
+    """For the person, not for ``eval``."""
+    typer.echo(f"# {line}", err=True)
+
+
+def _require_extra() -> None:
+    """The stack's libraries are an extra, so they are imported only here."""
+    missing = [name for name in ("filelock", "platformdirs", "psutil") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise StackError(
+            f"the stack needs libraries that are not installed: {', '.join(missing)}",
+            remedy="pip install 'cdc-bridge[embedded]'",
+        )
