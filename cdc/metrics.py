@@ -28,12 +28,6 @@ class BridgeMetrics:
         self.changes = Counter(
             "cdc_bridge_changes", "Row changes read from the replication stream.", ["table"], registry=registry
         )
-        self.records = Counter(
-            "cdc_bridge_records",
-            "Records produced to the table's topic; a key change makes two of one row change.",
-            ["table"],
-            registry=registry,
-        )
         self.kafka_transactions = Counter(
             "cdc_bridge_kafka_transactions", "Kafka transactions by outcome.", ["outcome"], registry=registry
         )

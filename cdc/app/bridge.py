@@ -25,7 +25,6 @@ from cdc.crashpoints import reach
 from cdc.decode.pgoutput import PgOutputDecoder
 from cdc.decode.walsender import KEEPALIVE_TAG, XLOG_DATA_HEADER_BYTES, XLOG_DATA_TAG, parse_keepalive
 from cdc.errors import DecodeError
-from cdc.lsn import LSN
 from cdc.record import Progress
 
 _FRAMES_PER_READ = 512
@@ -45,7 +44,7 @@ class Bridge:
         translator: makes records of changes.
         commit: commits the Kafka transaction with this progress in it.
         resume: the stored progress.
-        on_commit: told after each Kafka commit, with the progress and the seconds that the commit took.
+        on_commit: told after each Kafka commit that is confirmed.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class Bridge:
         translator: Translator,
         commit: Callable[[Progress], None],
         resume: Progress,
-        on_commit: Callable[[Progress, float], None],
+        on_commit: Callable[[Progress], None],
     ) -> None:
         self._stream = stream
         self._translator = translator
@@ -111,7 +110,7 @@ class Bridge:
         self._published = progress.lsn
         self._rows = self._bytes = 0
         self._max_age_s = min(max(took * _AGE_PER_COMMIT, _MIN_AGE_S), _MAX_AGE_S)
-        self._on_commit(progress, took)
+        self._on_commit(progress)
 
     def _take(self, frames: list[bytes]) -> None:
         """Decode and hand on; the hot loop."""
@@ -144,17 +143,20 @@ class Bridge:
             self._rows >= _MAX_ROWS or self._bytes >= _MAX_BYTES or time.monotonic() - self._opened_at > self._max_age_s
         ) and self._rows > 0
 
+    def _idle_progress_is_due(self) -> bool:
+        """Keepalives moved the position, with nothing of ours in it: about one progress record a second is enough."""
+        return (
+            not self._rows
+            and self._translator.complete_lsn > self._published
+            and time.monotonic() - self._last_commit_at > _IDLE_PROGRESS_INTERVAL_S
+        )
+
     def _drained(self) -> None:
         """Nothing more to read for now: publish what is complete, else wait for more."""
         if self._rows and not self._translator.inside_transaction:
             self.close_batch()
             return
         self._stream.feedback_if_due()
-        if self._rows and self._is_full():
-            self.close_batch()
-        elif (
-            self._translator.complete_lsn > self._published
-            and time.monotonic() - self._last_commit_at > _IDLE_PROGRESS_INTERVAL_S
-        ):
+        if self._is_full() or self._idle_progress_is_due():
             self.close_batch()
         self._stream.wait(_WAIT_S)

@@ -17,8 +17,8 @@ from cdc.app.check_command import check
 from cdc.app.config_command import config_app
 from cdc.app.demo.command import demo
 from cdc.app.logs import configure
-from cdc.app.options import ConfigOption, LogLevelOption, load_config
 from cdc.app.mirror_command import sink
+from cdc.app.options import ConfigOption, LogLevelOption, load_config
 from cdc.app.run import run_bridge
 from cdc.app.stack_command import stack_app
 from cdc.app.status_command import status

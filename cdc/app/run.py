@@ -23,10 +23,10 @@ def run_bridge(config: Config, stop: threading.Event) -> None:
         CdcError: the operator must act, or another bridge took over.
     """
     counts = Counts()
-    with BridgeMeter(config) as meter:
+    with BridgeMeter(config.http, counts) as meter:
 
         def session(works: Callable[[], None]) -> None:
             BridgeSession(config, stop, works, meter, counts).run()
 
         supervise(session, stop, meter.retried)
-    log.info("stopped", changes=counts.changes, transactions=counts.transactions)
+    log.info("stopped", changes=sum(each.changes for each in counts.values()))

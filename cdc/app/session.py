@@ -7,6 +7,7 @@ The order matters: wait until the slot is free, so that a second bridge does not
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,6 +38,7 @@ from cdc.replay.live_keys import live_keys
 from cdc.replay.progress import read_progress
 
 _SLOT_POLL_S = 1.0
+_SLOT_METRICS_INTERVAL_S = 10.0
 _TRUNCATE_ROWS_PER_COMMIT = 50_000
 
 log = structlog.get_logger("cdc.bridge")
@@ -64,6 +66,7 @@ class BridgeSession:
         self._kafka = config.kafka.client_options()
         self._progress_topic = progress_topic(config.name)
         self._progress_key = stream_key(config.source.slot)
+        self._slot_due = 0.0
         self._sql: psycopg.Connection[Any] | None = None
         self._publisher: KafkaPublisher | None = None
         self._stream: WalStream | None = None
@@ -195,8 +198,12 @@ class BridgeSession:
         self._publisher.produce(self._progress_topic, self._progress_key, progress_value(progress), b"")
         self._publisher.commit()
 
-    def _committed(self, progress: Progress, took_s: float) -> None:
-        self._meter.committed(progress, took_s, self._counts)
+    def _committed(self, progress: Progress) -> None:
+        self._meter.committed(progress)
+        if time.monotonic() > self._slot_due:
+            self._slot_due = time.monotonic() + _SLOT_METRICS_INTERVAL_S
+            assert self._sql is not None
+            self._meter.slot(inspect_slot(self._sql, self._config.source.slot))
 
     def _reread(
         self, table: TableEncoder, rows: Sequence[Row], xids: Sequence[int]
@@ -238,5 +245,4 @@ class BridgeSession:
             if count % _TRUNCATE_ROWS_PER_COMMIT == 0:
                 self._commit(self._translator.progress())
                 reach("bridge.inside_truncate")
-        self._counts.truncates += 1
         log.info("TRUNCATE published", table=table.relation.qualified_name, tombstones=count)

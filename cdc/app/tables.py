@@ -120,13 +120,10 @@ class TableRegistry:
 
 def _refuse(tables: Sequence[TableInfo]) -> None:
     """Stop on tables that cannot be carried, all of them by name, with the command for each."""
-    reasons, remedies, names = [], [], []
-    for info in tables:
-        if why := why_unusable(info):
-            reasons.append(f"table {info.qualified_name} {why[0]}")
-            remedies.append(why[1])
-            names.append(info.qualified_name)
-    if names:
+    refusals = [(info.qualified_name, refusal) for info in tables if (refusal := why_unusable(info))]
+    if refusals:
+        names = ", ".join(name for name, _ in refusals)
         raise SourceRefused(
-            "; ".join(reasons), remedy=f"{' '.join(remedies)}  or leave it out: source.exclude: [{', '.join(names)}]"
+            "; ".join(refusal.message for _, refusal in refusals),
+            remedy=f"{' '.join(refusal.remedy for _, refusal in refusals)}  or leave out: source.exclude: [{names}]",
         )

@@ -29,7 +29,7 @@ from cdc.change import (
 from cdc.encode.header import DELETE, INSERT, TRUNCATE, UPDATE, HeaderStamp, newer
 from cdc.encode.table import TableEncoder
 from cdc.errors import EncodeError
-from cdc.lsn import ZERO, LSN
+from cdc.lsn import LSN, ZERO
 from cdc.record import Position, Progress
 
 MAX_HELD = 2_000
@@ -39,13 +39,27 @@ Produce = Callable[[str, bytes, bytes | None, bytes], None]
 
 
 @dataclass(slots=True)
-class Counts:
-    """What happened since the process started; only ever grows."""
+class TableCounts:
+    """What happened to one table since the process started; only ever grows."""
 
     changes: int = 0
-    transactions: int = 0
     toast_rereads: int = 0
     truncates: int = 0
+
+
+class Counts(dict[str, TableCounts]):
+    """``TableCounts`` by ``namespace.table``."""
+
+    def __missing__(self, table: str) -> TableCounts:
+        self[table] = counts = TableCounts()
+        return counts
+
+
+class _Published(NamedTuple):
+    """A relation in scope: how to encode it, and its counts."""
+
+    encoder: TableEncoder
+    counts: TableCounts
 
 
 class Reread(Protocol):
@@ -101,7 +115,7 @@ class Translator:
         self._resume = resume
         self._counts = counts
         self._xid = xid
-        self._tables: dict[Relation, TableEncoder | None] = {}
+        self._tables: dict[Relation, _Published | None] = {}
         self._held: list[_Held] = []
         self._begin: Begin | None = None
         self._stamp = HeaderStamp(ZERO, xid, 0)
@@ -156,7 +170,6 @@ class Translator:
         if message.end_lsn > self._complete:
             self._complete = message.end_lsn
             self._commit_ts = message.commit_ts
-        self._counts.transactions += 1
 
     def insert(self, message: Insert) -> None:
         """A new row: an upsert."""
@@ -164,12 +177,12 @@ class Translator:
         if seq <= self._skip:
             return
         relation, new = message
-        table = self._tables.get(relation) or self._table(relation)
-        if table is not None:
-            self._emit(
-                table.topic, table.key(new), table.value(new), self._stamp.header(INSERT, seq, table.fingerprint)
-            )
-            self._counts.changes += 1
+        published = self._tables.get(relation) or self._publish(relation)
+        if published is not None:
+            table, counts = published
+            counts.changes += 1
+            header = self._stamp.header(INSERT, seq, table.fingerprint)
+            self._emit(table.topic, table.key(new), table.value(new), header)
 
     def update(self, message: Update) -> None:
         """A changed row: an upsert, behind a tombstone of the old key when the key changed."""
@@ -177,16 +190,17 @@ class Translator:
         if seq <= self._skip:
             return
         relation, old, _, new = message
-        table = self._tables.get(relation) or self._table(relation)
-        if table is None:
+        published = self._tables.get(relation) or self._publish(relation)
+        if published is None:
             return
-        self._counts.changes += 1
+        table, counts = published
+        counts.changes += 1
         try:
             key, value = table.key(new), table.value(new)
         except EncodeError:
             if not table.missing(new):
                 raise
-            self._update_unchanged_toast(table, message)
+            counts.toast_rereads += self._update_unchanged_toast(table, message)
             return
         header = self._stamp.header(UPDATE, seq, table.fingerprint)
         if old is not None and (old_key := table.key(old)) != key:
@@ -199,10 +213,11 @@ class Translator:
         if seq <= self._skip:
             return
         relation, old, _ = message
-        table = self._tables.get(relation) or self._table(relation)
-        if table is not None:
+        published = self._tables.get(relation) or self._publish(relation)
+        if published is not None:
+            table, counts = published
+            counts.changes += 1
             self._emit(table.topic, table.key(old), None, self._stamp.header(DELETE, seq, table.fingerprint))
-            self._counts.changes += 1
 
     def truncate(self, message: Truncate) -> None:
         """Every live key of each truncated table gets a tombstone, from what the topic holds at this point."""
@@ -211,9 +226,11 @@ class Translator:
             return
         self.settle()
         for relation in message.relations:
-            table = self._tables.get(relation) or self._table(relation)
-            if table is not None:
+            published = self._publish(relation)
+            if published is not None:
                 self._seq = seq - 1  # what is published while the tombstones go out covers only what came before
+                published.counts.truncates += 1
+                table = published.encoder
                 self._truncate_topic(table, self._stamp.header(TRUNCATE, seq, table.fingerprint))
         self._seq = seq
 
@@ -234,9 +251,9 @@ class Translator:
             complete, is_newer = found
             self._produce(topic, key, table.value(complete), newer(header) if is_newer else header)
 
-    def _update_unchanged_toast(self, table: TableEncoder, message: Update) -> None:
-        """Fill from the old row what it has; the rest waits for a re-read, with everything behind it."""
-        relation, old, _, new = message
+    def _update_unchanged_toast(self, table: TableEncoder, message: Update) -> bool:
+        """Fill from the old row what it has; the rest waits for a re-read (True), with everything behind it."""
+        _, old, _, new = message
         if old is not None:
             new = table.fill(new, old)
         key = table.key(new)
@@ -245,11 +262,11 @@ class Translator:
             self._emit(table.topic, old_key, None, header)
         if not table.missing(new):
             self._emit(table.topic, key, table.value(new), header)
-            return
+            return False
         self._emit = self._hold
         assert self._begin is not None
         self._held.append(_Held(table.topic, key, None, header, table, new, self._begin.xid))
-        self._counts.toast_rereads += 1
+        return True
 
     def _hold(self, topic: str, key: bytes, value: bytes | None, header: bytes) -> None:
         self._held.append(_Held(topic, key, value, header))
@@ -268,7 +285,9 @@ class Translator:
             whole.update((place, answer) for place, answer in zip(places, found, strict=True) if answer is not None)
         return whole
 
-    def _table(self, relation: Relation) -> TableEncoder | None:
+    def _publish(self, relation: Relation) -> _Published | None:
         if relation not in self._tables:
-            self._tables[relation] = self._table_for(relation)
+            encoder = self._table_for(relation)
+            counts = self._counts[relation.qualified_name]
+            self._tables[relation] = None if encoder is None else _Published(encoder, counts)
         return self._tables[relation]

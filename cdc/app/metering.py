@@ -1,0 +1,83 @@
+"""What the bridge process tells the outside: metrics, liveness, readiness. Served while the ``with`` block lasts."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from cdc.app.http import HealthServer
+from cdc.app.translate import Counts, TableCounts
+from cdc.capture.slot import SlotState
+from cdc.config import HttpConfig
+from cdc.errors import CdcError
+from cdc.lsn import LSN
+from cdc.metrics import WAL_STATUSES, BridgeMetrics
+from cdc.record import Progress
+
+
+class BridgeMeter:
+    """Turns what the bridge reports into metrics.
+
+    Args:
+        http: where to serve them, if at all.
+        counts: read at every Kafka commit.
+    """
+
+    def __init__(self, http: HttpConfig, counts: Counts) -> None:
+        self._metrics = BridgeMetrics()
+        self._counts = counts
+        self._exported: dict[str, TableCounts] = {}
+        self._published: LSN | None = None
+        self._is_streaming = False
+        self._server: HealthServer | None = None
+        if http.bridge_port is not None:
+            self._server = HealthServer(http.host, http.bridge_port, self._metrics.registry, self._ready)
+
+    def __enter__(self) -> BridgeMeter:
+        if self._server is not None:
+            self._server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    def streaming(self, is_streaming: bool) -> None:
+        """The stream was opened, or ended."""
+        self._is_streaming = is_streaming
+        self._metrics.streaming.set(is_streaming)
+
+    def committed(self, progress: Progress) -> None:
+        """A Kafka transaction with this progress is committed, and confirmed to the slot."""
+        metrics = self._metrics
+        self._published = progress.lsn
+        metrics.kafka_transactions.labels("committed").inc()
+        metrics.published_lsn.set(progress.lsn)
+        metrics.confirmed_lsn.set(progress.lsn)
+        if progress.commit_ts:
+            metrics.publish_lag_seconds.set(max(time.time() - progress.commit_ts / 1_000_000, 0.0))
+        for table, now in self._counts.items():
+            before = self._exported.setdefault(table, TableCounts())
+            metrics.changes.labels(table).inc(now.changes - before.changes)
+            metrics.toast_rereads.labels(table).inc(now.toast_rereads - before.toast_rereads)
+            metrics.truncates.labels(table).inc(now.truncates - before.truncates)
+            before.changes, before.toast_rereads, before.truncates = now.changes, now.toast_rereads, now.truncates
+
+    def slot(self, state: SlotState | None) -> None:
+        """The slot as the server sees it."""
+        if state is None:
+            return
+        if state.retained_bytes is not None:
+            self._metrics.slot_retained_bytes.set(state.retained_bytes)
+        if state.wal_status in WAL_STATUSES:
+            self._metrics.slot_wal_status.state(state.wal_status)
+
+    def retried(self, error: CdcError) -> None:
+        """An attempt ended with an error that is worth another."""
+        self._metrics.kafka_transactions.labels("aborted").inc()
+        self._metrics.restarts.labels(type(error).__name__).inc()
+
+    def _ready(self) -> tuple[bool, dict[str, object]]:
+        return self._is_streaming, {"published_lsn": None if self._published is None else str(self._published)}
