@@ -53,7 +53,8 @@ def check_table(info: TableInfo, rights: TableRights, role: str) -> list[Finding
     findings = []
     refusal = why_unusable(info)
     if refusal:
-        findings.append(Finding("FAIL", subject, refusal.reason, refusal.remedy))
+        reason = refusal.message.removeprefix(subject).strip()
+        findings.append(Finding("FAIL", subject, reason, refusal.remedy))
     if not (rights.can_use_namespace and rights.can_select):
         grants = (
             [] if rights.can_use_namespace else [f"GRANT USAGE ON SCHEMA {quoted(info.namespace)} TO {quoted(role)};"]

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from psycopg import sql
 
 from cdc.change import ReplicaIdentity
+from cdc.errors import SourceRefused
 
 KeySource: TypeAlias = Literal["primary key", "replica identity index", "configured", "none"]
 
@@ -78,17 +79,10 @@ def quoted(*names: str) -> str:
     return sql.Identifier(*names).as_string(None)
 
 
-class Unusable(NamedTuple):
-    """Why a table cannot be carried: ``reason`` continues "table x …", ``remedy`` is a command or what to configure."""
-
-    reason: str
-    remedy: str
-
-
-def why_unusable(info: TableInfo) -> Unusable | None:
+def why_unusable(info: TableInfo) -> SourceRefused | None:
     """Why the bridge cannot carry this table, with what mends it; None when it can."""
     why = _reason_and_remedy(info)
-    return None if why is None else Unusable(*why)
+    return None if why is None else SourceRefused(f"table {info.qualified_name} {why[0]}", remedy=why[1])
 
 
 def _reason_and_remedy(info: TableInfo) -> tuple[str, str] | None:
