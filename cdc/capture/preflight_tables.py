@@ -53,8 +53,7 @@ def check_table(info: TableInfo, rights: TableRights, role: str) -> list[Finding
     findings = []
     refusal = why_unusable(info)
     if refusal:
-        reason = refusal.message.removeprefix(subject).strip()
-        findings.append(Finding("FAIL", subject, reason, refusal.remedy))
+        findings.append(Finding("FAIL", subject, refusal.reason.removeprefix(subject).strip(), refusal.remedy))
     if not (rights.can_use_namespace and rights.can_select):
         grants = (
             [] if rights.can_use_namespace else [f"GRANT USAGE ON SCHEMA {quoted(info.namespace)} TO {quoted(role)};"]

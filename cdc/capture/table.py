@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from psycopg import sql
 
 from cdc.change import ReplicaIdentity
-from cdc.errors import SourceRefused
 
 KeySource: TypeAlias = Literal["primary key", "replica identity index", "configured", "none"]
 
@@ -79,10 +78,17 @@ def quoted(*names: str) -> str:
     return sql.Identifier(*names).as_string(None)
 
 
-def why_unusable(info: TableInfo) -> SourceRefused | None:
+class Unusable(NamedTuple):
+    """Why a table cannot be carried, as a sentence that names it, and what mends it."""
+
+    reason: str
+    remedy: str
+
+
+def why_unusable(info: TableInfo) -> Unusable | None:
     """Why the bridge cannot carry this table, with what mends it; None when it can."""
     why = _reason_and_remedy(info)
-    return None if why is None else SourceRefused(f"table {info.qualified_name} {why[0]}", remedy=why[1])
+    return None if why is None else Unusable(f"table {info.qualified_name} {why[0]}", why[1])
 
 
 def _reason_and_remedy(info: TableInfo) -> tuple[str, str] | None:
