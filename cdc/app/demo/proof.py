@@ -17,6 +17,7 @@ from psycopg import sql
 
 from cdc.app.demo.server_text import ColumnShape, Form, FormError, server_text
 from cdc.app.demo.topic_side import TopicCopy, read_topics, topic_name
+from cdc.lsn import LSN
 
 Key = tuple[bytes | None, ...]
 Row = tuple[bytes | None, ...]
@@ -31,19 +32,19 @@ _EXAMPLES: Final = 5
 
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
+# A domain has its base type's form. The elements of an array have theirs only when the element type is built in: of
+# others the stream does not tell more than the name, so they travel as strings.
 _COLUMNS: Final = """
 WITH RECURSIVE base AS (
     SELECT attnum, attname, atttypid AS type FROM pg_attribute
     WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
     UNION ALL
-    SELECT attnum, attname, typbasetype FROM base JOIN pg_type t ON t.oid = type WHERE typtype = 'd'),
-element AS (
-    SELECT attnum, attname, CASE WHEN t.typoutput = 'array_out'::regproc THEN t.typelem ELSE t.oid END AS type,
-        CASE WHEN t.typoutput = 'array_out'::regproc THEN e.typdelim END AS delimiter
-    FROM base JOIN pg_type t ON t.oid = base.type LEFT JOIN pg_type e ON e.oid = t.typelem WHERE t.typtype <> 'd'
-    UNION ALL
-    SELECT attnum, attname, typbasetype, delimiter FROM element JOIN pg_type t ON t.oid = type WHERE typtype = 'd')
-SELECT attname, t.typname, delimiter FROM element JOIN pg_type t ON t.oid = type WHERE t.typtype <> 'd' ORDER BY attnum
+    SELECT attnum, attname, typbasetype FROM base JOIN pg_type t ON t.oid = type WHERE typtype = 'd')
+SELECT attname, CASE WHEN coalesce(e.typnamespace, t.typnamespace) = 'pg_catalog'::regnamespace
+    THEN coalesce(e.typname, t.typname) END, e.typdelim
+FROM base JOIN pg_type t ON t.oid = base.type
+    LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typoutput = 'array_out'::regproc
+WHERE t.typtype <> 'd' ORDER BY attnum
 """
 
 _KEY: Final = """
@@ -84,11 +85,13 @@ class Difference:
     """Key and what differs, for a person."""
 
     def __str__(self) -> str:
-        parts = (("missing", self.missing), ("extra", self.extra), ("different", self.different))
+        parts = (
+            ("missing", [_show(key) for key in self.missing]),
+            ("extra", [_show(key) for key in self.extra]),
+            ("different", [f"{_show(key)} ({what})" for key, what in self.different]),
+        )
         return f"{self.side}: " + ", ".join(
-            f"{len(keys)} {what} (e.g. {'; '.join(str(key) for key in keys[:_EXAMPLES])})"
-            for what, keys in parts
-            if keys
+            f"{len(keys)} {what}, such as {'; '.join(keys[:_EXAMPLES])}" for what, keys in parts if keys
         )
 
 
@@ -184,7 +187,7 @@ def difference(side: str, source: Rows, copy: Rows, shape: TableShape) -> Differ
 
 
 def prove(
-    *, source_dsn: str, bootstrap: str, name: str, replica_dsn: str, shapes: Iterable[TableShape] | Iterable[str]
+    *, source_dsn: str, bootstrap: str, name: str, replica_dsn: str, shapes: Iterable[TableShape | str]
 ) -> list[Verdict]:
     """Compare every table on its three sides; all must stand at the same LSN, and stand still.
 
@@ -208,6 +211,22 @@ def prove(
     return verdicts
 
 
+def fence(connection: psycopg.Connection[Any]) -> LSN:
+    """A position after everything that is committed in the source now, which the stream will pass."""
+    row = connection.execute("SELECT pg_logical_emit_message(true, 'cdc-proof', 'fence')::text").fetchone()
+    assert row is not None
+    return LSN.parse(row[0])
+
+
+def recorded_cut(connection: psycopg.Connection[Any]) -> LSN | None:
+    """The LSN that the replica records for its present content; None before the first cut."""
+    try:
+        row = connection.execute("SELECT lsn::text FROM cdc.cut").fetchone()
+    except psycopg.errors.UndefinedTable:
+        return None
+    return LSN.parse(row[0]) if row and row[0] else None
+
+
 def _identifier(table: str) -> sql.Identifier:
     return sql.Identifier(*table.split(".", 1))
 
@@ -221,4 +240,10 @@ def _explain(expected: Row, found: Row, shape: TableShape) -> str:
 
 
 def _short(text: bytes | None) -> str:
-    return "NULL" if text is None else repr(text if len(text) <= 60 else text[:57] + b"...")[1:]
+    return (
+        "NULL" if text is None else repr(text.decode() if len(text) <= 60 else f"{text[:57].decode(errors='ignore')}…")
+    )
+
+
+def _show(key: Key) -> str:
+    return ", ".join(_short(part) for part in key)

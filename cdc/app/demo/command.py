@@ -1,0 +1,77 @@
+"""``cdc demo``: its options, its servers and its exit code."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import ExitStack
+from types import FrameType
+from typing import Annotated, Literal
+
+import typer
+
+_DOES_NOT_HOLD = 1
+_INTERRUPTED = 130
+
+
+def demo(
+    changes: Annotated[int, typer.Option(min=1_000, help="Row changes to make.")] = 40_000,
+    seed: Annotated[int, typer.Option(help="Seed of the traffic: the same one makes the same transactions.")] = 1,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave everything running after the proof, until Ctrl-C.")
+    ] = False,
+    backend: Annotated[
+        Literal["auto", "embedded", "docker"],
+        typer.Option(help="Where the servers come from; auto: CDC_PG_URL and CDC_KAFKA, else Docker, else embedded."),
+    ] = "auto",
+) -> None:
+    """Run the whole way once on real servers, and prove that nothing is lost, doubled or reordered.
+
+    Starts PostgreSQL and Kafka, makes a small shop, runs bridge and sink as processes, drives mixed traffic, kills both
+    with SIGKILL on the way, then compares source, topic and replica row by row. Exit code 0 only if they are equal.
+
+    Examples:
+
+        cdc demo
+
+        cdc demo --changes 200000 --seed 7
+
+        cdc demo --keep
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        holds = _run(changes, seed, keep, backend)
+    except KeyboardInterrupt:
+        raise typer.Exit(_INTERRUPTED) from None
+    if not holds:
+        raise typer.Exit(_DOES_NOT_HOLD)
+
+
+def _run(changes: int, seed: int, keep: bool, backend: Literal["auto", "embedded", "docker"]) -> bool:
+    # Imported here: the servers' libraries are optional, and every other command starts quicker without them.
+    from rich.console import Console
+    from rich.markup import escape
+
+    from cdc.app.demo.place import place
+    from cdc.app.demo.run import Demo
+    from cdc.app.demo.screen import Screen
+    from cdc.app.demo.summary import show, where_next
+    from cdc.stack import open_stack
+
+    with ExitStack() as exits:
+        screen = exits.enter_context(Screen(Console()))
+        screen.say(f"{changes:,} changes, seed {seed}; starting PostgreSQL and Kafka")
+        here = exits.enter_context(
+            place(exits.enter_context(open_stack(backend=backend, say=lambda line: screen.say(escape(line)))))
+        )
+        demo = Demo(here, screen, changes, seed)
+        exits.enter_context(demo.running())
+        outcome = demo.prove()
+        show(outcome, screen)
+        where_next(here, screen, kept=keep)
+        if keep:
+            demo.watch()
+        return outcome.holds
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,100 @@
+"""The demo's result in words and numbers, every number of this very run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.markup import escape
+
+from cdc.app.demo.place import Place
+from cdc.app.demo.probes import Latency
+from cdc.app.demo.run import Outcome
+from cdc.app.demo.screen import Screen
+
+_NAMES = {"run": "bridge", "sink": "sink"}
+
+
+def show(outcome: Outcome, screen: Screen) -> None:
+    """Print the tables and the verdict."""
+    screen.table(
+        "Three sides, compared row by row in the server's text",
+        ("table", "rows", "topic records", "tombstones", "missing", "extra", "different", "went back", "duplicates"),
+        _table_rows(outcome),
+    )
+    screen.table("Numbers of this run", ("what", "value"), _numbers(outcome))
+    findings = [finding for verdict in outcome.verdicts for finding in verdict.findings()]
+    if outcome.arrivals.broken_cuts:
+        findings.append(
+            f"{outcome.arrivals.broken_cuts} cuts of the replica broke the invariant orders.total = sum of its lines"
+        )
+    screen.lines("")
+    for finding in findings:
+        screen.lines(f"[red]✗[/] {escape(finding)}")
+    if outcome.holds:
+        screen.lines(
+            "[bold green]✓ source = topic = replica[/], although bridge and sink were killed on the way:",
+            f"  0 missing, 0 duplicates, 0 records that went back, 0 torn cuts; took {screen.elapsed_s:.0f} s in all.",
+        )
+    else:
+        screen.lines("[bold red]✗ the three sides differ[/]: this is a bug; the findings above name the keys.")
+
+
+def where_next(place: Place, screen: Screen, *, kept: bool) -> None:
+    """Say what to try now."""
+    if not kept:
+        screen.lines(
+            "",
+            "Next: `cdc demo --keep` leaves all of it running to look around; README.md has the configuration;",
+            "      `cdc check -c your.yaml` says what a database of yours needs.",
+        )
+        return
+    screen.lines(
+        "",
+        "[bold]Everything keeps running until Ctrl-C.[/] To try:",
+        f"  cdc status -c {place.config}",
+        f"  cdc check -c {place.config}",
+        f"  psql {place.source_dsn}       [dim]# change something here …[/]",
+        f"  psql {place.replica_dsn}   [dim]# … and see it there; SELECT * FROM cdc.cut is the LSN[/]",
+        f"  kcat -b {place.bootstrap} -t {place.name}.public.orders -X isolation.level=read_committed -K ' = ' -e",
+        f"  curl http://127.0.0.1:{place.bridge_port}/metrics   [dim]# bridge; /live and /ready too[/]",
+        f"  curl http://127.0.0.1:{place.sink_port}/metrics   [dim]# sink[/]",
+        f"  tail -f {place.directory}/bridge.log {place.directory}/sink.log",
+    )
+
+
+def _table_rows(outcome: Outcome) -> Iterator[tuple[str, ...]]:
+    for verdict in outcome.verdicts:
+        counts = (
+            verdict.row_count,
+            verdict.topic.records,
+            verdict.topic.tombstones,
+            sum(len(one.missing) for one in verdict.differences),
+            sum(len(one.extra) for one in verdict.differences),
+            sum(len(one.different) for one in verdict.differences),
+            len(verdict.topic.backward),
+            len(verdict.topic.duplicates),
+        )
+        yield (verdict.table, *(f"{count:,}" for count in counts))
+
+
+def _numbers(outcome: Outcome) -> Iterator[tuple[str, ...]]:
+    arrivals, interruptions = outcome.arrivals, outcome.interruptions
+    records = sum(verdict.topic.records for verdict in outcome.verdicts)
+    yield "row changes made", f"{outcome.changes:,}"
+    yield "rate, two kills included", f"{outcome.changes / outcome.traffic_s:,.0f} changes/s"
+    yield "records in the topics", f"{records:,}"
+    yield "from the last commit to the last cut", f"{outcome.drain_s:.1f} s"
+    yield "commit → topic, under this load", _latency(arrivals.latency(arrivals.on_topic, interruptions))
+    yield "commit → replica, under this load", _latency(arrivals.latency(arrivals.on_replica, interruptions))
+    for one in interruptions:
+        dead_s, recovered_s = one.started_s - one.killed_s, one.recovered_s - one.started_s
+        yield f"{_NAMES[one.daemon]} killed", f"dead {dead_s:.1f} s, caught up {recovered_s:.1f} s after its start"
+    yield "cuts of the replica that were looked at", f"{arrivals.consistent_cuts + arrivals.broken_cuts:,}"
+    yield "of them torn", f"{arrivals.broken_cuts}"
+    yield "replica's recorded LSN", str(outcome.cut)
+
+
+def _latency(latency: Latency | None) -> str:
+    if latency is None:
+        return "too few probes"
+    return f"p50 {latency.p50_s * 1000:.0f} ms, p99 {latency.p99_s * 1000:.0f} ms ({latency.count:,} probes)"

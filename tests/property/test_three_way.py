@@ -1,0 +1,102 @@
+"""Random schemas, rows and transactions, with kills in between: source = fold of topic = replica, whatever the seed.
+
+Fixed seeds, so that a failure is a regression and not bad luck. To replay one or to try another:
+``SEED=7 python -m pytest tests/property/test_three_way.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from cdc.app.demo.daemon import Daemon
+from cdc.app.demo.place import Place
+from cdc.app.demo.proof import describe, pinned
+from cdc.stack import Kafka, PostgresMajor
+from cdc.stack.embedded import free_port
+from tests.support.oracle import assert_three_way, wait_until_mirrored
+from tests.support.servers import Database, fresh_database
+from tests.support.type_catalogue import CUSTOM_TYPES
+from tests.support.waiting import eventually
+from tests.support.workload import Workload
+
+_SEEDS = [int(os.environ["SEED"])] if "SEED" in os.environ else [1, 2, 3, 4, 5, 6]
+_ROUNDS = 3
+_TRANSACTIONS_PER_ROUND = 80
+
+
+@pytest.fixture
+def replica(request: pytest.FixtureRequest, pg_major: PostgresMajor) -> Iterator[Database]:
+    """A second database on the server of ``database``."""
+    with fresh_database(request.getfixturevalue("postgres18" if pg_major == 18 else "postgres")) as fresh:
+        fresh.execute(CUSTOM_TYPES)
+        yield fresh
+
+
+@pytest.fixture
+def place(database: Database, replica: Database, kafka: Kafka, tmp_path: Path) -> Place:
+    """Configuration of a bridge and a sink between the two databases, under a name of their own."""
+    name = f"p_{uuid.uuid4().hex[:8]}"
+    here = Place(name, database.dsn, replica.dsn, kafka.bootstrap, tmp_path, free_port(), free_port())
+    here.write_config()
+    return here
+
+
+@pytest.mark.parametrize(("seed", "pg_major"), [(seed, 18 if seed % 2 else 16) for seed in _SEEDS])
+def test_source_topic_and_replica_agree(seed: int, database: Database, place: Place) -> None:
+    rng = random.Random(seed)
+    print(f"SEED={seed} python -m pytest {Path(__file__).name}")  # noqa: T201 - shown when the test fails
+    daemons = [Daemon(command, place.config, place.directory / f"{command}.log") for command in ("run", "sink")]
+    with database.connect() as source:
+        source.execute(CUSTOM_TYPES)
+        workload = Workload(source, seed)
+        with daemons[0], daemons[1]:
+            _until_captured(source, place, daemons)
+            for _ in range(_ROUNDS):
+                _round(workload, rng, daemons, database.dsn)
+                wait_until_mirrored(place.source_dsn, place.replica_dsn, daemons)
+                with pinned(place.source_dsn) as catalog:
+                    shapes = [describe(catalog, table.qualified, tuple(table.key)) for table in workload.tables]
+                assert_three_way(place.source_dsn, place.bootstrap, place.name, shapes, place.replica_dsn)
+            assert [daemon.stop() for daemon in daemons] == [0, 0]
+
+
+def _until_captured(source: psycopg.Connection[tuple[bool]], place: Place, daemons: list[Daemon]) -> None:
+    def active() -> bool:
+        for daemon in daemons:
+            daemon.check()
+        slot = source.execute("SELECT active FROM pg_replication_slots WHERE slot_name = %s", (f"cdc_{place.name}",))
+        return slot.fetchone() == (True,)
+
+    eventually(active, message="an active slot")
+
+
+def _round(workload: Workload, rng: random.Random, daemons: list[Daemon], dsn: str) -> None:
+    """Random transactions, and one of the daemons killed or stopped somewhere among them."""
+    victim, violent = rng.choice(daemons), rng.random() < 0.7
+    dies, returns = sorted(rng.sample(range(_TRANSACTIONS_PER_ROUND), 2))
+    for number in range(_TRANSACTIONS_PER_ROUND):
+        if number == dies:
+            if violent:
+                victim.kill()
+            else:
+                assert victim.stop() == 0
+        if number == returns:
+            victim.start()
+        choice = rng.random()
+        if choice < 0.04:
+            workload.truncate()
+        elif choice < 0.10:
+            with workload.overlapping(dsn):
+                for _ in range(rng.randint(1, 5)):
+                    workload.transaction()
+        elif choice < 0.12:
+            workload.bulk(rng.randint(100, 2000))
+        else:
+            workload.transaction()
