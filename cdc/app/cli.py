@@ -17,11 +17,9 @@ from cdc.app.check_command import check
 from cdc.app.config_command import config_app
 from cdc.app.demo.command import demo
 from cdc.app.logs import configure
-from cdc.app.mirror_command import sink
 from cdc.app.options import ConfigOption, LogLevelOption, load_config
 from cdc.app.run import run_bridge
 from cdc.app.stack_command import stack_app
-from cdc.app.status_command import status
 from cdc.app.supervise import stop_on_signals
 from cdc.errors import CdcError
 
@@ -36,8 +34,6 @@ app = typer.Typer(
 app.add_typer(config_app, name="config")
 app.add_typer(stack_app, name="stack")
 app.command("check")(check)
-app.command("status")(status)
-app.command("sink")(sink)
 app.command("demo")(demo)
 
 

@@ -55,6 +55,7 @@ class TableRegistry:
         self._config = config
         self._connection = connection
         self._admin = admin
+        self._described: set[str] = set()
         source = config.source
         self.tables = find_tables(connection, source.tables, source.exclude, source.keys)
         if not self.tables:
@@ -100,7 +101,9 @@ class TableRegistry:
             )
         topic = state_topic(self._config, relation.namespace, relation.name)
         table = TableEncoder(relation, info.key, topic)
-        produce(schemas_topic(self._config.name), schema_key(table.fingerprint), schema_value(table.schema), b"")
+        if table.fingerprint not in self._described:
+            self._described.add(table.fingerprint)
+            produce(schemas_topic(self._config.name), schema_key(table.fingerprint), schema_value(table.schema), b"")
         return table
 
     def _discover(self, relation: Relation) -> TableInfo | None:
@@ -124,6 +127,6 @@ def _refuse(tables: Sequence[TableInfo]) -> None:
     if refusals:
         names = ", ".join(name for name, _ in refusals)
         raise SourceRefused(
-            "; ".join(refusal.message for _, refusal in refusals),
+            "; ".join(refusal.reason for _, refusal in refusals),
             remedy=f"{' '.join(refusal.remedy for _, refusal in refusals)}  or leave out: source.exclude: [{names}]",
         )
