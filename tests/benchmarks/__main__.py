@@ -25,8 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.changes < SMALLEST_BACKLOG or options.changes % SMALLEST_BACKLOG:
         sys.exit(f"--changes must be a multiple of {SMALLEST_BACKLOG:,}, not {options.changes:,}")
-    # A polite kill cleans up like Ctrl-C does.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
+    # A polite kill cleans up like Ctrl-C does, which a shell makes its background jobs ignore.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     started, sections = time.monotonic(), []
     try:
         with servers(_say) as running:
