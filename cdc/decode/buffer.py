@@ -20,6 +20,8 @@ _I64 = struct.Struct(">q")
 
 unpack_u16 = _U16.unpack_from
 unpack_u32 = _U32.unpack_from
+unpack_length = struct.Struct(">xI").unpack_from  # a text cell's: behind the byte that says so
+unpack_row_head = struct.Struct(">IB").unpack_from  # relation id, tuple tag
 
 STANDBY_STATUS: Final = struct.Struct(">BQQQqB")
 XLOG_DATA: Final = struct.Struct(">QQq")

@@ -10,6 +10,7 @@ it has told us in the same way, per streamed transaction, so nothing is ever mis
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 from cdc.change import (
@@ -20,6 +21,7 @@ from cdc.change import (
     LogicalMessage,
     Origin,
     Relation,
+    Row,
     StreamAbort,
     StreamCommit,
     StreamStart,
@@ -29,7 +31,7 @@ from cdc.change import (
     Update,
 )
 from cdc.decode import messages
-from cdc.decode.buffer import Reader, StructError, decode_error, unpack_u32
+from cdc.decode.buffer import Reader, StructError, decode_error, unpack_row_head, unpack_u32
 from cdc.decode.tuples import read_row
 from cdc.errors import DecodeError
 
@@ -51,6 +53,10 @@ Message: TypeAlias = (
 )
 
 _M = TypeVar("_M")
+
+# A named tuple's own constructor is a Python function: without it a row costs 0.1 µs less.
+_new_insert: Callable[[tuple[Relation, Row]], Insert] = partial(tuple.__new__, Insert)
+_new_update: Callable[[tuple[Relation, Row | None, bool, Row]], Update] = partial(tuple.__new__, Update)
 
 _NEW: Final = ord("N")
 _OLD: Final = ord("O")
@@ -114,7 +120,7 @@ class PgOutputDecoder:
         new, offset = read_row("Insert", data, offset, len(relation.columns))
         if offset != len(data):
             raise _wrong_end("Insert", data, offset)
-        return Insert(relation, new)
+        return _new_insert((relation, new))
 
     def _update(self, data: bytes) -> Update:
         relation, offset, tag = self._row_head("Update", data)
@@ -128,7 +134,7 @@ class PgOutputDecoder:
         new, offset = read_row("Update", data, offset, len(relation.columns))
         if offset != len(data):
             raise _wrong_end("Update", data, offset)
-        return Update(relation, old, old_is_full, new)
+        return _new_update((relation, old, old_is_full, new))
 
     def _delete(self, data: bytes) -> Delete:
         relation, offset, tag = self._row_head("Delete", data)
@@ -145,11 +151,11 @@ class PgOutputDecoder:
         try:
             if offset != 1:
                 self.stream_xid = unpack_u32(data, 1)[0]
-            relation = self._relations[unpack_u32(data, offset)[0]]
-            return relation, offset + 5, data[offset + 4]
+            relation_id, tag = unpack_row_head(data, offset)
+            return self._relations[relation_id], offset + 5, tag
         except KeyError:
-            raise decode_error(kind, offset, f"unknown relation {unpack_u32(data, offset)[0]}") from None
-        except (StructError, IndexError):
+            raise decode_error(kind, offset, f"unknown relation {relation_id}") from None
+        except StructError:
             raise decode_error(kind, len(data), "truncated before the tuple") from None
 
     def _truncate(self, data: bytes) -> Truncate:

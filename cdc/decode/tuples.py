@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 from cdc.change import UNCHANGED_TOAST, Row, UnchangedToast
-from cdc.decode.buffer import StructError, decode_error, unpack_u16, unpack_u32
+from cdc.decode.buffer import StructError, decode_error, unpack_length, unpack_u16
 
 _TEXT = ord("t")
 _NULL = ord("n")
@@ -24,29 +24,29 @@ def read_row(kind: str, data: bytes, offset: int, width: int) -> tuple[Row, int]
     Args:
         kind: the message's name, for errors.
         data: the whole message.
-        offset: of the tuple's column count.
+        offset: of the tuple, its column count first.
         width: how many columns the relation has.
 
     Raises:
         DecodeError: truncated, another number of columns, or an unknown kind of cell.
     """
     cells: list[bytes | Literal[UnchangedToast.UNCHANGED_TOAST] | None] = []
-    append = cells.append
+    text, null = _TEXT, _NULL  # locals: this loop runs once per value of the whole database
     try:
         if unpack_u16(data, offset)[0] != width:
             raise decode_error(kind, offset, f"row of {unpack_u16(data, offset)[0]} columns, the relation has {width}")
         offset += 2
         for _ in range(width):
             cell = data[offset]
-            if cell == _TEXT:
+            if cell == text:
                 start = offset + 5
-                offset = start + unpack_u32(data, offset + 1)[0]
-                append(data[start:offset])
-            elif cell == _NULL:
-                append(None)
+                offset = start + unpack_length(data, offset)[0]
+                cells.append(data[start:offset])
+            elif cell == null:
+                cells.append(None)
                 offset += 1
             elif cell == _UNCHANGED:
-                append(UNCHANGED_TOAST)
+                cells.append(UNCHANGED_TOAST)
                 offset += 1
             else:
                 raise decode_error(kind, offset, f"unknown kind of cell 0x{cell:02x}{_hint(cell)}")

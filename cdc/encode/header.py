@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from cdc.errors import DecodeError
@@ -27,7 +28,7 @@ _OPS: Final = frozenset((INSERT, UPDATE, DELETE, BACKFILL, TRUNCATE))
 NEWER: Final = "newer"
 """``toast``: a value left out by the stream was read later, and may be newer than the record's LSN says."""
 
-_POSITION: Final = re.compile(rb"v=1;op=[cudrt];lsn=([0-9A-F]{1,8})/([0-9A-F]{1,8});seq=([0-9]{1,19})(?:;|$)")
+_POSITION: Final = re.compile(rb"v=1;op=[cudrt];lsn=([0-9A-F]{1,8}/[0-9A-F]{1,8});seq=([0-9]{1,19})(?:;|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,8 @@ def header_position(header: bytes) -> Position:
     match = _POSITION.match(header)
     if match is None:
         raise _malformed(header)
-    return Position(LSN(int(match[1], 16) << 32 | int(match[2], 16)), int(match[3]))
+    lsn, seq = match.groups()
+    return Position(_lsn(lsn), int(seq))
 
 
 def parse_header(header: bytes) -> Header:
@@ -116,6 +118,12 @@ def parse_header(header: bytes) -> Header:
         )
     except (KeyError, ValueError) as error:
         raise _malformed(header) from error
+
+
+@lru_cache(maxsize=1024)
+def _lsn(text: bytes) -> LSN:
+    """Records of one transaction follow one another and share it."""
+    return LSN.parse(text.decode())
 
 
 def _malformed(header: bytes) -> DecodeError:

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 import orjson
 
 from cdc.change import Row
-from cdc.encode.values import Converter, plain, verbatim
+from cdc.encode.values import Converter, document, number, plain
 
-_SPLICED: Final[dict[Converter, bytes]] = {verbatim: b"%b", plain: b'"%b"'}
+_SPLICED: Final[dict[Converter, bytes]] = {number: b"%b", document: b"%b", plain: b'"%b"'}
 """Converters whose work the template does."""
 
 _MAX_TEMPLATES: Final = 1024
@@ -46,6 +46,12 @@ class ObjectForm:
         self._expects_null = False
         self._templates: dict[tuple[int, ...], _Template] = {}
         self._whole = self._template(())
+
+    @property
+    def bare_template(self) -> bytes | None:
+        """What alone makes the object of cells that are not NULL, ``template % cells``, or None when more is needed."""
+        template, converted = self._whole
+        return None if converted or document in self._converters else template
 
     def encode(self, row: Row) -> bytes:
         """The object.
