@@ -1,4 +1,7 @@
-"""Overrides from the environment: ``CDC_SOURCE__DSN`` is ``source.dsn``; two underscores go one level down."""
+"""Overrides from the environment: ``CDC_SOURCE__DSN`` is ``source.dsn``; two underscores go one level down.
+
+A section as a whole cannot be given: names such as ``CDC_KAFKA`` mean other things elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class _Overrides(EnvSettingsSource):
         super().__init__(_Settings)
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
-        return {name.lower(): value for name, value in self._environ.items() if value}
+        return {variable.lower(): self._environ[variable] for variable in origins(self._environ).values()}
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:  # noqa: ARG002 - overrides
         if isinstance(value, str) and not value.lstrip().startswith(("[", "{")):
@@ -46,11 +49,10 @@ def overrides(environ: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         ConfigError: a variable names no section, or holds broken JSON.
     """
-    for name in origins(environ):
-        section = name.partition(".")[0]
+    for path, variable in origins(environ).items():
+        section = path.partition(".")[0]
         if section not in Config.model_fields:
             near = get_close_matches(section, Config.model_fields, 1)
-            variable = origins(environ)[name]
             raise ConfigError(
                 f"environment variable {variable}: there is no section {section!r}"
                 + (f"; did you mean {PREFIX}{near[0].upper()}{DELIMITER}…?" if near else "")
@@ -65,7 +67,7 @@ def overrides(environ: Mapping[str, str]) -> dict[str, Any]:
         detail = f": {cause.msg} at character {cause.pos}" if isinstance(cause, json.JSONDecodeError) else ""
         # The cause carries the variable's text, which may be a secret.
         raise ConfigError(
-            f"environment variable {PREFIX}{field.upper()} or one below it is not valid JSON{detail}",
+            f"an environment variable {PREFIX}{field.upper()}{DELIMITER}… is not valid JSON{detail}",
             remedy='write {"key": "value"} for mappings, ["a","b"] or a,b for lists',
         ) from None
 
@@ -77,6 +79,6 @@ def origins(environ: Mapping[str, str]) -> dict[str, str]:
         name = variable.upper()
         if environ[variable] and name.startswith(PREFIX):
             path = name.removeprefix(PREFIX).lower().split(DELIMITER)
-            if len(path) > 1 or path[0] in Config.model_fields:
+            if len(path) > 1 or path == ["name"]:
                 found[".".join(path)] = variable
     return found

@@ -63,7 +63,7 @@ def test_environment_alone() -> None:
 
 
 def test_empty_and_foreign_variables_count_as_unset(write) -> None:
-    environ = {"CDC_SOURCE__DSN": "", "CDC_CONFIG": "x.yaml", "CDC_CRASHPOINT": "x", "PATH": "/bin"}
+    environ = {"CDC_SOURCE__DSN": "", "CDC_CONFIG": "x.yaml", "CDC_KAFKA": "localhost:1", "PATH": "/bin"}
     assert load(write(MINIMAL), environ).source.dsn.get_secret_value() == "host=db"
 
 
@@ -104,7 +104,7 @@ def test_bad_value_from_the_environment_names_the_variable(write) -> None:
 
 def test_broken_json_in_the_environment_is_not_quoted(write) -> None:
     words = refusal(write(MINIMAL), {"CDC_KAFKA__OPTIONS": '{"ssl.key.password": "hunter2"'})
-    assert "CDC_KAFKA or one below it is not valid JSON" in words
+    assert "environment variable CDC_KAFKA__… is not valid JSON: Expecting" in words
     assert "hunter2" not in words
 
 

@@ -1,0 +1,157 @@
+"""House rules that a machine can keep. Each failure says what to do instead."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cdc import crashpoints
+from tests.architecture.tree import ROOT, modules, parse, texts
+
+MAX_MODULE_LINES = 400
+MAX_FUNCTION_LINES = 60
+
+# path::function → lines. An entry may shrink or go, never grow or be added: split the function instead.
+LONG_FUNCTIONS: dict[str, int] = {}
+
+BANNED_NAMES = {
+    "utils": "name the module after what it knows, e.g. naming.py",
+    "util": "name the module after what it knows",
+    "helpers": "name the module after what it does, e.g. waiting.py",
+    "helper": "name the module after what it does",
+    "common": "put it in the lowest room that both users may import, under its own name",
+    "manager": "say what it manages and how: registry, supervisor, publisher …",
+    "misc": "name the module after what it knows",
+    "base": "prefer a Protocol in ports.py",
+}
+
+# Written in pieces, so that this file does not trip over itself.
+BANNED_WORDS = {
+    "TO" + "DO": "do it, or open an issue",
+    "FIX" + "ME": "fix it, or open an issue",
+    "XX" + "X": "say what is wrong, or open an issue",
+}
+
+REGISTRY_HOSTS = [
+    ".".join(parts)
+    for parts in (
+        ("pypi", "org"),
+        ("pythonhosted", "org"),
+        ("maven", "org"),
+        ("maven", "apache", "org"),
+        ("npmjs", "org"),
+        ("registry", "docker"),
+        ("docker", "io"),
+        ("ghcr", "io"),
+        ("quay", "io"),
+        ("confluent", "io/maven"),
+        ("proxy", "golang", "org"),
+    )
+]
+
+HOME = re.compile(r"(?<![\w.~}])/(?:home|Users|root)/[A-Za-z0-9_.-]+")
+SLEEP_MODULE = Path("tests/support/waiting.py")
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def calls(path: Path, name: str, owner: str | None = None) -> Iterator[ast.Call]:
+    """Calls of ``name(…)``, or of ``owner.name(…)`` when there is an owner."""
+    for node in ast.walk(parse(path)):
+        if not isinstance(node, ast.Call):
+            continue
+        match node.func:
+            case ast.Name(id=called) if called == name and owner is None:
+                yield node
+            case ast.Attribute(attr=called, value=ast.Name(id=of)) if called == name and of == owner:
+                yield node
+
+
+def test_modules_are_short() -> None:
+    long = {str(path): len((ROOT / path).read_text().splitlines()) for path in modules()}
+    long = {path: lines for path, lines in long.items() if lines > MAX_MODULE_LINES}
+    assert not long, f"over {MAX_MODULE_LINES} lines, split by what each part knows: {long}"
+
+
+def test_functions_are_short() -> None:
+    long = {
+        f"{path}::{name}": lines for path in modules() for name, lines in functions(path) if lines > MAX_FUNCTION_LINES
+    }
+    grown = {name: lines for name, lines in long.items() if lines > LONG_FUNCTIONS.get(name, MAX_FUNCTION_LINES)}
+    assert not grown, f"over {MAX_FUNCTION_LINES} lines; one verb per function: {grown}"
+    healed = sorted(set(LONG_FUNCTIONS) - set(long))
+    assert not healed, f"short again, take them off the list: {healed}"
+
+
+def test_module_names_say_something() -> None:
+    found = {
+        str(path): BANNED_NAMES[part]
+        for path in modules()
+        for part in (*path.parts[:-1], path.stem)
+        if part in BANNED_NAMES
+    }
+    assert not found, found
+
+
+def test_nothing_is_left_to_do() -> None:
+    found = {
+        f"{path}: {word}": instead
+        for path, text in texts()
+        for word, instead in BANNED_WORDS.items()
+        if re.search(rf"\b{word}\b", text)
+    }
+    assert not found, found
+
+
+def test_only_app_prints() -> None:
+    found = [
+        f"{path}:{call.lineno}" for path in modules("cdc") if path.parts[1] != "app" for call in calls(path, "print")
+    ]
+    assert not found, f"log it, or return it to app: {found}"
+
+
+def test_tests_wait_on_conditions() -> None:
+    # Benchmarks sample and pace; they assert nothing that a pause could hide.
+    waiting = [path for path in modules("tests") if path != SLEEP_MODULE and path.parts[1] != "benchmarks"]
+    found = [f"{path}:{call.lineno}" for path in waiting for call in calls(path, "sleep", "time")]
+    found += [f"{path}:{call.lineno}" for path in waiting for call in calls(path, "sleep")]
+    assert not found, f"poll a condition with tests.support.waiting: {found}"
+
+
+def test_no_registry_host_is_named() -> None:
+    found = [
+        f"{path}: {host}" for path, text in texts() if path.name != "LICENSE" for host in REGISTRY_HOSTS if host in text
+    ]
+    assert not found, f"clients of registries bring their own addresses: {found}"
+
+
+def test_no_path_of_a_machine() -> None:
+    found = [f"{path}: {match[0]}" for path, text in texts() for match in HOME.finditer(text)]
+    if len(ROOT.parts) > 2:
+        found += [f"{path}: {ROOT}" for path, text in texts() if re.search(rf"{re.escape(str(ROOT))}\b", text)]
+    assert not found, found
+
+
+def test_crash_points_exist() -> None:
+    visited: dict[str, str] = {}
+    for path in modules("cdc", "tests"):
+        for call in (*calls(path, "reach"), *calls(path, "reach", "crashpoints")):
+            if call.args and isinstance(call.args[0], ast.Constant):
+                visited[str(call.args[0].value)] = f"{path}:{call.lineno}"
+    unknown = {name: where for name, where in visited.items() if name not in crashpoints.NAMES}
+    assert not unknown, f"add them to cdc/crashpoints.py, or correct them: {unknown}"
+    idle = sorted(crashpoints.NAMES - set(visited))
+    assert not idle, f"named in cdc/crashpoints.py and reached nowhere: {idle}"
+
+
+@pytest.mark.parametrize("path", [path for path in modules("cdc", "migrations") if path.name != "__init__.py"], ids=str)
+def test_modules_say_what_they_are(path: Path) -> None:
+    assert ast.get_docstring(parse(path)), "begin with a sentence: what comes in, what goes out, what it may not know"
