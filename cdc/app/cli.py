@@ -48,7 +48,7 @@ def run(config: ConfigOption = None, log_level: LogLevelOption = "info") -> None
         CDC_SOURCE__PASSWORD=… cdc run -c shop.yaml --log-level debug
     """
     loaded = load_config(config)
-    configure(log_level)
+    configure(log_level, loaded.secrets())
     run_bridge(loaded, stop_on_signals())
 
 

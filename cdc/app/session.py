@@ -91,7 +91,7 @@ class BridgeSession:
         ensure_publication(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
         identity = identify(sql)
         registry.ensure_topics()
-        slot = self._free_slot(sql)
+        slot = self._free_slot(sql, registry)
         if slot is None:
             return
         self._publisher = publisher = KafkaPublisher(
@@ -131,7 +131,7 @@ class BridgeSession:
         finally:
             self._meter.streaming(False)
 
-    def _free_slot(self, sql: psycopg.Connection[Any]) -> SlotState | None:
+    def _free_slot(self, sql: psycopg.Connection[Any], registry: TableRegistry) -> SlotState | None:
         """The slot, made if this is the first start, once nobody reads from it; None when told to stop meanwhile."""
         name = self._config.source.slot
         told = False
@@ -145,6 +145,7 @@ class BridgeSession:
                         remedy="drop the topics of this bridge and start over, or give it another name",
                     )
                 create_slot(sql, name)
+                self._warn_of_older_rows(registry)
                 continue
             if state.database != sql.info.dbname:
                 raise SourceRefused(
@@ -164,6 +165,16 @@ class BridgeSession:
                 told = True
             self._stop.wait(_SLOT_POLL_S)
         return None
+
+    def _warn_of_older_rows(self, registry: TableRegistry) -> None:
+        """The stream begins at the slot: a row from before it reaches its topic when it changes."""
+        for table in registry.tables:
+            if table.estimated_rows:
+                log.warning(
+                    "rows from before the slot are not published until they change",
+                    table=table.qualified_name,
+                    estimated_rows=table.estimated_rows,
+                )
 
     def _resume(self, slot: SlotState, identity: SourceIdentity) -> Progress:
         """Where to go on, after making sure that the slot can still deliver everything from there."""
