@@ -102,9 +102,9 @@ def find_others(
     for namespace, name, kind, persistence, root in rows:
         if not in_scope(namespace, name, patterns, exclude):
             continue
-        what = {"u": "an unlogged table", "t": "a temporary table"}.get(persistence) or (
-            "a partition" if root else _with_article(KIND_NAMES[kind])
-        )
+        what = _with_article("partition" if root else KIND_NAMES[kind])
+        if persistence == "u":
+            what = "an unlogged table"
         explicit = f"{namespace}.{name}" in patterns
         found.append(OtherRelation(namespace, name, what, root or "", explicit))
     return tuple(found)

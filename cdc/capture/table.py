@@ -141,6 +141,10 @@ def _key_remedy(info: TableInfo) -> str:
             f"ALTER TABLE {table} DROP CONSTRAINT {quoted(primary_key.name)}, "
             f"ADD CONSTRAINT {quoted(primary_key.name)} PRIMARY KEY ({columns});"
         )
+    if primary_key is not None:
+        hidden = [column for column in primary_key.columns if column not in info.columns]
+        drop = ", ".join(f"ALTER COLUMN {quoted(column)} DROP EXPRESSION" for column in hidden)
+        return f"ALTER TABLE {table} {drop};  -- the column keeps its values and is from then on written like any other"
     usable = [index for index in info.unique_indexes if index.immediate and set(index.columns) <= set(info.columns)]
     if usable:
         return f"ALTER TABLE {table} REPLICA IDENTITY USING INDEX {quoted(usable[0].name)};"
