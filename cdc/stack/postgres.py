@@ -168,10 +168,9 @@ def _route(major: int, directory: Path, say: Say) -> tuple[Account, Path]:
         account.give(directory)
         if account.can_run(wheel / inside / "postgres", directory, _environment()):
             return account, wheel / inside
-        if account.uid is not None:
-            copy = _readable_copy(wheel, version, say)
-            if account.can_run(copy / inside / "postgres", directory, _environment()):
-                return account, copy / inside
+        copy = _readable_copy(wheel, version, say) if account.uid is not None else None
+        if copy is not None and account.can_run(copy / inside / "postgres", directory, _environment()):
+            return account, copy / inside
     tried = " nor as ".join(account.name for account in accounts) or "any account"
     raise StackError(
         f"PostgreSQL {major} can run neither as root nor as {tried}",
@@ -179,8 +178,11 @@ def _route(major: int, directory: Path, say: Say) -> tuple[Account, Path]:
     )
 
 
-def _readable_copy(wheel: Path, version: str, say: Say) -> Path:
-    """A copy of the binaries outside a closed home directory. Their library path needs the wheel's own layout."""
+def _readable_copy(wheel: Path, version: str, say: Say) -> Path | None:
+    """A copy of the binaries outside a closed home directory, None when it cannot be written.
+
+    Their library path needs the wheel's own layout.
+    """
 
     def make(directory: Path) -> None:
         say(f"copying the PostgreSQL {version} binaries to where other accounts can read them: {directory.parent}")
@@ -191,4 +193,7 @@ def _readable_copy(wheel: Path, version: str, say: Say) -> Path:
             shutil.copytree(libraries, directory / libraries.name, symlinks=True)
         directory.chmod(0o755)
 
-    return make_once(readable_dir() / f"postgres-{version}", make) / wheel.name
+    try:
+        return make_once(readable_dir() / f"postgres-{version}", make) / wheel.name
+    except OSError:
+        return None

