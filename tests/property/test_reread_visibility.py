@@ -1,0 +1,102 @@
+"""A commit is in the WAL before it is visible: whoever re-reads a row at once must not take it for deleted or whole.
+
+A missing synchronous standby holds commits exactly there, so that the moment lasts as long as the test wants.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from cdc.app.demo.daemon import Daemon
+from cdc.app.demo.place import Place
+from cdc.app.demo.proof import describe, difference, pinned, table_rows, topic_rows
+from cdc.app.demo.topic_side import read_topics, topic_name
+from cdc.lsn import LSN
+from cdc.stack import Kafka
+from cdc.stack.embedded import free_port
+from tests.support.servers import OwnStack
+from tests.support.waiting import eventually
+
+_KEY_CHANGE = ("UPDATE t SET id = 3 WHERE id = 1",)
+_TOAST_THEN_OTHER = ("UPDATE t SET big = repeat('y', 6000) WHERE id = 2", "UPDATE t SET n = 1 WHERE id = 2")
+
+
+def test_a_reread_waits_until_the_change_it_completes_is_visible(
+    own_stack: OwnStack, kafka: Kafka, tmp_path: Path
+) -> None:
+    server = own_stack.postgres()
+    name = f"v_{uuid.uuid4().hex[:8]}"
+    place = Place(name, server.dsn(), server.dsn(), kafka.bootstrap, tmp_path, free_port(), free_port())
+    place.write_config()
+    with psycopg.connect(server.dsn(), autocommit=True) as source:
+        source.execute("CREATE TABLE t (id int PRIMARY KEY, n int, big text)")
+        source.execute("ALTER TABLE t ALTER big SET STORAGE EXTERNAL")
+        with Daemon("run", place.config, tmp_path / "bridge.log") as bridge:
+            eventually(lambda: _slot(source) == (True,), message=bridge.tail)
+            source.execute("INSERT INTO t SELECT i, 0, repeat('x', 5000) FROM generate_series(1, 2) i")
+            writers = []
+            for number, changes in _CHANGES:
+                since = _one(source, "SELECT clock_timestamp()")
+                writers.append(_hold_commit(source, server.dsn(), number, changes))
+            eventually(lambda: _queried_since(source, since), message="the bridge asks the source about the rows")
+            _standby(source, "")
+            for writer in writers:
+                writer.join()
+            end = LSN.parse(_one(source, "SELECT pg_current_wal_insert_lsn()::text"))
+            eventually(lambda: LSN.parse(_one(source, _CONFIRMED)) >= end, message=bridge.tail)
+        topic = topic_name(name, "public.t")
+        copy = read_topics(kafka.bootstrap, [topic])[topic]
+        with pinned(server.dsn()) as reader:
+            shape = describe(reader, "public.t")
+            found = difference("topic", table_rows(reader, shape), topic_rows(copy.live, shape), shape)
+    assert found is None, str(found)
+
+
+_CHANGES = ((1, _KEY_CHANGE), (2, _TOAST_THEN_OTHER))
+_CONFIRMED = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots"
+
+
+def _one(connection: psycopg.Connection[Any], query: str) -> Any:
+    row = connection.execute(query.encode()).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def _slot(connection: psycopg.Connection[Any]) -> tuple[Any, ...] | None:
+    return connection.execute("SELECT active FROM pg_replication_slots").fetchone()
+
+
+def _queried_since(connection: psycopg.Connection[Any], since: Any) -> bool:
+    query = (
+        "SELECT max(query_start) > %s FROM pg_stat_activity"
+        " WHERE application_name LIKE 'cdc %%' AND backend_type = 'client backend'"
+    )
+    return connection.execute(query, (since,)).fetchone() == (True,)
+
+
+def _standby(connection: psycopg.Connection[Any], name: str) -> None:
+    connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'".encode())
+    connection.execute("SELECT pg_reload_conf()")
+
+
+def _hold_commit(
+    connection: psycopg.Connection[Any], dsn: str, waiting: int, changes: tuple[str, ...]
+) -> threading.Thread:
+    """Start a transaction that hangs in its commit: in the WAL, not yet visible; ``waiting`` hang then."""
+    _standby(connection, "nobody")
+
+    def work() -> None:
+        with psycopg.connect(dsn) as writer:
+            for change in changes:
+                writer.execute(change.encode())
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    hanging = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    eventually(lambda: _one(connection, hanging) == waiting, message=f"{waiting} commits that wait for a standby")
+    return thread
