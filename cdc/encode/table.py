@@ -8,7 +8,7 @@ from operator import itemgetter
 from cdc.change import UNCHANGED_TOAST, Relation, Row
 from cdc.encode.objects import NOT_ENCODABLE, ObjectForm
 from cdc.encode.schema import table_schema
-from cdc.encode.values import converter
+from cdc.encode.values import Converter, converter
 from cdc.errors import ConfigError, EncodeError
 from cdc.record import TableSchema
 
@@ -109,12 +109,14 @@ class TableEncoder:
         columns = self.relation.columns
         if len(row) != len(columns):
             return EncodeError(f"table {name}: row of {len(row)} values for {len(columns)} columns")
+        left_out = self.missing(row)
+        if left_out:
+            # No diagnosis: callers meet this on every row with unchanged TOAST, fill it and ask again.
+            return EncodeError(f"table {name}: unchanged TOAST, not filled in: {[columns[i].name for i in left_out]}")
         problems = [
             f"column {column.name} ({column.type_name}): {problem}"
-            for column, cell, is_key in zip(
-                columns, row, map(self._key_indexes.__contains__, range(len(row))), strict=True
-            )
-            if (problem := _problem(converter(column), cell, is_key))
+            for i, (column, cell) in enumerate(zip(columns, row, strict=True))
+            if (problem := _problem(converter(column), cell, i in self._key_indexes))
         ]
         key = {columns[i].name: row[i] for i in self._key_indexes}
         return EncodeError(
@@ -123,11 +125,9 @@ class TableEncoder:
         )
 
 
-def _problem(convert: Callable[[bytes], bytes], cell: object, is_key: bool) -> str:
-    if cell is None:
-        return "NULL in a key column" if is_key else ""
+def _problem(convert: Converter, cell: object, is_key: bool) -> str:
     if not isinstance(cell, bytes):
-        return "unchanged TOAST value was not filled in"
+        return "NULL in a key column" if is_key else ""
     try:
         convert(cell).decode()
     except NOT_ENCODABLE as error:

@@ -1,0 +1,27 @@
+"""Reads the golden files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+MAJORS = tuple(sorted(int(path.stem.removeprefix("pgoutput_")) for path in HERE.glob("pgoutput_*.json")))
+
+
+def captured(major: int) -> dict[str, Any]:
+    """What ``capture.py`` wrote for one PostgreSQL major."""
+    contents: dict[str, Any] = json.loads((HERE / f"pgoutput_{major}.json").read_text())
+    return contents
+
+
+def messages(major: int, protocol: int) -> list[bytes]:
+    """The stream's messages in order."""
+    return [bytes.fromhex(message) for message in captured(major)[f"protocol_{protocol}"]["messages"]]
+
+
+def vectors(name: str) -> list[dict[str, Any]]:
+    """``keys``, ``values`` or ``headers``."""
+    contents: list[dict[str, Any]] = json.loads((HERE / f"{name}.json").read_text())
+    return contents
