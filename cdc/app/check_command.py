@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cdc.app.check_parts import check_kafka, check_replica, check_source
+from cdc.app.check_parts import check_kafka, check_source
+from cdc.app.check_replica import check_replica
 from cdc.app.options import ConfigOption, load_config
 from cdc.capture.preflight import Finding
 

@@ -43,7 +43,7 @@ _DEFAULTS: Final[Mapping[str, str]] = {
 
 # While connecting, libpq gives no SQLSTATE, only words. Words that no retry will change:
 _REFUSALS: Final = (
-    (("password authentication failed", "no password supplied"), "set {section}.password or {section}.password_file"),
+    (("password authentication failed", "no password supplied"), "set source.password or source.password_file"),
     (
         ("no pg_hba.conf entry", "pg_hba.conf rejects"),
         "add a line for this user, database and address to pg_hba.conf, then: SELECT pg_reload_conf();",
@@ -79,15 +79,12 @@ def parameters(connection: Mapping[str, str], *, application_name: str) -> dict[
     }
 
 
-def connect(
-    connection: Mapping[str, str], *, application_name: str, section: str = "source"
-) -> psycopg.Connection[tuple[Any, ...]]:
+def connect(connection: Mapping[str, str], *, application_name: str) -> psycopg.Connection[tuple[Any, ...]]:
     """Open an autocommit connection with the pinned settings.
 
     Args:
         connection: arguments for ``make_conninfo`` from the configuration.
         application_name: what ``pg_stat_activity`` shows.
-        section: of the configuration, for the remedies: ``source`` or ``sink``.
 
     Raises:
         SourceUnavailable: nobody answers there, or the server is not ready.
@@ -99,10 +96,10 @@ def connect(
         return psycopg.connect(conninfo, autocommit=True)
     except psycopg.OperationalError as error:
         # "from None": the failed connection hangs on the exception and holds the password
-        raise connect_error(str(error), connection, section=section) from None
+        raise connect_error(str(error), connection) from None
 
 
-def connect_error(text: str, connection: Mapping[str, str], *, section: str = "source") -> CdcError:
+def connect_error(text: str, connection: Mapping[str, str]) -> CdcError:
     """What libpq's words at a failed connect mean. Shared with the walsender connection.
 
     Only English words are recognised; in another language every refusal looks like an outage, and is retried.
@@ -112,19 +109,17 @@ def connect_error(text: str, connection: Mapping[str, str], *, section: str = "s
     user, dbname = keywords.get("user", "…"), keywords.get("dbname", "…")
     for words, remedy in _REFUSALS:
         if any(word in said for word in words):
-            return SourceRefused(
-                f"PostgreSQL refuses {who}: {said}", remedy=remedy.format(user=user, dbname=dbname, section=section)
-            )
+            return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy=remedy.format(user=user, dbname=dbname))
     if f'role "{user}" does not exist' in said:
         return SourceRefused(
             f"PostgreSQL refuses {who}: {said}",
-            remedy=f'CREATE ROLE "{user}" LOGIN{" REPLICATION" if section == "source" else ""};',
+            remedy=f'CREATE ROLE "{user}" LOGIN REPLICATION;',
         )
     if f'database "{dbname}" does not exist' in said:
-        return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy=f"correct the database name in {section}.dsn")
+        return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy="correct the database name in source.dsn")
     return SourceUnavailable(
         f"cannot reach PostgreSQL as {who}: {said}",
-        remedy=f"is the server up, and are {section}.dsn's host and port right?",
+        remedy="is the server up, and are source.dsn's host and port right?",
     )
 
 

@@ -123,9 +123,8 @@ def check_publication(
         return [Finding("FAIL", subject, reason, refusal.remedy)]
     if mode != "filtered" or state.tables == {each.qualified_name for each in tables}:
         return [Finding("OK", subject, f"carries {len(state.tables)} tables"), *_narrowed(state, tables)]
-    reason = _may_not_publish(mode, tables, rights, facts) or (
-        None if state.owned else f"role {facts.role} does not own it"
-    )
+    reason = None if state.owned else f"role {facts.role} does not own it"
+    reason = reason or _not_owned(tables, rights, facts)
     if reason:
         alter = alteration_command(name, tables)
         return [Finding("FAIL", subject, f"carries other tables, and {reason}", f"{alter}  -- as a superuser")]
@@ -141,8 +140,12 @@ def _may_not_publish(
         return f"role {facts.role} is no superuser, whom FOR ALL TABLES takes"
     if not facts.can_create_in_database:
         return f"role {facts.role} may not create in database {facts.database}"
-    foreign = [each.qualified_name for each in tables if not rights[each.qualified_name].owned]
-    return f"role {facts.role} does not own {', '.join(foreign)}" if foreign else None
+    return _not_owned(tables, rights, facts)
+
+
+def _not_owned(tables: Sequence[TableInfo], rights: Mapping[str, TableRights], facts: ServerFacts) -> str | None:
+    others = [each.qualified_name for each in tables if not rights[each.qualified_name].owned]
+    return f"role {facts.role} does not own {', '.join(others)}" if others else None
 
 
 def _narrowed(state: PublicationState, tables: Sequence[TableInfo]) -> list[Finding]:
