@@ -7,6 +7,7 @@
 | float4, float8 | number as the server wrote it; ``"NaN"``, ``"Infinity"``, ``"-Infinity"`` |
 | json, jsonb | the document, byte for byte |
 | array | JSON array of the element's form, nested; with explicit bounds: the server's text as a string |
+| array of json, jsonb | that too, if it has one dimension and no element ``null``; else the text as a string |
 | all others | the server's text as a string |
 
 A domain has its base type's form: the stream names that. int2vector and oidvector are not array literals in text and so
@@ -79,7 +80,7 @@ def number_array(value: bytes) -> bytes:
 def text_array(value: bytes) -> bytes:
     """Of anything whose elements are strings."""
     literal = value.decode()
-    if '"' in literal or "NULL" in literal or literal.rfind("{"):
+    if '"' in literal or "NULL" in literal or literal.rfind("{") or literal.find("}") + 1 != len(literal):
         return _array(literal, _same, ",")
     return _dumps(literal[1:-1].split(",") if len(literal) > 2 else [])
 
@@ -97,7 +98,12 @@ def floating_array(value: bytes) -> bytes:
 
 
 def document_array(value: bytes) -> bytes:
-    return _array(value.decode(), _document_element, ",")
+    """Of JSON documents: a list of them, unless a reader could take a document for a dimension or for NULL."""
+    literal = value.decode()
+    elements = parse_array(literal, _same)
+    if elements is None or any(type(each) is list or (each and each.strip() == "null") for each in elements):
+        return _dumps(literal)
+    return _dumps([None if each is None else orjson.Fragment(each) for each in elements])
 
 
 def unknown_array(value: bytes) -> bytes:
@@ -152,7 +158,3 @@ def _same(element: str) -> str:
 
 def _floating_element(element: str) -> orjson.Fragment:
     return orjson.Fragment(floating(element.encode()))
-
-
-def _document_element(element: str) -> orjson.Fragment:
-    return orjson.Fragment(element)

@@ -25,7 +25,7 @@ Rows = dict[Key, Row]
 
 _PINNED: Final = (
     "-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=postgres -c extra_float_digits=1 -c bytea_output=hex"
-    " -c lc_monetary=C -c client_encoding=UTF8"
+    " -c lc_monetary=C -c search_path=pg_catalog -c client_encoding=UTF8"
 )
 
 _EXAMPLES: Final = 5
