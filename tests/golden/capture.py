@@ -2,8 +2,8 @@
 
     python tests/golden/capture.py "host=… user=…"
 
-Makes a database of its own, runs the scenario below and writes ``pgoutput_<major>.json``. The decoder is not asked: what
-each statement must be decoded to stands here by hand, and values are what SELECT returns.
+Makes a database of its own, runs the scenario below and writes ``pgoutput_<major>.json``. The decoder is not asked:
+what each statement must be decoded to stands here by hand, and values are what SELECT returns.
 """
 
 from __future__ import annotations
@@ -60,12 +60,14 @@ KINDS_1 = r"""
     INSERT INTO kinds VALUES (
         9223372036854775807, true, -32768, -9223372036854775808, 4000000000, 1e-7, 1e+20, 'NaN', 1.10,
         E'a "quote" \\ back\n\t\x01\x7f é € 😀' || chr(8232), 'ab', 'x', 'q', 'a name', '\x00ff5c22', '4713-01-01 BC',
-        '24:00:00', '11:51:30.123789+02:30', 'infinity', '294246-12-31 23:59:59.999999+00', '1 year 2 mons -3 days 04:05:06.78',
-        '1 day 02:03:04.5', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', E'{"a": 1.10, "a" : [1,\n 2], "\\u0041": "é"}',
+        '24:00:00', '11:51:30.123789+02:30', 'infinity', '294246-12-31 23:59:59.999999+00',
+        '1 year 2 mons -3 days 04:05:06.78', '1 day 02:03:04.5', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11',
+        E'{"a": 1.10, "a" : [1,\n 2], "\\u0041": "é"}',
         '{"b": 1e3, "a": null}', NULL, '192.168.2.0/12', '10.0.0.0/8', '08:00:2b:01:02:03', B'101', B'00',
         '-1234.5', '[1,10)', '["2020-01-01 00:00:00+00",infinity)', '{[1,3),[5,7)}', '(1.5,-2)', '((1,1),(0,0))',
-        '16/B374D848', '1 2 3', $$'two words':1 plain:2$$, 'very happy', '{sad,"very happy",NULL}', '(1,"a,b")', 5.5, 6.5, '{x,"y z"}',
-        '{1,NULL,-3}', E'{plain,"a b","q\\"\\\\",NULL,"NULL","",é}', '{NaN,1.5,-Infinity,NULL,1e+300}', '{t,f,NULL}',
+        '16/B374D848', '1 2 3', $$'two words':1 plain:2$$, 'very happy', '{sad,"very happy",NULL}', '(1,"a,b")',
+        5.5, 6.5, '{x,"y z"}', '{1,NULL,-3}', E'{plain,"a b","q\\"\\\\",NULL,"NULL","",é}',
+        '{NaN,1.5,-Infinity,NULL,1e+300}', '{t,f,NULL}',
         E'{"{\\"a\\": [1, 2]}",null,NULL,3}', E'{"{\\"a\\": [1, 2]}"}', '{1.10,NaN}', '{(1,1),(0,0);(3,3),(2,2)}',
         '{"2020-01-01 00:00:00+00",infinity}', E'{"\\\\x00ff",NULL}')
 """

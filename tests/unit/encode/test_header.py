@@ -1,0 +1,60 @@
+"""The ``cdc`` header: golden vectors, both directions."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from cdc.encode.header import Header, HeaderStamp, header_position, newer, parse_header
+from cdc.errors import DecodeError
+from cdc.lsn import LSN
+from cdc.record import Position
+from tests.golden.files import vectors
+
+VECTORS = vectors("headers")
+
+
+def fields(vector: dict[str, Any]) -> Header:
+    return Header(**{**vector, "lsn": LSN.parse(vector["lsn"])})
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["op"])
+def test_vector(vector: dict[str, Any]) -> None:
+    text, header = vector["header"].encode(), fields({k: v for k, v in vector.items() if k != "header"})
+    made = HeaderStamp(header.lsn, header.xid, header.ts, header.snap).header(header.op, header.seq, header.schema)
+    assert (newer(made) if header.toast else made) == text
+    assert parse_header(text) == header
+    assert header_position(text) == Position(header.lsn, header.seq)
+
+
+def test_keys_of_a_later_version_are_ignored() -> None:
+    text = VECTORS[0]["header"].encode()
+    assert parse_header(text + b";later=1") == parse_header(text)
+    assert header_position(text + b";later=1") == header_position(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"v=2;op=u;lsn=0/1;seq=1;xid=1;ts=0;schema=00",
+        b"v=1;op=x;lsn=0/1;seq=1;xid=1;ts=0;schema=00",
+        b"v=1;op=u;lsn=0-1;seq=1;xid=1;ts=0;schema=00",
+        b"v=1;op=u;lsn=0/1;seq=;xid=1;ts=0;schema=00",
+        b"v=1;op=u;lsn=0/1;seq=1x;xid=1;ts=0;schema=00",
+        b"v=1;op=u;seq=1;lsn",
+        b"\xff",
+    ],
+)
+def test_foreign_headers(text: bytes) -> None:
+    with pytest.raises(DecodeError, match=re.escape("not of topic contract version 1")):
+        parse_header(text)
+    with pytest.raises(DecodeError):
+        header_position(text)
+
+
+def test_whole_header_needs_its_keys() -> None:
+    with pytest.raises(DecodeError):
+        parse_header(b"v=1;op=u;lsn=0/1;seq=1")

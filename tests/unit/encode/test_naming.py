@@ -1,0 +1,72 @@
+"""Topic names: legal, reversible, never shared."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from cdc.encode.naming import (
+    dead_letters_topic,
+    history_topic,
+    parse_topic_name,
+    progress_topic,
+    schemas_topic,
+    topic_name,
+)
+from cdc.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("namespace", "table", "topic"),
+    [
+        ("public", "orders", "shop.public.orders"),
+        ("public", "Orders_2", "shop.public.Orders_2"),
+        ("public", "or.ders", "shop.public.or-2Eders"),
+        ("public", "or-ders", "shop.public.or-2Dders"),
+        ('Quoted_" . Schema', "a b", "shop.Quoted_-22-20-2E-20Schema.a-20b"),
+        ("public", "žluť", "shop.public.-C5-BElu-C5-A5"),
+        ("public", "__progress", "shop.public.__progress"),
+    ],
+)
+def test_names(namespace: str, table: str, topic: str) -> None:
+    assert topic_name("shop", namespace, table) == topic
+    assert parse_topic_name(topic) == ("shop", namespace, table)
+
+
+def test_names_are_legal_reversible_and_distinct() -> None:
+    rng = random.Random(1)
+    alphabet = 'aZ09_.-%" é😀\x01/-2E'
+    topics: dict[str, tuple[str, str]] = {}
+    for _ in range(2000):
+        parts = ("".join(rng.choices(alphabet, k=rng.randrange(1, 6))), "".join(rng.choices(alphabet, k=3)))
+        topic = topic_name("n", *parts)
+        assert re.fullmatch(r"[A-Za-z0-9._-]+", topic)
+        assert parse_topic_name(topic) == ("n", *parts)
+        assert topics.setdefault(topic, parts) == parts
+
+
+def test_too_long_names_the_configuration_key() -> None:
+    with pytest.raises(ConfigError, match=r"public\.ž+ has \d+ characters") as raised:
+        topic_name("shop", "public", "ž" * 31 + "ž" * 12)
+    assert "topics.names" in raised.value.remedy
+    assert topic_name("shop", "public", "ž" * 43, {"public." + "ž" * 43: "short"}) == "short"
+
+
+@pytest.mark.parametrize("configured", ["a b", "..", ".", "é", "a/b"])
+def test_configured_names_must_be_legal(configured: str) -> None:
+    with pytest.raises(ConfigError, match=r"topics\.names"):
+        topic_name("shop", "public", "t", {"public.t": configured})
+
+
+@pytest.mark.parametrize("topic", ["shop.__progress", "a.b.c.history", "a.b", "a.b.-ZZ", "a.b.-FF", "a..c", "a.b.c-2e"])
+def test_other_topics_are_not_tables(topic: str) -> None:
+    assert parse_topic_name(topic) is None
+
+
+def test_companions() -> None:
+    assert progress_topic("shop") == "shop.__progress"
+    assert schemas_topic("shop") == "shop.__schemas"
+    assert dead_letters_topic("shop") == "shop.__dead_letters"
+    assert history_topic("shop.public.orders") == "shop.public.orders.history"
