@@ -92,8 +92,10 @@ def status(backend: BackendOption = "auto") -> None:
     """
     _require_extra()
     from cdc.stack import probe
-    from cdc.stack.running import running
+    from cdc.stack.running import running, sweep
 
+    for entry in sweep():
+        typer.echo(f"removed: {entry.server} at {entry.url}, whose owner was gone")
     for choice in probe(backend=backend):
         typer.echo(str(choice))
     for title, found in _materials():

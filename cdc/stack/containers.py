@@ -85,10 +85,12 @@ class _Container:
                 warnings.simplefilter("ignore")
                 self._container.start()
             self._record.update(container=self._container.get_wrapped_container().id, url=url())
-            if not wait_until(answers, _START_TIMEOUT_S):
+            answered = wait_until(lambda: self._ended() or answers(), _START_TIMEOUT_S)
+            if not answered or self._ended():
                 log = b"".join(self._container.get_logs()).decode(errors="replace")
+                verb = "ended at once" if answered else f"did not answer within {_START_TIMEOUT_S:.0f} s"
                 last_lines = "\n".join(log.splitlines()[-12:])
-                raise StackError(f"a container did not answer within {_START_TIMEOUT_S:.0f} s:\n{last_lines}")
+                raise StackError(f"the container of {self._container.image} {verb}; the end of its log:\n{last_lines}")
         except BaseException as error:
             self.close()
             if isinstance(error, Exception) and not isinstance(error, StackError):
@@ -97,6 +99,11 @@ class _Container:
                     remedy=f"docker pull {self._container.image}, or use the embedded servers",
                 ) from error
             raise
+
+    def _ended(self) -> bool:
+        container = self._container.get_wrapped_container()
+        container.reload()
+        return bool(container.status == "exited")
 
     def close(self) -> None:
         """Stop and remove the container."""
@@ -144,7 +151,8 @@ class KafkaContainer(_Container):
         sweep()
         container = _new(KAFKA_IMAGE)
         port = free_port()
-        self.bootstrap = f"{container.get_container_host_ip()}:{port}"
+        # Asked of the engine: before the start the container does not know it yet.
+        self.bootstrap = f"{container.get_docker_client().host()}:{port}"
         # A listener of its own between broker and broker: the address that clients use does not work inside the
         # container, and the broker asks itself about partitions when a Kafka transaction begins.
         node = {
