@@ -53,19 +53,15 @@ class Table:
         yield sql.SQL("CREATE TABLE {} ({})").format(table, sql.SQL(", ").join(definitions)) + (
             by if self.partitioned else sql.SQL("")
         )
-        parts = [self.name]
-        if self.partitioned:
-            parts = [f"{self.name}_{number}" for number in range(3)]
-            for number, part in enumerate(parts):
-                yield sql.SQL("CREATE TABLE {} PARTITION OF {} FOR VALUES WITH (MODULUS 3, REMAINDER {})").format(
-                    sql.Identifier(part), table, sql.Literal(number)
-                )
-        for part in parts:
-            yield sql.SQL("ALTER TABLE {} ALTER COLUMN {} SET STORAGE EXTERNAL").format(
-                sql.Identifier(part), sql.Identifier(_TOAST)
+        leaves = [f"{self.name}_{number}" for number in range(3)] if self.partitioned else []
+        for number, leaf in enumerate(leaves):
+            yield sql.SQL("CREATE TABLE {} PARTITION OF {} FOR VALUES WITH (MODULUS 3, REMAINDER {})").format(
+                sql.Identifier(leaf), table, sql.Literal(number)
             )
+        for part in map(sql.Identifier, (self.name, *leaves)):
+            yield sql.SQL("ALTER TABLE {} ALTER COLUMN {} SET STORAGE EXTERNAL").format(part, sql.Identifier(_TOAST))
             if self.identity == "full":
-                yield sql.SQL("ALTER TABLE {} REPLICA IDENTITY FULL").format(sql.Identifier(part))
+                yield sql.SQL("ALTER TABLE {} REPLICA IDENTITY FULL").format(part)
         if self.identity == "index":
             index = sql.Identifier(f"{self.name}_identity")
             yield sql.SQL("CREATE UNIQUE INDEX {} ON {} ({})").format(index, table, key)
