@@ -23,18 +23,18 @@ PLUGIN: Final = "pgoutput"
 _CREATE_TIMEOUT_S: Final = 60
 """A slot waits for every transaction that is open when it is made; after a minute it is time to say for which."""
 
-# The WAL's end as far as this server knows it: a standby decodes only what it has replayed.
-_WAL_END: Final = (
+WAL_END: Final = (
     "CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()"
     " ELSE pg_catalog.pg_current_wal_lsn() END"
 )
+"""SQL for the WAL's end as far as this server knows it: a standby decodes only what it has replayed."""
 
 # Through jsonb, because invalidation_reason exists from PostgreSQL 17 on and must read as NULL before.
 _INSPECT: Final = f"""
 SELECT slot_name, coalesce(plugin, ''), coalesce(database, ''), active, active_pid,
        confirmed_flush_lsn::text, restart_lsn::text, wal_status, safe_wal_size,
-       pg_catalog.pg_wal_lsn_diff({_WAL_END}, restart_lsn)::bigint,
-       greatest(pg_catalog.pg_wal_lsn_diff({_WAL_END}, confirmed_flush_lsn), 0)::bigint,
+       pg_catalog.pg_wal_lsn_diff({WAL_END}, restart_lsn)::bigint,
+       greatest(pg_catalog.pg_wal_lsn_diff({WAL_END}, confirmed_flush_lsn), 0)::bigint,
        pg_catalog.to_jsonb(s) ->> 'invalidation_reason'
 FROM pg_catalog.pg_replication_slots s WHERE slot_name = %s
 """

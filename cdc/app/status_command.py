@@ -1,0 +1,81 @@
+"""``cdc status``: how far each part is, with any of them down."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from cdc.app.options import ConfigOption, load_config
+from cdc.app.status_document import Document, as_document, problems
+from cdc.app.status_parts import Status, read_status
+from cdc.app.status_view import as_lines, as_table
+from cdc.config import Config
+
+_INTERVAL_S: Final = 1.0
+"""Between two looks with --watch: the bridge's keepalives move an idle position about as often."""
+
+
+def status(
+    config: ConfigOption = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again every second, until Ctrl-C.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: one object, with --watch one a line and second.")
+    ] = False,
+) -> None:
+    """Show how far slot, topics and replica are, and what is wrong with them. Changes nothing.
+
+    Exit code 0 when all is well, 4 when a part does not answer or does not run, 3 when a part needs you.
+
+    Examples:
+
+        cdc status -c shop.yaml
+
+        cdc status -c shop.yaml --watch
+
+        cdc status -c shop.yaml --json | jq .sink.lag_seconds
+    """
+    loaded = load_config(config)
+    seen = _watch(loaded, as_json=as_json) if watch else _once(loaded, as_json=as_json)
+    if codes := [each.exit_code for each in problems(seen)]:
+        raise typer.Exit(max(codes))
+
+
+def _once(config: Config, *, as_json: bool) -> Status:
+    seen, document = _look(config)
+    console = Console(highlight=False)
+    if as_json:
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    elif console.is_terminal:
+        console.print(as_table(document))
+    else:
+        typer.echo("\n".join(as_lines(document)))
+    return seen
+
+
+def _watch(config: Config, *, as_json: bool) -> Status:
+    """Until Ctrl-C; the last look decides the exit code."""
+    console = Console(highlight=False)
+    seen, document = _look(config)
+    try:
+        with Live(console=console, auto_refresh=False) as live:
+            while True:
+                if as_json:
+                    typer.echo(json.dumps(document, ensure_ascii=False))
+                elif console.is_terminal:
+                    live.update(as_table(document), refresh=True)
+                else:
+                    typer.echo("\n".join(as_lines(document)) + "\n")
+                time.sleep(_INTERVAL_S)
+                seen, document = _look(config)
+    except KeyboardInterrupt:
+        return seen
+
+
+def _look(config: Config) -> tuple[Status, Document]:
+    seen = read_status(config)
+    return seen, as_document(seen, now_us=time.time_ns() // 1000)

@@ -1,0 +1,110 @@
+"""``cdc status`` for people: plain lines, and a table for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from cdc.app.status_document import Document
+
+
+def as_lines(document: Document) -> list[str]:
+    """Plain text, a line for each part, replica table and problem."""
+    lines = [f"{part:<8}{text}" for part, text in _parts(document)]
+    for row in _tables(document):
+        lines.append(f"table   {row['replica_table']}: {row['state']}, {row['rows_applied']:,} rows applied")
+    for problem in document["problems"]:
+        lines.append(f"PROBLEM {problem['part']}: {problem['text']}")
+        lines += [f"        remedy: {problem['remedy']}"] if problem["remedy"] else []
+    return [*lines, _verdict(document)]
+
+
+def as_table(document: Document) -> Group:
+    """The same for a terminal."""
+    parts = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=False)
+    for part, text in _parts(document):
+        parts.add_row(Text(part, style="bold"), Text(text))
+    tables = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("Replica table", "State"):
+        tables.add_column(title)
+    tables.add_column("Rows applied", justify="right")
+    for row in _tables(document):
+        colour = {"exact": "green", "stopped": "bold red"}.get(row["state"], "yellow")
+        tables.add_row(row["replica_table"], Text(row["state"], style=colour), f"{row['rows_applied']:,}")
+    end = Text()
+    for problem in document["problems"]:
+        end.append(f"{problem['part']}: {problem['text']}\n", style="bold red")
+        end.append(f"  {problem['remedy']}\n" if problem["remedy"] else "", style="cyan")
+    end.append(_verdict(document), style="green" if document["healthy"] else "red")
+    return Group(parts, *([tables] if tables.row_count else []), end)
+
+
+def _parts(document: Document) -> list[tuple[str, str]]:
+    source, topics, sink = document["source"], document["topics"], document["sink"]
+    rows = [("source", _silence(source)), ("topics", _silence(topics))]
+    if "wal_lsn" in source:
+        rows[0] = ("source", f"WAL {source['wal_lsn']}, {_slot_text(source['slot'])}")
+    if "published_lsn" in topics:
+        rows[1] = ("topics", _topics_text(topics))
+    if sink is not None:
+        rows.append(("sink", _sink_text(sink) if "running" in sink else _silence(sink)))
+    return rows
+
+
+def _silence(part: Mapping[str, Any]) -> str:
+    return "nothing to tell" if part["reachable"] else "unreachable"
+
+
+def _topics_text(topics: Mapping[str, Any]) -> str:
+    partial = " and part of a big transaction" if topics["partial"] else ""
+    behind = f", {_bytes(topics['lag_bytes'])} behind the source" if topics["lag_bytes"] is not None else ""
+    age = f"; newest commit {_seconds(topics['age_seconds'])} ago" if topics["commit_time"] else ""
+    return f"published {topics['published_lsn']}{partial}{behind}{age}"
+
+
+def _slot_text(slot: Mapping[str, Any] | None) -> str:
+    if slot is None:
+        return "no slot"
+    reader = f"read by pid {slot['active_pid']}" if slot["active"] else "read by nobody"
+    return (
+        f"slot {slot['name']} {reader}, confirmed {slot['confirmed_flush_lsn']}: {_bytes(slot['lag_bytes'])}, "
+        f"{_seconds(slot['lag_seconds'])} behind; keeps {_bytes(slot['retained_bytes'])} of WAL ({slot['wal_status']})"
+    )
+
+
+def _sink_text(sink: Mapping[str, Any]) -> str:
+    state = "running" if sink["running"] else "not running"
+    if sink["cut_lsn"] is None:
+        return f"{state}, no cut yet"
+    behind = [_bytes(sink["lag_bytes"])] if sink["lag_bytes"] is not None else []
+    behind.append(_seconds(sink["lag_seconds"]))
+    return f"{state}, cut {sink['cut_lsn']}: {', '.join(behind)} behind {'the topics' if len(behind) == 2 else 'now'}"
+
+
+def _tables(document: Document) -> Sequence[Mapping[str, Any]]:
+    tables: Sequence[Mapping[str, Any]] = (document["sink"] or {}).get("tables", [])
+    return tables
+
+
+def _verdict(document: Document) -> str:
+    return f"{document['name']} is {'healthy' if document['healthy'] else 'not healthy'}"
+
+
+def _seconds(seconds: float | None) -> str:
+    return "unknown time" if seconds is None else f"{seconds:,.1f} s"
+
+
+def _bytes(count: int | None) -> str:
+    if count is None:
+        return "unknown bytes"
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} TiB"

@@ -1,0 +1,126 @@
+"""What the numbers of ``cdc status`` mean, and which of them want attention."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from cdc.app.status_document import DOWN, SICK, as_document, problems
+from cdc.app.status_parts import Part, SinkStatus, SourceStatus, Status, TableStatus
+from cdc.app.status_view import as_lines, as_table
+from cdc.capture.slot import SlotState
+from cdc.errors import SourceRefused, SourceUnavailable
+from cdc.lsn import LSN
+from cdc.record import Position, Progress, SourceIdentity
+
+SLOT = SlotState(
+    name="cdc_shop",
+    plugin="pgoutput",
+    database="shop",
+    active=True,
+    active_pid=77,
+    confirmed_flush_lsn=LSN(9_000),
+    restart_lsn=LSN(5_000),
+    wal_status="reserved",
+    safe_wal_size=None,
+    retained_bytes=5_000,
+    lag_bytes=1_000,
+    invalidation_reason=None,
+)
+SOURCE = SourceStatus(wal_lsn=LSN(10_000), now_us=60_000_000, slot=SLOT, confirm_lag_s=0.25)
+PROGRESS = Progress(LSN(9_000), None, 59_000_000, SourceIdentity("1", 1, 1))
+TABLE = TableStatus("shop.public.t", "public.t", "exact", 12, "")
+SINK = SinkStatus(LSN(8_000), 57_000_000, running=True, tables=(TABLE,))
+HEALTHY = Status("shop", "cdc_shop", Part(SOURCE), Part(PROGRESS), Part(SINK))
+
+
+def test_lags_are_measured_by_the_clock_of_the_source():
+    document = as_document(HEALTHY, now_us=999_000_000)
+    assert document["source"]["slot"]["lag_seconds"] == 0.25
+    assert (document["topics"]["lag_bytes"], document["topics"]["age_seconds"]) == (1_000, 1.0)
+    assert (document["sink"]["lag_bytes"], document["sink"]["lag_seconds"]) == (1_000, 2.0)
+
+
+def test_own_clock_when_the_source_is_out_of_reach():
+    down = replace(HEALTHY, source=Part(None, SourceUnavailable("gone")))
+    document = as_document(down, now_us=62_000_000)
+    assert document["topics"]["age_seconds"] == 3.0
+    assert document["topics"]["lag_bytes"] is None
+
+
+def test_replica_that_has_everything_published_is_not_behind():
+    level = replace(SINK, lsn=PROGRESS.lsn)
+    document = as_document(replace(HEALTHY, sink=Part(level)), now_us=0)
+    assert (document["sink"]["lag_bytes"], document["sink"]["lag_seconds"]) == (0, 0.0)
+
+
+def test_replica_is_measured_against_now_when_the_topics_are_silent():
+    document = as_document(replace(HEALTHY, topics=Part(None, SourceUnavailable("gone"))), now_us=0)
+    assert (document["sink"]["lag_bytes"], document["sink"]["lag_seconds"]) == (None, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("slot", "seconds"),
+    [
+        (replace(SLOT, lag_bytes=0), 0.0),
+        (SLOT, 0.25),
+        (replace(SLOT, active=False), 1.0),
+    ],
+)
+def test_seconds_that_the_slot_is_behind(slot, seconds):
+    document = as_document(replace(HEALTHY, source=Part(replace(SOURCE, slot=slot))), now_us=0)
+    assert document["source"]["slot"]["lag_seconds"] == seconds
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "exit_code"),
+    [
+        (replace(HEALTHY, source=Part(None, SourceUnavailable("gone"))), "gone", DOWN),
+        (replace(HEALTHY, source=Part(None, SourceRefused("no"))), "no", DOWN),
+        (replace(HEALTHY, source=Part(replace(SOURCE, slot=None))), "there is no slot cdc_shop", DOWN),
+        (replace(HEALTHY, source=Part(replace(SOURCE, slot=replace(SLOT, active=False)))), "no bridge reads", DOWN),
+        (replace(HEALTHY, source=Part(replace(SOURCE, slot=replace(SLOT, wal_status="lost")))), "is lost", SICK),
+        (
+            replace(HEALTHY, source=Part(replace(SOURCE, slot=replace(SLOT, invalidation_reason="idle_timeout")))),
+            "idle_timeout",
+            SICK,
+        ),
+        (replace(HEALTHY, source=Part(replace(SOURCE, slot=replace(SLOT, wal_status="unreserved")))), "may lose", SICK),
+        (replace(HEALTHY, topics=Part(None)), "nothing is published", DOWN),
+        (replace(HEALTHY, sink=Part(replace(SINK, running=False))), "no sink runs", DOWN),
+        (
+            replace(HEALTHY, sink=Part(replace(SINK, tables=(replace(TABLE, state="stopped", reason="why"),)))),
+            "public.t is stopped: why",
+            SICK,
+        ),
+    ],
+)
+def test_problem_is_told_with_its_exit_code(status, words, exit_code):
+    (problem,) = problems(status)
+    assert words in problem.text
+    assert problem.exit_code == exit_code
+    assert words in "\n".join(as_lines(as_document(status, now_us=0)))
+
+
+def test_lines():
+    partial = replace(PROGRESS, partial=Position(LSN(9_500), 12))
+    assert as_lines(as_document(replace(HEALTHY, topics=Part(partial)), now_us=0)) == [
+        "source  WAL 0/2710, slot cdc_shop read by pid 77, confirmed 0/2328: 1,000 B, 0.2 s behind; "
+        "keeps 4.9 KiB of WAL (reserved)",
+        "topics  published 0/2328 and part of a big transaction, 1,000 B behind the source; newest commit 1.0 s ago",
+        "sink    running, cut 0/1F40: 1,000 B, 2.0 s behind the topics",
+        "table   public.t: exact, 12 rows applied",
+        "shop is healthy",
+    ]
+
+
+def test_terminal_shows_the_same():
+    console = Console(width=200, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(as_table(as_document(replace(HEALTHY, topics=Part(None)), now_us=0)))
+    shown = captured.get()
+    for words in ("cut 0/1F40", "public.t", "nothing is published yet", "shop is not healthy"):
+        assert words in shown
