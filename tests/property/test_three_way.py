@@ -35,7 +35,6 @@ _TRANSACTIONS_PER_ROUND = 80
 def replica(request: pytest.FixtureRequest, pg_major: PostgresMajor) -> Iterator[Database]:
     """A second database on the server of ``database``."""
     with fresh_database(request.getfixturevalue("postgres18" if pg_major == 18 else "postgres")) as fresh:
-        fresh.execute(CUSTOM_TYPES)
         yield fresh
 
 
@@ -49,10 +48,12 @@ def place(database: Database, replica: Database, kafka: Kafka, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("seed", "pg_major"), [(seed, 18 if seed % 2 else 16) for seed in _SEEDS])
-def test_source_topic_and_replica_agree(seed: int, database: Database, place: Place) -> None:
+def test_source_topic_and_replica_agree(seed: int, database: Database, replica: Database, place: Place) -> None:
     rng = random.Random(seed)
     print(f"SEED={seed} python -m pytest {Path(__file__).name}")  # noqa: T201 - shown when the test fails
     daemons = [Daemon(command, place.config, place.directory / f"{command}.log") for command in ("run", "sink")]
+    if seed % 3:  # otherwise the replica does not know the custom types, and their columns are text there
+        replica.execute(CUSTOM_TYPES)
     with database.connect() as source:
         source.execute(CUSTOM_TYPES)
         workload = Workload(source, seed)
@@ -60,7 +61,7 @@ def test_source_topic_and_replica_agree(seed: int, database: Database, place: Pl
             _until_captured(source, place, daemons)
             for _ in range(_ROUNDS):
                 _round(workload, rng, daemons, database.dsn)
-                wait_until_mirrored(place.source_dsn, place.replica_dsn, daemons)
+                wait_until_mirrored(place.source_dsn, place.replica_dsn, place.name, daemons)
                 with pinned(place.source_dsn) as catalog:
                     shapes = [describe(catalog, table.qualified, tuple(table.key)) for table in workload.tables]
                 assert_three_way(place.source_dsn, place.bootstrap, place.name, shapes, place.replica_dsn)
@@ -90,7 +91,7 @@ def _round(workload: Workload, rng: random.Random, daemons: list[Daemon], dsn: s
         if number == returns:
             victim.start()
         choice = rng.random()
-        if choice < 0.04:
+        if choice < 0.03:
             workload.truncate()
         elif choice < 0.10:
             with workload.overlapping(dsn):

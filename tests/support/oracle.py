@@ -12,7 +12,7 @@ from cdc.lsn import LSN, ZERO
 
 
 def wait_until_mirrored(
-    source_dsn: str, replica_dsn: str, daemons: Iterable[Daemon] = (), timeout_s: float = 60
+    source_dsn: str, replica_dsn: str, name: str, daemons: Iterable[Daemon] = (), timeout_s: float = 60
 ) -> LSN:
     """Return the replica's cut once it holds everything that is committed in the source now.
 
@@ -26,11 +26,11 @@ def wait_until_mirrored(
         end = fence(source)
         wait_for(
             f"cut at {end} in the replica",
-            lambda: (recorded_cut(replica) or ZERO) >= end,
+            lambda: (recorded_cut(replica, name) or ZERO) >= end,
             list(daemons),
             timeout_s,
         )
-        return recorded_cut(replica) or ZERO
+        return recorded_cut(replica, name) or ZERO
 
 
 def assert_three_way(

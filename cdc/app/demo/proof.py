@@ -218,13 +218,13 @@ def fence(connection: psycopg.Connection[Any]) -> LSN:
     return LSN.parse(row[0])
 
 
-def recorded_cut(connection: psycopg.Connection[Any]) -> LSN | None:
-    """The LSN that the replica records for its present content; None before the first cut."""
+def recorded_cut(connection: psycopg.Connection[Any], name: str) -> LSN | None:
+    """The LSN that the replica records for what it holds of the database called ``name``; None before the first cut."""
     try:
-        row = connection.execute("SELECT lsn::text FROM cdc.cut").fetchone()
+        row = connection.execute("SELECT lsn::text FROM cdc.cut WHERE name = %s", (name,)).fetchone()
     except psycopg.errors.UndefinedTable:
         return None
-    return LSN.parse(row[0]) if row and row[0] else None
+    return LSN.parse(row[0]) if row else None
 
 
 def _identifier(table: str) -> sql.Identifier:

@@ -95,10 +95,12 @@ class Demo:
             end = fence(source)
             self._screen.say(f"traffic is over; waiting until the replica's cut has passed {end}")
             self._wait_for(
-                f"cut at {end} in the replica", lambda: (recorded_cut(replica) or ZERO) >= end, _DRAIN_TIMEOUT_S
+                f"cut at {end} in the replica",
+                lambda: (recorded_cut(replica, place.name) or ZERO) >= end,
+                _DRAIN_TIMEOUT_S,
             )
             drain_s = time.monotonic() - started - traffic_s
-            cut = recorded_cut(replica)
+            cut = recorded_cut(replica, place.name)
             probes.check()
         assert cut is not None
         self._screen.say(f"replica stands at {cut}; comparing source, topic and replica row by row")
