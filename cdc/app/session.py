@@ -39,6 +39,7 @@ from cdc.replay.progress import read_progress
 
 _SLOT_POLL_S = 1.0
 _SLOT_METRICS_INTERVAL_S = 10.0
+_VISIBLE_POLL_S = 0.005
 _TRUNCATE_ROWS_PER_COMMIT = 50_000
 
 log = structlog.get_logger("cdc.bridge")
@@ -225,7 +226,14 @@ class BridgeSession:
         places = sorted({place for row in rows for place in table.missing(row)})
         key_places = [names.index(name) for name in table.key_columns]
         keys = [tuple(cell for place in key_places if isinstance(cell := row[place], bytes)) for row in rows]
-        found = reread(self._sql, table.relation, table.key_columns, [names[place] for place in places], keys)
+        columns = [names[place] for place in places]
+        snapshot, found = reread(self._sql, table.relation, table.key_columns, columns, keys)
+        while not all(map(snapshot.sees, xids)):
+            if self._stop.wait(_VISIBLE_POLL_S):
+                raise SourceUnavailable("stopped while waiting for a commit to become visible")
+            if self._stream is not None:
+                self._stream.feedback_if_due()
+            snapshot, found = reread(self._sql, table.relation, table.key_columns, columns, keys)
         answers: list[tuple[Row, bool] | None] = []
         for row, key, xid in zip(rows, keys, xids, strict=True):
             current = found.get(key)

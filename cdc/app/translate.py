@@ -63,7 +63,10 @@ class _Published(NamedTuple):
 
 
 class Reread(Protocol):
-    """Makes rows whole: per row the completed row and whether it may be newer than the change, None when gone."""
+    """Makes rows whole: per row the completed row and whether it may be newer than the change, None when gone.
+
+    The 64-bit xids tell which transactions must be visible to the reading for that to be true.
+    """
 
     def __call__(
         self, table: TableEncoder, rows: Sequence[Row], xids: Sequence[int], /
@@ -264,8 +267,7 @@ class Translator:
             self._emit(table.topic, key, table.value(new), header)
             return False
         self._emit = self._hold
-        assert self._begin is not None
-        self._held.append(_Held(table.topic, key, None, header, table, new, self._begin.xid))
+        self._held.append(_Held(table.topic, key, None, header, table, new, self._xid))
         return True
 
     def _hold(self, topic: str, key: bytes, value: bytes | None, header: bytes) -> None:

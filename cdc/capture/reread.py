@@ -2,6 +2,9 @@
 
 One query per table and batch. ``xmin`` comes along: equal to the transaction's xid means that the row version is the
 very one the stream describes, so the value is exact; otherwise it may be newer than the change at hand.
+A commit is in the WAL before it is visible (longest while a synchronous standby is awaited), so a re-read can come too
+early and find the row before the change, or no row. It therefore takes its snapshot along, and the caller repeats it
+until every transaction that it completes rows of is visible in that.
 Values come through the output functions in text form, as in the stream, not through ``::text`` casts (they differ for
 bool, char(n) and "char").
 """
@@ -19,6 +22,23 @@ from cdc.errors import SourceRefused, SourceUnavailable
 from cdc.pgtypes import sql_type
 
 
+class Snapshot(NamedTuple):
+    """``pg_current_snapshot()``. https://www.postgresql.org/docs/current/functions-info.html"""
+
+    xmax: int
+    running: frozenset[int]
+
+    @classmethod
+    def parse(cls, text: str) -> Snapshot:
+        """Read ``xmin:xmax:xip_list``."""
+        _, xmax, running = text.split(":")
+        return cls(int(xmax), frozenset(map(int, running.split(","))) if running else frozenset())
+
+    def sees(self, xid: int) -> bool:
+        """Whether a transaction that committed (64-bit id) is visible."""
+        return xid < self.xmax and xid not in self.running
+
+
 class RereadRow(NamedTuple):
     """The current row of one key: its columns' values as asked for, and the low 32 bits of the xid that wrote it."""
 
@@ -32,7 +52,7 @@ def reread(
     key_columns: Sequence[str],
     columns: Sequence[str],
     keys: Sequence[tuple[bytes, ...]],
-) -> dict[tuple[bytes, ...], RereadRow]:
+) -> tuple[Snapshot, dict[tuple[bytes, ...], RereadRow]]:
     """Read ``columns`` of the rows with these keys as they are now.
 
     Args:
@@ -43,7 +63,7 @@ def reread(
         keys: text-form key values, one tuple per row.
 
     Returns:
-        Rows by key; a key without a row is absent.
+        The snapshot that was read in, and rows by key; a key without a row is absent.
 
     Raises:
         SourceUnavailable: the connection broke.
@@ -61,13 +81,12 @@ def reread(
             remedy=f"GRANT SELECT ON {relation.qualified_name} to the capture role, "
             f"or ALTER TABLE {relation.qualified_name} REPLICA IDENTITY FULL",
         )
-    width = len(columns)
     rows: dict[tuple[bytes, ...], RereadRow] = {}
     for row in range(result.ntuples):
-        ordinal = int(result.get_value(row, 0) or b"0")
-        values = tuple(result.get_value(row, 2 + i) for i in range(width))
-        rows[keys[ordinal - 1]] = RereadRow(int(result.get_value(row, 1) or b"0"), values)
-    return rows
+        ordinal, _, xmin, *values = (result.get_value(row, column) for column in range(len(columns) + 3))
+        if ordinal is not None and xmin is not None:
+            rows[keys[int(ordinal) - 1]] = RereadRow(int(xmin), tuple(values))
+    return Snapshot.parse((result.get_value(0, 1) or b"").decode()), rows
 
 
 def _query(relation: Relation, key_columns: Sequence[str], columns: Sequence[str]) -> sql.Composed:
@@ -80,7 +99,10 @@ def _query(relation: Relation, key_columns: Sequence[str], columns: Sequence[str
         sql.SQL("t.{} = k.{}::{}").format(sql.Identifier(column), name, sql.SQL(types[column]))
         for column, name in zip(key_columns, names, strict=True)
     )
-    return sql.SQL("SELECT k.o, t.xmin, {} FROM unnest({}) WITH ORDINALITY AS k({}, o) JOIN {} AS t ON {}").format(
+    return sql.SQL(
+        "SELECT k.o, pg_catalog.pg_current_snapshot(), t.xmin, {} "
+        "FROM unnest({}) WITH ORDINALITY AS k({}, o) LEFT JOIN {} AS t ON {}"
+    ).format(
         sql.SQL(", ").join(sql.SQL("t.{}").format(sql.Identifier(column)) for column in columns),
         arrays,
         sql.SQL(", ").join(names),
