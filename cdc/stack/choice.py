@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from cdc.errors import StackError
-from cdc.stack.containers import KAFKA_IMAGE, postgres_image, why_not_docker
+from cdc.stack.containers import KAFKA_IMAGE, postgres_image
+from cdc.stack.engine import why_not_docker
 
 Backend = Literal["auto", "docker", "embedded"]
 Server = Literal["PostgreSQL", "Kafka"]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 import warnings
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import urlsplit
 
 import psycopg
 from confluent_kafka import KafkaException
@@ -25,51 +22,12 @@ if TYPE_CHECKING:
 
 KAFKA_IMAGE = "apache/kafka:4.3.1"
 
-_DEFAULT_SOCKET = "unix:///var/run/docker.sock"
-_ENGINE_TIMEOUT_S = 3
 _START_TIMEOUT_S = 120.0
 
 
 def postgres_image(major: int) -> str:
     """The image used for a server version."""
     return f"postgres:{major}"
-
-
-def why_not_docker(image: str | None = None) -> str:
-    """Why containers cannot be used; empty when an engine answers and, if one is named, has the image already."""
-    address = os.environ.get("DOCKER_HOST", _DEFAULT_SOCKET)
-    if address.startswith("unix://"):
-        # Ours, because the client library leaves its socket open when nobody listens.
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(_ENGINE_TIMEOUT_S)
-            try:
-                probe.connect(urlsplit(address).path)
-            except OSError:
-                return f"no Docker engine answers at {address}"
-    try:
-        import docker
-    except ImportError:
-        return "the Docker client library is not installed"
-    try:
-        with contextlib.closing(docker.from_env(timeout=_ENGINE_TIMEOUT_S)) as client:
-            client.ping()
-            if image is not None:
-                client.images.get(image)
-    except docker.errors.ImageNotFound:
-        return f"the Docker engine has no image {image}"
-    except (docker.errors.DockerException, OSError) as error:
-        return f"no Docker engine answers at {address}: {error}"
-    return ""
-
-
-def remove_container(container: str) -> None:
-    """Stop and remove a container of ours by id; none there, or no engine any more, is fine."""
-    if why_not_docker():
-        return
-    import docker
-
-    with contextlib.closing(docker.from_env()) as client, contextlib.suppress(docker.errors.NotFound):
-        client.containers.get(container).remove(force=True, v=True)
 
 
 class _Container:

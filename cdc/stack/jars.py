@@ -91,16 +91,19 @@ def _fetch_all(artefacts: Sequence[Artefact], directory: Path, download: Downloa
     done_bytes, told_at = 0, time.monotonic()
     with ThreadPoolExecutor(_PARALLEL_DOWNLOADS) as pool:
         waiting = {pool.submit(_fetch_one, artefact, directory, libs, download): artefact for artefact in artefacts}
-        for count, finished in enumerate(as_completed(waiting), start=1):
-            try:
+        try:
+            for count, finished in enumerate(as_completed(waiting), start=1):
                 finished.result()
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-            done_bytes += waiting[finished].size_bytes
-            if time.monotonic() - told_at > _PROGRESS_INTERVAL_S or count == len(artefacts):
-                told_at = time.monotonic()
-                say(f"{title}{count} of {len(artefacts)} jars, {done_bytes / 1e6:.0f} of {total_bytes / 1e6:.0f} MB")
+                done_bytes += waiting[finished].size_bytes
+                if time.monotonic() - told_at > _PROGRESS_INTERVAL_S or count == len(artefacts):
+                    told_at = time.monotonic()
+                    say(
+                        f"{title}{count} of {len(artefacts)} jars, {done_bytes / 1e6:.0f} of {total_bytes / 1e6:.0f} MB"
+                    )
+        except BaseException:
+            # Ctrl-C or the first failure: the rest is not wanted any more.
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def _fetch_one(artefact: Artefact, directory: Path, libs: Path, download: Download) -> None:

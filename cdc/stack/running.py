@@ -23,6 +23,7 @@ from typing import TextIO
 import psutil
 
 from cdc.stack.cache import cache_dir
+from cdc.stack.engine import remove_container
 
 _STOP_TIMEOUT_S = 15.0
 
@@ -152,8 +153,6 @@ def _ownerless() -> Iterator[tuple[Path, Running]]:
 
 def _end(entry: Running, *, graceful: bool) -> None:
     if entry.container:
-        from cdc.stack.containers import remove_container
-
         remove_container(entry.container)
     process = entry.process()
     if process is not None and process.pid != os.getpid():

@@ -15,6 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cdc.errors import StackError
+from cdc.stack import open_stack
 from cdc.stack import running as records
 from tests.support.waiting import eventually
 
@@ -92,6 +94,12 @@ def test_a_process_that_only_got_the_same_id_is_spared():
         assert not entry.is_alive()
         records._end(entry, graceful=False)
         assert other.poll() is None
+
+
+def test_one_server_is_not_left_behind_when_the_other_cannot_be_had(own_cache):
+    with pytest.raises(StackError, match="the given PostgreSQL does not answer"):
+        open_stack(postgres_url="postgresql://127.0.0.1:1/none", backend="embedded", for_tests=True)
+    assert records.running() == []
 
 
 def user_namespace(uid: int) -> tuple[str, ...]:

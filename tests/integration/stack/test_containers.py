@@ -8,7 +8,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from cdc.stack import open_stack
-from cdc.stack.containers import KAFKA_IMAGE, postgres_image, why_not_docker
+from cdc.stack.containers import KAFKA_IMAGE, postgres_image
+from cdc.stack.engine import why_not_docker
 from cdc.stack.running import running
 
 
