@@ -16,6 +16,7 @@ are strings. Of an array of a type that is not built in, the stream does not nam
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
@@ -39,6 +40,10 @@ _PLAIN: Final = frozenset(
 )
 _SPECIAL_FLOATS: Final = {b"NaN": b'"NaN"', b"Infinity": b'"Infinity"', b"-Infinity": b'"-Infinity"'}
 _BRACES: Final = bytes.maketrans(b"{}", b"[]")
+
+# A literal of one dimension in which nothing is escaped, and its elements: inside of quotes, or bare.
+_is_flat = re.compile(r'\{(?:"[^"\\]*"|[^",{}\\]+)(?:,(?:"[^"\\]*"|[^",{}\\]+))*\}').fullmatch
+_flat_elements = re.compile(r'"([^"]*)"|([^",{}]+)').findall
 
 _dumps = orjson.dumps
 
@@ -80,9 +85,11 @@ def number_array(value: bytes) -> bytes:
 def text_array(value: bytes) -> bytes:
     """Of anything whose elements are strings."""
     literal = value.decode()
-    if '"' in literal or "NULL" in literal or literal.rfind("{") or literal.find("}") + 1 != len(literal):
-        return _array(literal, _same, ",")
-    return _dumps(literal[1:-1].split(",") if len(literal) > 2 else [])
+    if '"' not in literal and "NULL" not in literal and not literal.rfind("{") and literal.find("}") + 1 == len(literal):
+        return _dumps(literal[1:-1].split(",") if len(literal) > 2 else [])
+    if _is_flat(literal):
+        return _dumps([None if bare == "NULL" else bare or quoted for quoted, bare in _flat_elements(literal)])
+    return _array(literal, _same, ",")
 
 
 def box_array(value: bytes) -> bytes:
