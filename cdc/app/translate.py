@@ -26,7 +26,7 @@ from cdc.change import (
     Truncate,
     Update,
 )
-from cdc.encode.header import DELETE, INSERT, TRUNCATE, UPDATE, HeaderStamp, newer
+from cdc.encode.header import DELETE, INSERT, TRUNCATE, UPDATE, HeaderStamp, newer, with_null_documents
 from cdc.encode.table import TableEncoder
 from cdc.errors import EncodeError
 from cdc.lsn import LSN, ZERO
@@ -185,6 +185,8 @@ class Translator:
             table, counts = published
             counts.changes += 1
             header = self._stamp.header(INSERT, seq, table.fingerprint)
+            if nulls := table.null_documents(new):
+                header = with_null_documents(header, nulls)
             self._emit(table.topic, table.key(new), table.value(new), header)
 
     def update(self, message: Update) -> None:
@@ -208,6 +210,8 @@ class Translator:
         header = self._stamp.header(UPDATE, seq, table.fingerprint)
         if old is not None and (old_key := table.key(old)) != key:
             self._emit(table.topic, old_key, None, header)
+        if nulls := table.null_documents(new):
+            header = with_null_documents(header, nulls)
         self._emit(table.topic, key, value, header)
 
     def delete(self, message: Delete) -> None:
@@ -252,6 +256,8 @@ class Translator:
             if found is None:
                 continue  # gone meanwhile: the topic keeps its older whole row, the delete is on its way
             complete, is_newer = found
+            if nulls := table.null_documents(complete):
+                header = with_null_documents(header, nulls)
             self._produce(topic, key, table.value(complete), newer(header) if is_newer else header)
 
     def _update_unchanged_toast(self, table: TableEncoder, message: Update) -> bool:
@@ -264,6 +270,8 @@ class Translator:
         if old is not None and (old_key := table.key(old)) != key:
             self._emit(table.topic, old_key, None, header)
         if not table.missing(new):
+            if nulls := table.null_documents(new):
+                header = with_null_documents(header, nulls)
             self._emit(table.topic, key, table.value(new), header)
             return False
         self._emit = self._hold

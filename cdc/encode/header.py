@@ -8,6 +8,7 @@ One header because each costs more CPU in the producer than a row's encoding. Re
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -44,6 +45,7 @@ class Header:
         schema: the relation's fingerprint.
         toast: ``newer`` or None.
         snap: a backfill chunk's ``pg_current_snapshot()``; None for a streamed record.
+        json_null: columns, by index in the schema, whose ``null`` is a JSON document and not NULL.
     """
 
     op: str
@@ -54,6 +56,7 @@ class Header:
     schema: str
     toast: str | None = None
     snap: str | None = None
+    json_null: tuple[int, ...] = ()
 
 
 class HeaderStamp:
@@ -81,6 +84,11 @@ class HeaderStamp:
 def newer(header: bytes) -> bytes:
     """The same header, saying that a value in the record may be newer than its LSN."""
     return header + b";toast=newer"
+
+
+def with_null_documents(header: bytes, columns: Iterable[int]) -> bytes:
+    """The same header, naming the json columns (from 0) whose ``null`` is the document and not NULL."""
+    return header + b";json_null=" + b",".join(b"%d" % column for column in columns)
 
 
 def header_position(header: bytes) -> Position:
@@ -115,6 +123,7 @@ def parse_header(header: bytes) -> Header:
             schema=pairs["schema"],
             toast=pairs.get("toast"),
             snap=pairs.get("snap"),
+            json_null=tuple(map(int, pairs["json_null"].split(","))) if "json_null" in pairs else (),
         )
     except (KeyError, ValueError) as error:
         raise _malformed(header) from error

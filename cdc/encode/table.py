@@ -36,6 +36,7 @@ class TableEncoder:
         self.schema: TableSchema = table_schema(relation, key_columns, topic)
         self.fingerprint = self.schema.fingerprint
         self._key_indexes = _key_indexes(relation, key_columns)
+        self._documents = tuple(i for i, column in enumerate(relation.columns) if is_document(column))
         converters = [converter(column) for column in relation.columns]
         self._value_form = ObjectForm([column.name for column in relation.columns], converters)
         self._key_form = ObjectForm(key_columns, [converters[i] for i in self._key_indexes])
@@ -80,6 +81,10 @@ class TableEncoder:
             return self._value_form.encode(row)
         except NOT_ENCODABLE as error:
             raise self._refusal(row, error) from error
+
+    def null_documents(self, row: Row) -> tuple[int, ...]:
+        """Indexes of json and jsonb columns that hold the document ``null``: in the value they look like NULL."""
+        return tuple([i for i in self._documents if row[i] == b"null"])
 
     def missing(self, row: Row) -> tuple[int, ...]:
         """Indexes of the columns that the stream left out as unchanged TOAST."""

@@ -5,7 +5,7 @@
 | bool | ``true``, ``false`` |
 | int2, int4, int8, oid | number |
 | float4, float8 | number as the server wrote it; ``"NaN"``, ``"Infinity"``, ``"-Infinity"`` |
-| json, jsonb | the document, byte for byte |
+| json, jsonb | the document, byte for byte; the document ``null`` is told from NULL by the header's ``json_null`` |
 | array | JSON array of the element's form, nested; with explicit bounds: the server's text as a string |
 | array of json, jsonb | that too, if it has one dimension and no element ``null``; else the text as a string |
 | all others | the server's text as a string |
@@ -85,7 +85,8 @@ def number_array(value: bytes) -> bytes:
 def text_array(value: bytes) -> bytes:
     """Of anything whose elements are strings."""
     literal = value.decode()
-    if '"' not in literal and "NULL" not in literal and not literal.rfind("{") and literal.find("}") + 1 == len(literal):
+    special = '"' in literal or "NULL" in literal
+    if not special and not literal.rfind("{") and literal.find("}") + 1 == len(literal):
         return _dumps(literal[1:-1].split(",") if len(literal) > 2 else [])
     if _is_flat(literal):
         return _dumps([None if bare == "NULL" else bare or quoted for quoted, bare in _flat_elements(literal)])
@@ -142,6 +143,11 @@ def converter(column: Column) -> Converter:
     if name in _FLOATS:
         return floating
     return plain if name in _PLAIN else text
+
+
+def is_document(column: Column) -> bool:
+    """Whether the column's JSON is the document itself."""
+    return converter(column) is document
 
 
 def _array_converter(element: str) -> Converter:

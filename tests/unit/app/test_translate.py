@@ -209,3 +209,17 @@ def test_a_truncate_comes_after_what_was_before_it_and_counts_as_one_change() ->
     assert [(key, position.seq) for key, _, position in topic.seen()] == [(b'{"id":1}', 1), (b"*", 2), (b'{"id":2}', 3)]
     assert topic.progress_at_truncate is not None
     assert topic.progress_at_truncate.partial == Position(LSN(200), 1)
+
+
+def test_the_json_document_null_is_not_sql_null() -> None:
+    relation = Relation(
+        2,
+        "public",
+        "document",
+        ReplicaIdentity.DEFAULT,
+        (Column("id", 20, -1, "pg_catalog.int8", True), Column("j", 3802, -1, "pg_catalog.jsonb", False)),
+    )
+    topic = Topic()
+    topic.transaction(200, Insert(relation, (b"1", b"null")), Insert(relation, (b"2", None)))
+    assert [each.value for each in topic.records] == [b'{"id":1,"j":null}', b'{"id":2,"j":null}']
+    assert [parse_header(each.header).json_null for each in topic.records] == [(1,), ()]
