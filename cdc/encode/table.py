@@ -8,7 +8,7 @@ from operator import itemgetter
 from cdc.change import UNCHANGED_TOAST, Relation, Row
 from cdc.encode.objects import NOT_ENCODABLE, ObjectForm
 from cdc.encode.schema import table_schema
-from cdc.encode.values import Converter, converter
+from cdc.encode.values import Converter, converter, is_document
 from cdc.errors import ConfigError, EncodeError
 from cdc.record import TableSchema
 
