@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cdc.stack import Kafka, Postgres, PostgresMajor, PostgresServer, open_kafka, open_postgres
 from cdc.stack.cache import Say
+from tests.support.bridge_process import Deploy, Deployment, deployed
 from tests.support.servers import Database, OwnStack, fresh_database
 
 
@@ -61,6 +65,24 @@ def database(request: pytest.FixtureRequest, pg_major: PostgresMajor) -> Iterato
     server: Postgres = request.getfixturevalue("postgres18" if pg_major == 18 else "postgres")
     with fresh_database(server) as fresh:
         yield fresh
+
+
+@pytest.fixture
+def replica(postgres: Postgres) -> Iterator[Database]:
+    """A fresh, empty database for a mirror."""
+    with fresh_database(postgres) as fresh:
+        yield fresh
+
+
+@pytest.fixture
+def deploy(database: Database, replica: Database, kafka: Kafka, tmp_path: Path) -> Iterator[Deploy]:
+    """Configures a bridge and a sink for ``database``: ``deploy(source={"tables": […]}, topics={…})``."""
+    with ExitStack() as stack:
+
+        def make(**sections: Mapping[str, Any]) -> Deployment:
+            return stack.enter_context(deployed(database, kafka.bootstrap, replica, tmp_path, sections))
+
+        yield make
 
 
 @pytest.fixture

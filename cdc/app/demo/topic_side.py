@@ -119,6 +119,7 @@ def open_consumer(bootstrap: str) -> Consumer:
         "isolation.level": "read_committed",
         "auto.offset.reset": "error",
         "enable.partition.eof": True,
+        "fetch.wait.max.ms": 20,  # how long the brokers take to say that a partition is at its end
     }
     return Consumer(options)
 

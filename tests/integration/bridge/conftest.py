@@ -1,0 +1,32 @@
+"""One running bridge and sink for the tests of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from cdc.stack import Kafka, Postgres
+from tests.support.bridge_process import Deployment, deployed
+from tests.support.servers import fresh_database
+
+
+@pytest.fixture(scope="module")
+def live(postgres: Postgres, kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """One bridge and one sink for a whole module; tables join when a test makes them."""
+    with ExitStack() as stack:
+        source, mirror = stack.enter_context(fresh_database(postgres)), stack.enter_context(fresh_database(postgres))
+        source.execute("CREATE TABLE first (id integer PRIMARY KEY)")
+        deployment = stack.enter_context(
+            deployed(
+                source,
+                kafka.bootstrap,
+                mirror,
+                tmp_path_factory.mktemp("live"),
+                {"source": {"tables": ["*.*"], "publication_mode": "all_tables", "keys": {"public.keyed": ["a", "b"]}}},
+            )
+        )
+        deployment.start()
+        yield deployment
+        deployment.stop()

@@ -1,0 +1,108 @@
+"""Every type, every edge value: source → topic → replica with identical text, whatever the database's own settings."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from cdc.stack import PostgresMajor
+from tests.support.bridge_process import Deploy
+from tests.support.servers import Database
+from tests.support.type_matrix import (
+    KEYS,
+    MORE_TYPES,
+    ODD_SETTINGS,
+    PINNED,
+    SAME_BUT_SPELT_ANOTHER_WAY,
+    available_extensions,
+    matrix_tables,
+)
+
+BOTH_MAJORS = pytest.mark.parametrize("pg_major", [16, 18])
+
+
+def prepare(database: Database) -> psycopg.Connection[tuple[object, ...]]:
+    """Types and extensions; a connection on which texts mean one thing."""
+    with database.connect() as connection:
+        for setting in ODD_SETTINGS:
+            connection.execute(
+                sql.SQL("ALTER DATABASE {} SET {}").format(sql.Identifier(database.name), sql.SQL(setting))
+            )
+    connection = database.connect(options=PINNED)
+    connection.execute(MORE_TYPES.encode())
+    connection.execute("CREATE TABLE other.named (id integer PRIMARY KEY)")
+    connection.execute("CREATE TABLE public.named (id integer PRIMARY KEY)")
+    for extension in available_extensions(connection):
+        connection.execute(sql.SQL("CREATE EXTENSION {} SCHEMA public").format(sql.Identifier(extension)))
+    return connection
+
+
+@BOTH_MAJORS
+def test_every_value_keeps_its_text(
+    database: Database, replica: Database, deploy: Deploy, pg_major: PostgresMajor
+) -> None:
+    deployment = deploy(topics={"partitions": 1, "segment_ms": 1000, "min_compaction_lag_ms": 0})
+    with prepare(database) as connection:
+        if pg_major == 16:  # a replica that knows the custom types, and one that does not
+            prepare(replica).close()
+        tables = matrix_tables(connection)
+        for table in tables:
+            table.create(connection)
+        names = [table.qualified for table in tables]
+        deployment.start()
+        for table in tables:
+            table.insert(connection)
+        deployment.assert_equal(*names)
+        for table in tables:
+            table.update(connection)
+        deployment.assert_equal(*names)
+        for table in tables:
+            table.delete(connection)
+        deployment.assert_equal(*names)
+    deployment.stop()
+
+
+@BOTH_MAJORS
+def test_every_type_as_key(database: Database, replica: Database, deploy: Deploy, pg_major: PostgresMajor) -> None:
+    deployment = deploy(topics={"partitions": 1})
+    with prepare(database) as connection:
+        if pg_major == 16:
+            prepare(replica).close()
+        names = [f"public.{kind}" for kind in KEYS]
+        for kind in KEYS:
+            connection.execute(
+                sql.SQL("CREATE TABLE {} ({} {}, also integer, note text, PRIMARY KEY (also, {}))").format(
+                    sql.Identifier(kind),
+                    *(each for each in (sql.Identifier(f"k {kind}"), sql.SQL(kind))),
+                    sql.Identifier(f"k {kind}"),
+                )
+            )
+        deployment.start()
+        with connection.transaction():
+            for kind, values in KEYS.items():
+                for number, value in enumerate(values):
+                    connection.execute(
+                        sql.SQL("INSERT INTO {} VALUES ({}, {}, 'new')").format(
+                            sql.Identifier(kind), sql.Literal(value), sql.Literal(number % 2)
+                        )
+                    )
+        deployment.assert_equal(*names)
+        with connection.transaction():
+            for kind in KEYS:
+                table = sql.Identifier(kind)
+                connection.execute(sql.SQL("UPDATE {} SET note = 'changed'").format(table))
+                connection.execute(sql.SQL("UPDATE {} SET also = also + 2 WHERE also = 0").format(table))
+        deployment.assert_equal(*names)
+        for kind, (one, other) in SAME_BUT_SPELT_ANOTHER_WAY.items():
+            connection.execute(
+                sql.SQL("UPDATE {} SET {key} = {} WHERE {key} = {}").format(
+                    sql.Identifier(kind), sql.Literal(other), sql.Literal(one), key=sql.Identifier(f"k {kind}")
+                )
+            )
+        deployment.assert_equal(*names)
+        with connection.transaction():
+            for kind in KEYS:
+                connection.execute(sql.SQL("DELETE FROM {} WHERE also = 1").format(sql.Identifier(kind)))
+        deployment.assert_equal(*names)
+    deployment.stop()

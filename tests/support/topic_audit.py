@@ -1,0 +1,92 @@
+"""Every committed record of a topic, and whether their order is one that the topic contract allows."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, TopicPartition
+
+from cdc.app.demo.topic_side import EndSeen, open_consumer, poll, read_header
+from cdc.ports import StoredRecord
+
+_TIMEOUT_S = 30.0
+
+
+@dataclass
+class TopicAudit:
+    """Checks records one by one: positions (lsn, seq) never go back in a partition, and grow with each record of a key.
+
+    So no reader ever saw an older version of a row on top of a newer one, nor the same change twice. Memory grows with
+    the keys, not with the records.
+    """
+
+    records: int = 0
+    faults: list[str] = field(default_factory=list)
+    _partitions: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    _keys: dict[tuple[str, bytes], tuple[int, int, int]] = field(default_factory=dict)
+
+    def add(self, record: StoredRecord) -> None:
+        """Take a record; those of one partition in their order."""
+        self.records += 1
+        lsn, seq, _ = read_header(record.header)
+        here = int(lsn), seq
+        where = f"{record.topic}[{record.partition}]@{record.offset} {record.key!r} at {lsn}#{seq}"
+        last = self._partitions.get((record.topic, record.partition), (0, 0))
+        if here < last:
+            self.faults.append(f"{where}: behind a record of {last[0]:X}#{last[1]} in the same partition")
+        self._partitions[record.topic, record.partition] = here
+        partition, *before = self._keys.get((record.topic, record.key or b""), (record.partition, 0, 0))
+        if partition != record.partition:
+            self.faults.append(f"{where}: the key also lies in partition {partition}")
+        if here == tuple(before):
+            self.faults.append(f"{where}: came twice")
+        elif here < tuple(before):
+            self.faults.append(f"{where}: went back from {before[0]:X}#{before[1]}")
+        self._keys[record.topic, record.key or b""] = record.partition, *here
+
+
+def audit(records: Iterable[StoredRecord]) -> list[str]:
+    """What is wrong with the records' order, one line each."""
+    checked = TopicAudit()
+    for record in records:
+        checked.add(record)
+    return checked.faults
+
+
+def read_records(bootstrap: str, topics: Sequence[str]) -> list[StoredRecord]:
+    """Committed records of ``topics`` up to their end now, in partition order, of a topic's partitions one by one."""
+    missing = {(topic, partition): end for topic, partition, end in _ends(bootstrap, topics)}
+    records: dict[tuple[str, int], list[StoredRecord]] = defaultdict(list)
+    consumer = open_consumer(bootstrap)
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in missing])
+        deadline = time.monotonic() + _TIMEOUT_S
+        while missing:
+            assert time.monotonic() < deadline, f"the end of {sorted(missing)} was not reached"
+            for read in poll(consumer):
+                if isinstance(read, EndSeen):
+                    if read.offset >= missing.get(read.partition, 0):
+                        missing.pop(read.partition, None)
+                else:
+                    records[read.topic, read.partition].append(read)
+    finally:
+        consumer.close()
+    return [record for place in sorted(records) for record in records[place]]
+
+
+def _ends(bootstrap: str, topics: Sequence[str]) -> list[tuple[str, int, int]]:
+    # read_uncommitted, because markers of a decided Kafka transaction may still be on their way.
+    options = {"bootstrap.servers": bootstrap, "group.id": "ends", "isolation.level": "read_uncommitted"}
+    consumer = Consumer(options)
+    try:
+        ends = []
+        for topic in topics:
+            for partition in consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions:
+                _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S)
+                ends.append((topic, partition, end))
+        return ends
+    finally:
+        consumer.close()
