@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
-from cdc.lsn import LSN
-from cdc.record import Progress, Record, TableSchema
+from cdc.record import Progress, SourceIdentity, TableSchema
 
 
 class Publisher(Protocol):
@@ -25,6 +24,10 @@ class Publisher(Protocol):
         """
 
 
+Partition: TypeAlias = tuple[str, int]
+"""A topic and a partition number."""
+
+
 class StoredRecord(NamedTuple):
     """A record as read back: where it lies and what it holds. ``header`` is ``b""`` when there is none."""
 
@@ -39,40 +42,113 @@ class StoredRecord(NamedTuple):
 class RecordReader(Protocol):
     """Kafka out: committed records of assigned partitions, with positions that count markers and aborted records."""
 
+    def partitions(self, topic: str) -> Sequence[Partition]:
+        """The topic's partitions; none when there is no such topic."""
+
+    def add(self, starts: Mapping[Partition, int]) -> None:
+        """Read these partitions too, from these offsets on."""
+
     def poll(self, max_records: int, timeout_s: float) -> list[StoredRecord]:
         """Up to ``max_records`` committed records; empty when none came in time."""
 
-    def positions(self) -> Mapping[tuple[str, int], int]:
-        """Next offset per (topic, partition); reaches a captured end offset even when only markers remain before it."""
+    def positions(self) -> Mapping[Partition, int]:
+        """Next offset per partition."""
 
-    def high_watermarks(self) -> Mapping[tuple[str, int], int]:
-        """End offsets (read_uncommitted) of every assigned partition, asked of the brokers now."""
+    def fence(self) -> Mapping[Partition, int]:
+        """Asks the brokers now: positions that, once reached, mean that all which was committed before was read."""
+
+    def hold(self, partitions: Collection[Partition]) -> None:
+        """Read only the other partitions, until the next call says otherwise."""
 
 
-class TableBatch(NamedTuple):
-    """The last record of each key of one replica table below a cut: value None deletes."""
+class ReplicaTable(NamedTuple):
+    """A replica table as its readers see it.
+
+    Attributes:
+        topic: whose state it mirrors.
+        name: ``schema.table`` in the replica.
+        state: one of ``metrics.TABLE_STATES``.
+        reason: why it is stopped, else None.
+        rows_applied: upserts and deletes since it was created.
+    """
 
     topic: str
-    records: Sequence[StoredRecord]
+    name: str
+    state: str
+    reason: str | None
+    rows_applied: int
 
 
-class ReplicaWriter(Protocol):
-    """The replica database: rows, offsets and the cut's LSN in one transaction."""
+class Restored(NamedTuple):
+    """What a replica remembers of the sink of one name: the cut it stands at and the next offsets to read."""
 
-    def restore(self) -> tuple[LSN | None, Mapping[tuple[str, int], int]]:
-        """The recorded cut and next offsets, (None, {}) at the first start."""
-
-    def learn(self, schemas: Iterable[TableSchema]) -> None:
-        """Take notice of relation definitions, creating or widening replica tables as needed."""
-
-    def apply(
-        self, batches: Iterable[TableBatch], offsets: Mapping[tuple[str, int], int], progress: Progress
-    ) -> None:
-        """Apply one cut, or nothing at all."""
+    progress: Progress | None
+    offsets: Mapping[Partition, int]
 
 
-class LiveKeys(Protocol):
-    """Keys whose latest committed record is not a tombstone, topic partition by topic partition."""
+class PreparedRows(Protocol):
+    """Rows of one replica table in the form in which the database takes them."""
 
-    def live_keys(self, topic: str) -> Iterator[bytes]:
-        """Every live key of the topic up to its end now; memory grows with one partition's keys."""
+    @property
+    def topic(self) -> str:
+        """Whose state they are."""
+
+    def __len__(self) -> int:
+        """How many keys are upserted or deleted."""
+
+
+Rows = TypeVar("Rows", bound=PreparedRows)
+
+
+class ReplicaWriter(Protocol[Rows]):
+    """The replica database: rows, offsets and the cut's progress in one transaction.
+
+    ``write`` opens that transaction, ``commit`` ends it. All calls but ``prepare`` use its one session and must not
+    overlap; ``prepare`` only computes and may run beside them.
+    """
+
+    def restore(self) -> Restored:
+        """The recorded cut and next offsets; nothing at the first start."""
+
+    def learn(self, schemas: Sequence[TableSchema]) -> None:
+        """Take notice of relation definitions in the order in which they were used: create or widen replica tables.
+
+        A table that cannot be mirrored is stopped, the others go on.
+        """
+
+    def stop_topic(self, topic: str, reason: str) -> None:
+        """Write down that a table takes no rows, and why. Inside an open transaction it is part of it."""
+
+    def tables(self) -> Mapping[str, ReplicaTable]:
+        """Every known replica table by topic."""
+
+    def active(self) -> Collection[str]:
+        """Topics whose tables take rows."""
+
+    def refuse_own_source(self, source: SourceIdentity) -> None:
+        """A replica table must not be the source's own: its rows would come back as changes.
+
+        Raises:
+            ConfigError: one is.
+        """
+
+    def prepare(self, topic: str, records: Sequence[StoredRecord]) -> Rows:
+        """The last record of each key, in the database's form.
+
+        Raises:
+            RecordRejected: a record has no form that the table takes.
+        """
+
+    def write(self, batches: Sequence[Rows]) -> None:
+        """Apply rows in the open replica transaction.
+
+        Raises:
+            RecordRejected: the database rejects a record.
+            ReplicaUnavailable: nothing of the open transaction is left.
+        """
+
+    def commit(self, progress: Progress, offsets: Mapping[Partition, int]) -> None:
+        """Record the cut and the offsets to go on from, and commit."""
+
+    def stop_table(self, record: StoredRecord, reason: str) -> None:
+        """Roll back what is open; write down that a record stops its table, and why."""

@@ -1,0 +1,82 @@
+"""Topic → replica: the sink's loop, and what ends one session and begins the next.
+
+Everything is rebuilt from what the replica stores (cut, offsets, table states) whenever anything fails: the caller
+tries again after an outage, and a record that the replica rejects ends the session, stops its table and begins a
+session without that table. So there is one way to start and no half-undone state. A stopped table is tried again when
+the process, or the caller's next attempt, starts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Final
+
+import structlog
+
+from cdc.app.mirror_session import CutReport, MirrorSession, TableGone
+from cdc.config import Config
+from cdc.errors import ConfigError
+from cdc.replay.reader import TopicReader
+from cdc.sink.errors import RecordRejected
+from cdc.sink.naming import ReplicaNaming
+from cdc.sink.postgres import PostgresReplica
+from cdc.sink.schema_version import upgrade
+from cdc.sink.session import replica_engine
+
+__all__ = ["CutReport", "run_mirror"]
+
+_LOCK_POLL_S: Final = 0.5
+
+log = structlog.get_logger("cdc.sink")
+
+
+def run_mirror(config: Config, stop: threading.Event, on_cut: Callable[[CutReport], None] = lambda _: None) -> None:
+    """Mirror topics into replica tables until ``stop`` is set; then the cut under way is finished.
+
+    Args:
+        config: with a ``sink`` section.
+        stop: ends it.
+        on_cut: told in this thread after each commit of the replica.
+
+    Raises:
+        CdcError: retryable after an outage: call again, everything goes on from what the replica stores.
+    """
+    sink = config.sink
+    if sink is None:
+        raise ConfigError("there is no sink section", remedy="add sink: {dsn: …} to the configuration")
+    engine = replica_engine(sink.connection(), application_name=f"cdc sink {config.name}")
+    upgrade(engine)
+    stopped: set[str] = set()
+    while not stop.is_set():
+        naming = ReplicaNaming(sink.schema_name, sink.prefix, sink.tables)
+        with (
+            closing(PostgresReplica(engine, config.name, naming, stopped)) as replica,
+            closing(TopicReader(config.kafka.client_options())) as reader,
+            ThreadPoolExecutor(max_workers=1, thread_name_prefix="replica") as writer,
+        ):
+            if not _lock(replica, config.name, stop):
+                return
+            session = MirrorSession(config, reader=reader, replica=replica, writer=writer, stop=stop, on_cut=on_cut)
+            try:
+                session.run()
+            except RecordRejected as error:
+                session.abandon()
+                replica.stop_table(error.record, error.reason)
+                stopped.add(error.record.topic)
+            except TableGone:
+                session.abandon()
+
+
+def _lock(replica: PostgresReplica, name: str, stop: threading.Event) -> bool:
+    """Become the only sink of this name; False when told to stop meanwhile."""
+    told = False
+    while not replica.lock():
+        if not told:
+            log.warning("waiting: another sink of this name writes to the replica", name=name)
+            told = True
+        if stop.wait(_LOCK_POLL_S):
+            return False
+    return True

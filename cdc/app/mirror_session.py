@@ -1,0 +1,281 @@
+"""Topic → replica, one attempt: from what the replica stores until it is told to stop or an error ends it.
+
+Theory of operation. The calling thread reads, finds cuts (``replay.cut``) and renders rows; one writer thread gives
+them to the replica. At most one cut is under way, so the replica works on one while the next is read and rendered, and
+what arrives meanwhile forms the next: cuts grow by themselves with the load.
+
+Definitions come first: all of ``__schemas`` is read before any row, again before rows are spilled, and its end is part
+of every fence. So no row is applied by an older idea of its table.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from typing import Any, Final, NamedTuple, TypeVar
+
+import structlog
+
+from cdc.config import Config
+from cdc.encode.naming import progress_topic, schemas_topic
+from cdc.encode.progress import parse_progress, stream_key
+from cdc.encode.schema import parse_schema
+from cdc.errors import ReplicaRefused
+from cdc.lsn import ZERO
+from cdc.ports import Partition, PreparedRows, RecordReader, ReplicaTable, ReplicaWriter, StoredRecord
+from cdc.record import Progress, SourceIdentity, TableSchema
+from cdc.replay.cut import Cut, CutBuffer
+from cdc.replay.progress import read_progress
+
+MAX_RECORDS: Final = 30_000
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""What may wait in memory before a cut or a spill. One such batch is read while another is applied."""
+
+Answer = TypeVar("Answer")
+
+_RECORDS_PER_POLL: Final = 5_000
+_POLL_S: Final = 0.1
+_TOPIC_POLL_S: Final = 1.0
+
+log = structlog.get_logger("cdc.sink")
+
+
+class CutReport(NamedTuple):
+    """A cut that the replica committed.
+
+    Attributes:
+        progress: where the replica stands now.
+        rows: upserts and deletes by topic.
+        tables: every known replica table by topic.
+        took_s: from the handing over of its last rows to the replica's commit.
+    """
+
+    progress: Progress
+    rows: Mapping[str, int]
+    tables: Mapping[str, ReplicaTable]
+    took_s: float
+
+
+class TableGone(Exception):
+    """A table that takes rows was stopped on the way; the session has to be built anew without it."""
+
+
+class MirrorSession:
+    """One attempt.
+
+    Args:
+        config: the whole configuration.
+        reader: fresh.
+        replica: fresh, and locked.
+        writer: runs one job at a time.
+        stop: ends it; the cut under way is finished.
+        on_cut: told after each commit of the replica.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        reader: RecordReader,
+        replica: ReplicaWriter[Any],
+        writer: Executor,
+        stop: threading.Event,
+        on_cut: Callable[[CutReport], None],
+    ) -> None:
+        self._kafka = config.kafka.client_options()
+        self._progress_topic = progress_topic(config.name)
+        self._schemas_topic = schemas_topic(config.name)
+        self._stream_key = stream_key(config.source.slot)
+        self._reader = reader
+        self._replica = replica
+        self._writer = writer
+        self._stop = stop
+        self._on_cut = on_cut
+        self._restored = replica.restore()
+        self._start = self._restored.progress.lsn if self._restored.progress else ZERO
+        self._buffer = CutBuffer(MAX_RECORDS, MAX_BYTES, self._start)
+        self._source: SourceIdentity | None = None
+        self._watched: set[str] = set()
+        self._rows: Counter[str] = Counter()
+        self._under_way: Future[CutReport | None] | None = None
+
+    def run(self) -> None:
+        """Mirror until ``stop`` is set.
+
+        Raises:
+            RecordRejected: a record stops its table.
+            TableGone: start anew.
+            CdcError: the supervisor decides by its class.
+        """
+        if not self._begin():
+            return
+        log.info("mirroring", tables=len(self._watched), start=str(self._start))
+        while not self._stop.is_set():
+            self._take(self._reader.poll(_RECORDS_PER_POLL, _POLL_S))
+            if self._under_way is not None and self._under_way.done():
+                self._settle()
+            if self._buffer.wants_fence(self._reader.positions()):
+                self._buffer.fence(self._reader.fence())
+            self._advance()
+        self._settle()
+
+    def abandon(self) -> None:
+        """Wait for the writer, whatever comes of it."""
+        if self._under_way is not None:
+            self._under_way.exception()
+
+    def _begin(self) -> bool:
+        """Wait for the bridge's topics, learn every definition, assign every partition; False when told to stop."""
+        schemas = self._wait(lambda: self._reader.partitions(self._schemas_topic), self._schemas_topic)
+        progress = self._wait(lambda: self._reader.partitions(self._progress_topic), self._progress_topic)
+        self._source = self._stored_source() or self._wait(self._published_source, self._progress_topic)
+        if not schemas or not progress or self._source is None:
+            return False
+        self._reader.add(dict.fromkeys(schemas, 0))
+        self._buffer.watch(schemas, state=False)
+        self._learn(self._read_schemas())
+        self._replica.refuse_own_source(self._source)
+        self._reader.add({each: self._restored.offsets.get(each, 0) for each in progress})
+        return not self._stop.is_set()
+
+    def _advance(self) -> None:
+        """A cut when one is possible and the fence or memory asks for it; else, with full memory, a spill."""
+        buffer, positions = self._buffer, self._reader.positions()
+        if not (buffer.is_full or buffer.is_fence_reached(positions)):
+            return
+        place = buffer.cut(positions)
+        if place is not None:
+            self._reader.hold(())
+            batches = self._prepare(buffer.take_cut(place))
+            offsets = {**buffer.next_offsets(positions), (self._progress_topic, 0): place.offset}
+            rows, self._rows = self._rows, Counter()
+            self._hand_over(lambda: self._write_cut(batches, place, offsets, rows))
+        elif buffer.is_full:
+            if spilled := buffer.spill():
+                self._learn(self._read_schemas())
+                batches = self._prepare(spilled)
+                self._hand_over(lambda: self._replica.write(batches))
+            else:
+                self._reader.hold(buffer.ahead())
+
+    def _write_cut(
+        self, batches: Sequence[PreparedRows], place: Cut, offsets: Mapping[Partition, int], rows: Mapping[str, int]
+    ) -> CutReport:
+        """In the writer thread."""
+        started = time.monotonic()
+        self._replica.write(batches)
+        self._replica.commit(place.progress, offsets)
+        return CutReport(place.progress, rows, dict(self._replica.tables()), time.monotonic() - started)
+
+    def _prepare(self, records: Mapping[str, Sequence[StoredRecord]]) -> list[PreparedRows]:
+        batches = [self._replica.prepare(topic, of_topic) for topic, of_topic in records.items()]
+        self._rows.update({batch.topic: len(batch) for batch in batches})
+        return batches
+
+    def _hand_over(self, job: Callable[[], CutReport | None]) -> None:
+        self._settle()
+        self._under_way = self._writer.submit(job)
+
+    def _settle(self) -> None:
+        """Wait for the job under way, raise what it raised, report its cut."""
+        if self._under_way is None:
+            return
+        report = self._under_way.result()
+        self._under_way = None
+        if report is not None:
+            self._on_cut(report)
+
+    def _take(self, records: Sequence[StoredRecord]) -> None:
+        if definitions := self._sort(records):
+            self._learn(definitions)
+
+    def _sort(self, records: Sequence[StoredRecord]) -> list[TableSchema]:
+        """Rows into the buffer, progress noted; definitions are returned, for what they need may take time."""
+        rows: list[StoredRecord] = []
+        definitions: list[TableSchema] = []
+        for record in records:
+            if record.topic == self._schemas_topic:
+                if record.value is not None:
+                    definitions.append(parse_schema(record.value))
+            elif record.topic == self._progress_topic:
+                self._see(record)
+            else:
+                rows.append(record)
+        self._buffer.add(rows)
+        return definitions
+
+    def _see(self, record: StoredRecord) -> None:
+        if record.key != self._stream_key or record.value is None:
+            return
+        progress = parse_progress(record.value)
+        assert self._source is not None
+        if not _is_same_database(progress.source, self._source):
+            raise ReplicaRefused(
+                f"the replica mirrors {_named(self._source)}, but the topics now come from {_named(progress.source)}",
+                remedy="use an empty replica, or another sink.schema and a new `name`",
+            )
+        if progress.partial is None:
+            self._buffer.saw(Cut(progress, record.offset))
+
+    def _read_schemas(self) -> list[TableSchema]:
+        """Every definition published until now that was not read yet; meanwhile no rows are read."""
+        definitions: list[TableSchema] = []
+        mine = (self._schemas_topic, self._progress_topic)
+        self._reader.hold([each for each in self._reader.positions() if each[0] not in mine])
+        targets = {each: end for each, end in self._reader.fence().items() if each[0] == self._schemas_topic}
+        while any(self._reader.positions()[each] < end for each, end in targets.items()) and not self._stop.is_set():
+            definitions += self._sort(self._reader.poll(_RECORDS_PER_POLL, _POLL_S))
+        self._reader.hold(())
+        return definitions
+
+    def _learn(self, definitions: Sequence[TableSchema]) -> None:
+        """Give definitions to the replica and read the topics of tables that are new."""
+        if not definitions:
+            return
+        self._settle()
+        self._replica.learn(definitions)
+        active = set(self._replica.active())
+        if self._watched - active:
+            raise TableGone
+        for topic in sorted(active - self._watched):
+            partitions = self._reader.partitions(topic)
+            if not partitions:
+                self._replica.stop_topic(topic, f"topic {topic!r} does not exist")
+                continue
+            self._reader.add({each: self._restored.offsets.get(each, 0) for each in partitions})
+            self._buffer.watch(partitions, state=True)
+            self._watched.add(topic)
+        for table in self._replica.tables().values():
+            if table.topic not in self._watched:
+                log.error("table is stopped", table=table.name, topic=table.topic, reason=table.reason)
+
+    def _stored_source(self) -> SourceIdentity | None:
+        return self._restored.progress.source if self._restored.progress else None
+
+    def _published_source(self) -> SourceIdentity | None:
+        progress = read_progress(self._kafka, self._progress_topic, self._stream_key)
+        return progress.source if progress else None
+
+    def _wait(self, ask: Callable[[], Answer], topic: str) -> Answer | None:
+        """The first answer that is not empty; None when told to stop. A sink may be started before its bridge."""
+        told = False
+        while not self._stop.is_set():
+            if answer := ask():
+                return answer
+            if not told:
+                log.warning("waiting for the bridge to write topic", topic=topic, remedy="cdc run")
+                told = True
+            self._stop.wait(_TOPIC_POLL_S)
+        return None
+
+
+def _named(source: SourceIdentity) -> str:
+    return f"database {source.database_oid} of system {source.system_identifier}"
+
+
+def _is_same_database(one: SourceIdentity, other: SourceIdentity) -> bool:
+    """A failover changes the timeline and nothing else."""
+    return (one.system_identifier, one.database_oid) == (other.system_identifier, other.database_oid)

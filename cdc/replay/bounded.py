@@ -1,0 +1,71 @@
+"""Everything committed in a topic up to its end now: the way to read a topic once and be done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
+from typing import Any, Final
+
+from cdc.errors import TopicUnavailable
+from cdc.ports import Partition, StoredRecord
+from cdc.replay.client import missing_topic, open_admin, topic_partitions
+from cdc.replay.reader import TopicReader
+
+_RECORDS_PER_POLL: Final = 5_000
+_POLL_S: Final = 0.2
+_STALL_S: Final = 120.0
+"""Longer than the bridge's transaction timeout: what holds a partition back for so long is nothing of ours."""
+
+_FETCH: Final = {"fetch.wait.max.ms": 5}
+"""The end of a partition is known from an empty answer; who reads once should not wait long for it."""
+
+
+def partitions_of(options: Mapping[str, Any], topic: str) -> list[Partition]:
+    """The topic's partitions.
+
+    Raises:
+        TopicRefused: there is no such topic, or we may not see it.
+        TopicUnavailable: no broker answers.
+    """
+    found = topic_partitions(open_admin(options), topic)
+    if not found:
+        raise missing_topic(topic)
+    return found
+
+
+def read_to_end(options: Mapping[str, Any], partitions: Collection[Partition]) -> Iterator[StoredRecord]:
+    """Every record of the partitions that is committed and lies below their ends now, in order within each partition.
+
+    Args:
+        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        partitions: as ``partitions_of`` tells them.
+
+    Raises:
+        TopicRefused: a topic is gone, or we may not read it.
+        TopicUnavailable: no broker answers, or an open Kafka transaction hides the end for minutes.
+    """
+    with closing(TopicReader({**_FETCH, **options})) as reader:
+        reader.add(dict.fromkeys(partitions, 0))
+        ends = reader.high_watermarks(partitions)
+        missing = {each for each, end in ends.items() if end > 0}
+        deadline = time.monotonic() + _STALL_S
+        while missing:
+            before = dict(reader.positions())
+            for record in reader.poll(_RECORDS_PER_POLL, _POLL_S):
+                if record.offset < ends[record.topic, record.partition]:
+                    yield record
+            positions = reader.positions()
+            missing = {each for each in missing if positions[each] < ends[each]}
+            if positions != before:
+                deadline = time.monotonic() + _STALL_S
+            elif missing and time.monotonic() > deadline:
+                raise _stalled(missing)
+
+
+def _stalled(partitions: Collection[Partition]) -> TopicUnavailable:
+    topic, number = min(partitions)
+    return TopicUnavailable(
+        f"partition {number} of topic {topic!r} does not become readable to its end: a Kafka transaction stays open",
+        remedy="kafka-transactions.sh find-hanging names it, kafka-transactions.sh abort ends it",
+    )

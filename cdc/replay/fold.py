@@ -1,0 +1,39 @@
+"""A topic as the table that it holds: the latest committed value per key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from cdc.ports import StoredRecord
+from cdc.replay.bounded import partitions_of, read_to_end
+
+
+class Folded(NamedTuple):
+    """The record that counts for a key."""
+
+    value: bytes
+    header: bytes
+
+
+def fold(records: Iterable[StoredRecord]) -> dict[bytes, Folded]:
+    """Latest value and header per key; keys whose latest record is a tombstone are left out."""
+    state: dict[bytes, Folded] = {}
+    for record in records:
+        if record.key is None:
+            continue  # not of this contract, and no state of any key
+        if record.value is None:
+            state.pop(record.key, None)
+        else:
+            state[record.key] = Folded(record.value, record.header)
+    return state
+
+
+def fold_topic(options: Mapping[str, Any], topic: str) -> dict[bytes, Folded]:
+    """The whole topic up to its end now, in memory: for proofs and demos, not for big tables.
+
+    Raises:
+        TopicRefused: there is no such topic, or we may not read it.
+        TopicUnavailable: no broker answers.
+    """
+    return fold(read_to_end(options, partitions_of(options, topic)))

@@ -1,0 +1,169 @@
+"""Committed records of assigned partitions, and how far each partition was really read.
+
+Theory of operation. librdkafka's own position stands behind the last *record* it delivered. What lies between there
+and the end of a partition is often not a record: a Kafka transaction's commit marker, aborted records, a gap left by
+compaction. So a position here is the greater of "behind the last record" and the offset of the end-of-partition event,
+which the client reports behind all of those.
+
+``fence`` answers "how far must I read to have everything that was committed until now?". The last stable offset would
+be wrong: commit markers are written partition by partition after the commit was decided, so a record of one partition
+can be readable while records of the same Kafka transaction in another are not yet. The high watermark is right: all of
+a Kafka transaction's records lie below it before the commit can be decided.
+
+Where last stable offset and high watermark are one, no Kafka transaction is open in the partition, so the last offset
+below them cannot be a record of a Kafka transaction: its marker would have to follow. It is such a marker, and reading
+up to it is enough. That spares a reader the wait for the end-of-partition event, and the brokers frequent empty
+answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from cdc.encode.header import HEADER_NAME
+from cdc.errors import CdcError, TopicUnavailable
+from cdc.ports import Partition, StoredRecord
+from cdc.replay.client import REQUEST_TIMEOUT_S, open_admin, open_consumer, topic_partitions, translated
+
+
+class TopicReader:
+    """Reads partitions it is told to, from offsets it is told.
+
+    Args:
+        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+
+    Raises:
+        ConfigError: librdkafka knows no such option or value.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._failure: CdcError | None = None
+        self._positions: dict[Partition, int] = {}
+        self._held: set[Partition] = set()
+        self._consumer = open_consumer(options, error_cb=self._client_error)
+        self._admin = open_admin(options)
+
+    def partitions(self, topic: str) -> Sequence[Partition]:
+        """The topic's partitions; none when there is no such topic.
+
+        Raises:
+            TopicUnavailable: no broker answers.
+            TopicRefused: we may not see the topic.
+        """
+        return topic_partitions(self._admin, topic)
+
+    def add(self, starts: Mapping[Partition, int]) -> None:
+        """Read these partitions too, from these offsets on (0: the beginning, wherever that is now)."""
+        try:
+            # A client that does not know the leader yet asks for the first offset half a second later.
+            for topic in {topic for topic, _ in starts}:
+                self._consumer.list_topics(topic, timeout=REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            raise translated(error.args[0], "Kafka") from error
+        self._positions.update(starts)
+        self._consumer.incremental_assign(
+            [TopicPartition(topic, number, offset or OFFSET_BEGINNING) for (topic, number), offset in starts.items()]
+        )
+
+    def poll(self, max_records: int, timeout_s: float) -> list[StoredRecord]:
+        """Up to ``max_records`` committed records; empty when none came in time.
+
+        Raises:
+            TopicUnavailable: the brokers are gone.
+            TopicRefused: a topic is gone, or we may not read it.
+        """
+        # With a timeout, consume() waits until all of max_records are there; so wait for one, then take what is there.
+        messages: list[Any] = self._consumer.consume(1, timeout_s)
+        if messages:
+            messages += self._consumer.consume(max_records - 1, 0)
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        records: list[StoredRecord] = []
+        positions = self._positions
+        for message in messages:
+            if message.error() is not None:
+                self._take_event(message)
+                continue
+            topic, number, offset = message.topic(), message.partition(), message.offset()
+            headers = message.headers()
+            header = headers[0][1] if headers and headers[0][0] == HEADER_NAME else _find_header(headers)
+            records.append(StoredRecord(topic, number, offset, message.key(), message.value(), header))
+            positions[topic, number] = offset + 1
+        return records
+
+    def positions(self) -> Mapping[Partition, int]:
+        """Next offset per partition, behind markers and aborted records once their end was reported."""
+        return self._positions
+
+    def fence(self) -> Mapping[Partition, int]:
+        """Asks the brokers now: positions that, once reached, mean that all which was committed before was read.
+
+        Raises:
+            TopicUnavailable: no broker answers.
+            TopicRefused: a topic is gone, or we may not see it.
+        """
+        partitions = list(self._positions)
+        stable = self._ends(partitions, IsolationLevel.READ_COMMITTED)
+        high = self.high_watermarks(partitions)
+        return {each: end - 1 if end and end == stable[each] else end for each, end in high.items()}
+
+    def high_watermarks(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """End offsets, asked of the brokers now; open Kafka transactions count.
+
+        Raises:
+            TopicUnavailable: no broker answers.
+            TopicRefused: a topic is gone, or we may not see it.
+        """
+        return self._ends(partitions, IsolationLevel.READ_UNCOMMITTED)
+
+    def hold(self, partitions: Collection[Partition]) -> None:
+        """Read only the other partitions, until the next call says otherwise."""
+        wanted = set(partitions)
+        if pause := wanted - self._held:
+            self._consumer.pause([TopicPartition(*each) for each in pause])
+        if resume := self._held - wanted:
+            self._consumer.resume([TopicPartition(*each) for each in resume])
+        self._held = wanted
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._consumer.close()
+
+    def _ends(self, partitions: Collection[Partition], isolation: IsolationLevel) -> dict[Partition, int]:
+        if not partitions:
+            return {}
+        latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = {TopicPartition(*each): latest for each in partitions}
+        futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S)
+        ends: dict[Partition, int] = {}
+        for partition, future in futures.items():
+            try:
+                ends[partition.topic, partition.partition] = future.result().offset
+            except KafkaException as error:
+                raise translated(error.args[0], f"topic {partition.topic!r}") from error
+        return ends
+
+    def _take_event(self, message: Any) -> None:
+        error, topic, number = message.error(), message.topic(), message.partition()
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._positions[topic, number] = max(self._positions[topic, number], message.offset())
+        elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # of the group that we name and never use
+            raise translated(error, f"topic {topic!r}" if topic else "Kafka")
+
+    def _client_error(self, error: KafkaError) -> None:
+        """Called from inside ``consume``, which must not be left by an exception."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._failure = TopicUnavailable("no Kafka broker can be reached", remedy="it is tried again by itself")
+            return
+        translation = translated(error, "Kafka")
+        if not translation.retryable:
+            self._failure = translation
+
+
+def _find_header(headers: Sequence[tuple[str, bytes]] | None) -> bytes:
+    return next((value for name, value in headers or () if name == HEADER_NAME), b"")

@@ -1,0 +1,114 @@
+"""Rows of one replica table on their way: one record per key, rendered, and the statements that take them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from cdc.ports import StoredRecord
+from cdc.sink.errors import RecordRejected
+from cdc.sink.naming import ReplicaName
+from cdc.sink.rows import FormedColumn, RowForm
+from cdc.sink.tables import ReplicaColumn
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedBatch:
+    """Records of one topic, at most one per key, with their COPY text.
+
+    Attributes:
+        topic: whose state they are.
+        records: tombstones first, then upserts.
+        tombstones: how many of them are tombstones.
+        deleted: COPY text of the tombstones' keys.
+        upserted: COPY text of the upserts' rows.
+    """
+
+    topic: str
+    records: Sequence[StoredRecord]
+    tombstones: int
+    deleted: Sequence[bytes]
+    upserted: Sequence[bytes]
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+
+class TableStatements:
+    """How one replica table takes rows: staged by COPY, then deleted by key and upserted.
+
+    The staging tables live as long as the session and empty themselves at each commit.
+
+    Args:
+        number: tells this table's staging tables from the others' of the session.
+        name: of the replica table.
+        key: its key columns.
+        columns: all its mirrored columns.
+    """
+
+    def __init__(self, number: int, name: ReplicaName, key: Sequence[str], columns: Sequence[ReplicaColumn]) -> None:
+        written = [column for column in columns if not column.is_generated]
+        by_name = {column.name: column for column in columns}
+        self._row_form = RowForm([*map(_formed, written)], [each.name for each in columns if each.is_generated])
+        self._key_form = RowForm([_formed(by_name[each]) for each in key])
+        target = sql.Identifier(*name)
+        rows, keys = sql.Identifier("pg_temp", f"cdc rows {number}"), sql.Identifier("pg_temp", f"cdc keys {number}")
+        names = _listed(each.name for each in written)
+        key_names = _listed(key)
+        self.prepare = [
+            _stage(rows, target, names),
+            _stage(keys, target, key_names),
+        ]
+        self.empty = sql.SQL("TRUNCATE {}, {}").format(rows, keys)
+        self.stage_keys = sql.SQL("COPY {} FROM STDIN").format(keys)
+        self.stage_rows = sql.SQL("COPY {} FROM STDIN").format(rows)
+        self.delete = sql.SQL("DELETE FROM {} AS t USING {} AS k WHERE {}").format(
+            target,
+            keys,
+            sql.SQL(" AND ").join(sql.SQL("t.{0} = k.{0}").format(sql.Identifier(each)) for each in key),
+        )
+        assignments = [
+            sql.SQL("{0} = excluded.{0}").format(sql.Identifier(each.name)) for each in written if each.name not in key
+        ]
+        action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(assignments)) if assignments else sql.SQL("NOTHING")
+        self.upsert = sql.SQL(
+            "INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} ON CONFLICT ({}) DO {}"
+        ).format(target, names, names, rows, key_names, action)
+
+    def render(self, topic: str, records: Sequence[StoredRecord]) -> RenderedBatch:
+        """The last record of each key, as COPY text.
+
+        Raises:
+            RecordRejected: a record has no form that the table takes.
+        """
+        last: dict[bytes, StoredRecord] = {}
+        for record in records:
+            if record.key is None:
+                raise RecordRejected(record, "has no key")
+            last[record.key] = record
+        tombstones = [record for record in last.values() if record.value is None]
+        upserts = [record for record in last.values() if record.value is not None]
+        return RenderedBatch(
+            topic,
+            [*tombstones, *upserts],
+            len(tombstones),
+            [*self._key_form.blocks(tombstones, of_key=True)],
+            [*self._row_form.blocks(upserts)],
+        )
+
+
+def _stage(stage: sql.Identifier, target: sql.Identifier, names: sql.Composable) -> sql.Composed:
+    """A temporary table with the target's own column types, so that COPY already refuses what the target would."""
+    return sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DELETE ROWS AS SELECT {} FROM {} WITH NO DATA").format(
+        stage, names, target
+    )
+
+
+def _listed(names: Iterable[str]) -> sql.Composed:
+    return sql.SQL(", ").join([sql.Identifier(name) for name in names])
+
+
+def _formed(column: ReplicaColumn) -> FormedColumn:
+    return FormedColumn(column.name, column.sql_type, column.delimiter)

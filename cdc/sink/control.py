@@ -1,0 +1,76 @@
+"""The sink's own tables, schema ``cdc`` in the replica: where the cut is, what to read next, how each table fares.
+
+Alembic (``migrations/``) creates them; here they are described for use. One row or set of rows per sink name, so that
+sinks of several sources may share a database.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.types import UserDefinedType
+
+from cdc.lsn import LSN
+
+SCHEMA: Final = "cdc"
+
+_metadata = sa.MetaData(schema=SCHEMA)
+
+
+class PgLsn(UserDefinedType[LSN]):
+    """``pg_lsn`` ↔ ``LSN``."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "pg_lsn"
+
+    def bind_processor(self, _dialect: sa.Dialect) -> Any:
+        return lambda value: None if value is None else str(value)
+
+    def bind_expression(self, bindvalue: sa.BindParameter[LSN]) -> sa.ColumnElement[LSN]:
+        return sa.cast(bindvalue, self)
+
+    def result_processor(self, _dialect: sa.Dialect, _coltype: object) -> Any:
+        return lambda value: None if value is None else LSN.parse(value)
+
+
+cut: Final = sa.Table(
+    "cut",
+    _metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("lsn", PgLsn, nullable=False),
+    sa.Column("commit_ts", sa.BigInteger, nullable=False),
+    sa.Column("system_identifier", sa.Text, nullable=False),
+    sa.Column("timeline", sa.BigInteger, nullable=False),
+    sa.Column("database_oid", sa.BigInteger, nullable=False),
+    sa.Column("applied_at", sa.DateTime(timezone=True), nullable=False),
+)
+"""All tables in state ``exact`` together equal the source at ``lsn``: everything that committed before it, no more."""
+
+partition_offset: Final = sa.Table(
+    "partition_offset",
+    _metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("topic", sa.Text, primary_key=True),
+    sa.Column("partition", sa.Integer, primary_key=True),
+    sa.Column("next_offset", sa.BigInteger, nullable=False),
+)
+"""The first record that is not applied yet."""
+
+mirrored_table: Final = sa.Table(
+    "mirrored_table",
+    _metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("topic", sa.Text, primary_key=True),
+    sa.Column("replica_table", sa.Text, nullable=False),
+    sa.Column("fingerprint", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text),
+    sa.Column("stopped_key", sa.Text),
+    sa.Column("stopped_partition", sa.Integer),
+    sa.Column("stopped_offset", sa.BigInteger),
+    sa.Column("rows_applied", sa.BigInteger, nullable=False, server_default="0"),
+)
+"""``state``: ``loading`` until the first cut, then ``exact``; ``stopped`` with reason and culprit."""

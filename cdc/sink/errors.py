@@ -1,0 +1,92 @@
+"""What the replica's refusals mean: try again later, ask the operator, or stop one table."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Final
+
+import psycopg
+import sqlalchemy.exc
+
+from cdc.errors import ReplicaRefused, ReplicaUnavailable
+from cdc.ports import StoredRecord
+
+_AGAIN: Final = (
+    "08",  # connection exception
+    "40",  # transaction rollback: deadlock, serialization
+    "53",  # insufficient resources: disk full, too many connections
+    "55",  # object not in prerequisite state: a lock could not be had
+    "57",  # operator intervention: shutdown, cancelled query
+    "58",  # system error
+    "25006",  # read-only: a standby, or a failover in progress
+)
+"""SQLSTATE beginnings that say nothing against the data. https://www.postgresql.org/docs/current/errcodes-appendix.html"""
+
+_SHOWN_KEY_BYTES: Final = 500
+
+
+class RecordRejected(ReplicaRefused):
+    """A record that its replica table does not take: the table stops, the others go on.
+
+    Attributes:
+        record: the culprit.
+        reason: in the replica's words, or ours.
+    """
+
+    def __init__(self, record: StoredRecord, reason: str) -> None:
+        self.record = record
+        self.reason = reason
+        key = "without a key" if record.key is None else record.key[:_SHOWN_KEY_BYTES].decode(errors="replace")
+        super().__init__(
+            f"topic {record.topic!r} partition {record.partition} offset {record.offset} key {key}: {reason}",
+            remedy="correct the replica table, or the row in the source so that a newer record replaces this one; "
+            "then restart the sink, which tries again",
+        )
+
+
+class TableRefused(ReplicaRefused):
+    """A replica table cannot be what a relation definition asks for: it stops, the others go on."""
+
+
+def is_retryable(error: psycopg.Error) -> bool:
+    """Whether the same work may succeed later."""
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return error.sqlstate.startswith(_AGAIN)
+
+
+def first_line(error: BaseException) -> str:
+    """The server's message without its context, and its detail where there is one."""
+    detail = error.diag.message_detail if isinstance(error, psycopg.Error) else None
+    lines = str(error).strip().splitlines()
+    message = lines[0] if lines else type(error).__name__
+    return f"{message} ({detail})" if detail else message
+
+
+@contextlib.contextmanager
+def replica_errors(doing: str, *, remedy: str = "") -> Iterator[None]:
+    """Translate what psycopg and SQLAlchemy raise inside the block.
+
+    Args:
+        doing: completes "the replica …", for instance ``creating the sink's tables``.
+        remedy: what the operator does when the replica refuses it.
+
+    Raises:
+        ReplicaUnavailable: the connection was lost, or the server asks to try again.
+        ReplicaRefused: the server refuses.
+    """
+    try:
+        yield
+    except sqlalchemy.exc.DBAPIError as error:
+        cause = error.orig if isinstance(error.orig, psycopg.Error) else None
+        raise _translated(cause or error, doing, remedy) from error
+    except psycopg.Error as error:
+        raise _translated(error, doing, remedy) from error
+
+
+def _translated(error: Exception, doing: str, remedy: str) -> ReplicaRefused | ReplicaUnavailable:
+    text = f"the replica failed at {doing}: {first_line(error)}"
+    if isinstance(error, psycopg.Error) and not is_retryable(error):
+        return ReplicaRefused(text, remedy=remedy)
+    return ReplicaUnavailable(text)

@@ -1,0 +1,254 @@
+"""The replica on PostgreSQL: rows by COPY to staging, then delete and upsert; offsets and cut in the same transaction.
+
+Theory of operation. One session does everything. ``write`` may be called several times before ``commit``, so a
+transaction of the source that is larger than memory is still one transaction of the replica. A batch that the database
+rejects is undone to its savepoint and halved until the record that does it is found, so that the culprit's table can be
+stopped by key, partition and offset.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import psycopg
+import sqlalchemy as sa
+
+from cdc.crashpoints import reach
+from cdc.errors import ConfigError
+from cdc.lsn import LSN
+from cdc.ports import Partition, ReplicaTable, Restored, StoredRecord
+from cdc.record import Progress, SourceIdentity, TableSchema
+from cdc.sink.batch import RenderedBatch, TableStatements
+from cdc.sink.control import cut, partition_offset
+from cdc.sink.errors import RecordRejected, first_line, is_retryable, replica_errors
+from cdc.sink.naming import ReplicaNaming
+from cdc.sink.registry import TableRegistry
+from cdc.sink.session import try_lock
+
+_RECORD_CUT: Final = """
+    INSERT INTO cdc.cut (name, lsn, commit_ts, system_identifier, timeline, database_oid, applied_at)
+    VALUES (%s, %s::pg_lsn, %s, %s, %s, %s, clock_timestamp())
+    ON CONFLICT (name) DO UPDATE SET (lsn, commit_ts, system_identifier, timeline, database_oid, applied_at) =
+        (excluded.lsn, excluded.commit_ts, excluded.system_identifier, excluded.timeline, excluded.database_oid,
+         excluded.applied_at)
+"""
+_RECORD_OFFSETS: Final = """
+    INSERT INTO cdc.partition_offset (name, topic, partition, next_offset)
+    SELECT %s, * FROM unnest(%s::text[], %s::int[], %s::bigint[])
+    ON CONFLICT (name, topic, partition) DO UPDATE SET next_offset = excluded.next_offset
+"""
+
+
+class PostgresReplica:
+    """One session of the sink of this name; made anew after every error.
+
+    Args:
+        engine: to the replica, its ``cdc`` tables current.
+        name: of the sink.
+        naming: where source tables go.
+        stopped: topics that this process has stopped already.
+
+    Raises:
+        ReplicaUnavailable: the replica cannot be reached.
+    """
+
+    def __init__(self, engine: sa.Engine, name: str, naming: ReplicaNaming, stopped: Collection[str] = ()) -> None:
+        self._name = name
+        self._naming = naming
+        self._initially_stopped = stopped
+        self._connection = engine.connect()
+        self._session: psycopg.Connection[Any] = self._connection.connection.driver_connection  # type: ignore[assignment]
+        self._offsets: dict[Partition, int] = {}
+        self._written: Counter[str] = Counter()
+        self._is_open = False
+
+    def lock(self) -> bool:
+        """Become the only sink of this name, until ``close``; False when another session is.
+
+        Raises:
+            ReplicaUnavailable: the replica cannot be reached.
+        """
+        with replica_errors("taking the lock of the one sink"):
+            locked = try_lock(self._connection, self._name)
+            self._connection.commit()
+            return locked
+
+    def restore(self) -> Restored:
+        """The recorded cut and next offsets; nothing at the first start."""
+        with replica_errors("reading the recorded cut"):
+            self._registry = TableRegistry(self._connection, self._name, self._naming, self._initially_stopped)
+            row = self._connection.execute(sa.select(cut).where(cut.c.name == self._name)).first()
+            offsets = self._connection.execute(sa.select(partition_offset).where(partition_offset.c.name == self._name))
+            self._offsets = {(each.topic, each.partition): each.next_offset for each in offsets}
+            self._connection.commit()
+        progress = None
+        if row is not None:
+            source = SourceIdentity(row.system_identifier, row.timeline, row.database_oid)
+            progress = Progress(LSN(row.lsn), None, row.commit_ts, source)
+        return Restored(progress, dict(self._offsets))
+
+    def learn(self, schemas: Sequence[TableSchema]) -> None:
+        """Create or widen replica tables. Inside an open transaction it is part of it.
+
+        Raises:
+            ConfigError: two topics would share a replica table.
+            ReplicaUnavailable: nothing of the open transaction is left.
+        """
+        with replica_errors("creating replica tables"):
+            self._registry.learn(schemas)
+            if not self._is_open:
+                self._connection.commit()
+
+    def stop_topic(self, topic: str, reason: str) -> None:
+        """Write down that a table takes no rows, and why. Inside an open transaction it is part of it."""
+        with replica_errors("recording why a table is stopped"):
+            self._registry.stop(topic, reason)
+            if not self._is_open:
+                self._connection.commit()
+
+    def tables(self) -> Mapping[str, ReplicaTable]:
+        """Every known replica table by topic."""
+        return self._registry.tables
+
+    def active(self) -> Collection[str]:
+        """Topics whose tables take rows."""
+        return self._registry.statements.keys()
+
+    def refuse_own_source(self, source: SourceIdentity) -> None:
+        """A replica table must not be the source's own: its rows would come back as changes.
+
+        Raises:
+            ConfigError: one is.
+        """
+        with replica_errors("asking the replica who it is"):
+            system, database = self._connection.execute(
+                sa.text(
+                    "SELECT (SELECT system_identifier::text FROM pg_control_system()), "
+                    "(SELECT oid::bigint FROM pg_database WHERE datname = current_database())"
+                )
+            ).one()
+            self._connection.commit()
+        if (system, database) != (source.system_identifier, source.database_oid):
+            return
+        for table, name in self._registry.mapping().items():
+            if table == str(name):
+                raise ConfigError(
+                    f"sink.dsn is the source database, and table {table} would be mirrored into itself",
+                    remedy="set sink.schema or sink.prefix, and keep it out of source.tables",
+                )
+
+    def prepare(self, topic: str, records: Sequence[StoredRecord]) -> RenderedBatch:
+        """The last record of each key, as COPY text. Touches no connection.
+
+        Raises:
+            RecordRejected: a record has no form that the table takes.
+        """
+        return self._registry.statements[topic].render(topic, records)
+
+    def write(self, batches: Sequence[RenderedBatch]) -> None:
+        """Apply rows in the open replica transaction.
+
+        Raises:
+            RecordRejected: the database rejects a record.
+            ReplicaUnavailable: nothing of the open transaction is left.
+        """
+        reach("sink.before_apply")
+        self._is_open = True
+        with replica_errors("applying rows"):
+            for batch in batches:
+                statements = self._registry.statements[batch.topic]
+                try:
+                    self._try(statements, batch)
+                except psycopg.Error as error:
+                    if is_retryable(error):
+                        raise
+                    raise self._culprit(statements, batch, error) from error
+                self._written[batch.topic] += len(batch)
+
+    def commit(self, progress: Progress, offsets: Mapping[Partition, int]) -> None:
+        """Record the cut and the offsets to go on from, and commit.
+
+        Raises:
+            ReplicaUnavailable: nothing of the open transaction is left, or its outcome is unknown.
+        """
+        source = progress.source
+        moved = {each: offset for each, offset in offsets.items() if self._offsets.get(each) != offset}
+        with replica_errors("recording a cut"):
+            execute = self._session.execute
+            execute(
+                _RECORD_CUT,
+                [
+                    self._name,
+                    str(progress.lsn),
+                    progress.commit_ts,
+                    source.system_identifier,
+                    source.timeline,
+                    source.database_oid,
+                ],
+            )
+            if moved:
+                topics, numbers = zip(*moved, strict=True)
+                execute(_RECORD_OFFSETS, [self._name, [*topics], [*numbers], [*moved.values()]])
+            self._registry.applied(self._written)
+            reach("sink.before_replica_commit")
+            self._end()
+        self._offsets.update(moved)
+        reach("sink.after_replica_commit")
+
+    def stop_table(self, record: StoredRecord, reason: str) -> None:
+        """Roll back what is open; write down that a record stops its table, and why.
+
+        Raises:
+            ReplicaUnavailable: the replica cannot be reached.
+        """
+        with replica_errors("recording why a table is stopped"):
+            self._connection.rollback()
+            self._session.rollback()
+            self._registry.stop(record.topic, reason, record)
+            self._end()
+
+    def close(self) -> None:
+        """Let the session go; what is open in it is rolled back."""
+        with suppress(sa.exc.SQLAlchemyError, psycopg.Error):
+            self._connection.close()
+
+    def _end(self) -> None:
+        self._connection.commit()
+        self._session.commit()
+        self._is_open = False
+        self._written.clear()
+
+    def _try(self, statements: TableStatements, batch: RenderedBatch) -> None:
+        """One batch, or nothing of it."""
+        with self._connection.begin_nested(), self._session.cursor() as cursor:
+            if batch.topic in self._written:
+                cursor.execute(statements.empty)
+            if batch.deleted:
+                with cursor.copy(statements.stage_keys) as copy:
+                    for block in batch.deleted:
+                        copy.write(block)
+                cursor.execute(statements.delete)
+            if batch.upserted:
+                with cursor.copy(statements.stage_rows) as copy:
+                    for block in batch.upserted:
+                        copy.write(block)
+                cursor.execute(statements.upsert)
+
+    def _culprit(self, statements: TableStatements, batch: RenderedBatch, error: psycopg.Error) -> RecordRejected:
+        """Halve the batch until one record is left that fails on top of all before it."""
+        records = batch.records
+        low, high = 0, len(records)
+        while high - low > 1:
+            middle = (low + high) // 2
+            try:
+                self._try(statements, statements.render(batch.topic, records[low:middle]))
+                self._written[batch.topic] += middle - low
+                low = middle
+            except psycopg.Error as narrowed:
+                if is_retryable(narrowed):
+                    raise
+                high, error = middle, narrowed
+        return RecordRejected(records[low], first_line(error))

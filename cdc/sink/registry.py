@@ -1,0 +1,170 @@
+"""Every table this sink mirrors: its definitions so far, its replica table, and its state as the replica records it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from cdc.errors import ConfigError
+from cdc.ports import ReplicaTable, StoredRecord
+from cdc.record import TableSchema
+from cdc.sink.batch import TableStatements
+from cdc.sink.control import mirrored_table
+from cdc.sink.errors import TableRefused, first_line, is_retryable
+from cdc.sink.naming import ReplicaName, ReplicaNaming
+from cdc.sink.tables import establish
+
+_EXACT, _LOADING, _STOPPED = "exact", "loading", "stopped"
+
+
+class TableRegistry:
+    """Knows and keeps ``cdc.mirrored_table`` for one sink.
+
+    Args:
+        connection: to the replica; the caller begins and commits.
+        name: of the sink.
+        naming: where source tables go.
+        stopped: topics that this process has stopped already: their tables are left alone until it is restarted.
+    """
+
+    def __init__(
+        self, connection: sa.Connection, name: str, naming: ReplicaNaming, stopped: Collection[str] = ()
+    ) -> None:
+        self._connection = connection
+        self._session: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]
+        self._name = name
+        self._naming = naming
+        self._stopped = set(stopped)
+        self._schemas: dict[str, list[TableSchema]] = {}
+        self._statements: dict[str, TableStatements] = {}
+        self._staged = 0
+        rows = connection.execute(sa.select(mirrored_table).where(mirrored_table.c.name == name))
+        self._tables = {
+            row.topic: ReplicaTable(row.topic, row.replica_table, row.state, row.reason, row.rows_applied)
+            for row in rows
+        }
+
+    @property
+    def tables(self) -> Mapping[str, ReplicaTable]:
+        """Every known replica table by topic."""
+        return self._tables
+
+    @property
+    def statements(self) -> Mapping[str, TableStatements]:
+        """How each table that takes rows takes them, by topic."""
+        return self._statements
+
+    def learn(self, schemas: Iterable[TableSchema]) -> None:
+        """Take notice of definitions, in the order in which they were used.
+
+        Raises:
+            ConfigError: two topics would share a replica table, or a table was mapped elsewhere before.
+        """
+        changed: dict[str, None] = {}
+        for schema in schemas:
+            known = self._schemas.setdefault(schema.topic, [])
+            if schema in known:
+                known.remove(schema)
+            known.append(schema)
+            changed[schema.topic] = None
+        for topic in changed:
+            self._establish(topic, self._schemas[topic])
+
+    def stop(self, topic: str, reason: str, record: StoredRecord | None = None) -> None:
+        """Write down why a table takes no more rows; ``record`` did it, if any."""
+        self._stopped.add(topic)
+        self._statements.pop(topic, None)
+        self._tables[topic] = self._tables[topic]._replace(state=_STOPPED, reason=reason)
+        key = None if record is None or record.key is None else record.key.decode(errors="replace")
+        self._connection.execute(
+            sa.update(mirrored_table)
+            .where(mirrored_table.c.name == self._name, mirrored_table.c.topic == topic)
+            .values(
+                state=_STOPPED,
+                reason=reason,
+                stopped_key=key,
+                stopped_partition=record.partition if record else None,
+                stopped_offset=record.offset if record else None,
+            )
+        )
+
+    def applied(self, counts: Mapping[str, int]) -> None:
+        """At a cut: count rows by topic; whatever takes rows is exact now."""
+        risen = [topic for topic in self._statements if self._tables[topic].state != _EXACT]
+        for topic in {**dict.fromkeys(risen), **counts}:
+            table = self._tables[topic]
+            self._tables[topic] = table._replace(
+                state=_EXACT, reason=None, rows_applied=table.rows_applied + counts.get(topic, 0)
+            )
+            self._connection.execute(
+                sa.update(mirrored_table)
+                .where(mirrored_table.c.name == self._name, mirrored_table.c.topic == topic)
+                .values(
+                    state=_EXACT,
+                    reason=None,
+                    stopped_key=None,
+                    stopped_partition=None,
+                    stopped_offset=None,
+                    rows_applied=self._tables[topic].rows_applied,
+                )
+            )
+
+    def mapping(self) -> Mapping[str, ReplicaName]:
+        """Source ``namespace.table`` → replica table, of all known topics."""
+        newest = [schemas[-1] for schemas in self._schemas.values()]
+        return {f"{schema.namespace}.{schema.name}": self._naming.name(schema) for schema in newest}
+
+    def _establish(self, topic: str, schemas: Sequence[TableSchema]) -> None:
+        newest = schemas[-1]
+        name = self._naming.name(newest)
+        self._enter(topic, name, newest.fingerprint)
+        if topic in self._stopped:
+            return
+        try:
+            with self._connection.begin_nested():
+                columns = establish(self._connection, name, schemas)
+                self._staged += 1
+                statements = TableStatements(self._staged, name, newest.key, columns)
+                for statement in statements.prepare:
+                    self._session.execute(statement)
+        except TableRefused as error:
+            self.stop(topic, str(error))
+        except (sa.exc.DBAPIError, psycopg.Error) as error:
+            cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+            if not isinstance(cause, psycopg.Error) or is_retryable(cause):
+                raise
+            self.stop(topic, f"replica table {name} cannot be created or widened: {first_line(cause)}")
+        else:
+            self._statements[topic] = statements
+
+    def _enter(self, topic: str, name: ReplicaName, fingerprint: str) -> None:
+        known = self._tables.get(topic)
+        if known is not None and known.name != str(name):
+            raise ConfigError(
+                f"topic {topic!r} was mirrored into {known.name} until now, the configuration says {name}",
+                remedy=f"put the old name under sink.tables; or rename the table and run in the replica: "
+                f"UPDATE cdc.mirrored_table SET replica_table = '{name}' WHERE topic = '{topic}';",
+            )
+        holder = self._connection.execute(
+            sa.select(mirrored_table.c.name, mirrored_table.c.topic).where(
+                mirrored_table.c.replica_table == str(name),
+                sa.or_(mirrored_table.c.name != self._name, mirrored_table.c.topic != topic),
+            )
+        ).first()
+        if holder is not None:
+            raise ConfigError(
+                f"replica table {name} is the mirror of topic {holder.topic!r} (sink {holder.name!r}) already",
+                remedy="give this sink another sink.schema or sink.prefix",
+            )
+        if known is None:
+            self._tables[topic] = ReplicaTable(topic, str(name), _LOADING, None, 0)
+        values = {"replica_table": str(name), "fingerprint": fingerprint, "state": _LOADING}
+        self._connection.execute(
+            insert(mirrored_table)
+            .values(name=self._name, topic=topic, **values)
+            .on_conflict_do_update(index_elements=["name", "topic"], set_={"fingerprint": fingerprint})
+        )

@@ -1,0 +1,113 @@
+"""Records → COPY text. The sink's hot path: everything that can be done for a batch is done for a batch.
+
+Theory of operation. A block of values is decoded row by row, rendered column by column and joined with markers that
+begin with NUL, which no PostgreSQL text contains. Escaping is then one pass over the whole block, and turning the
+markers into COPY's own separators another: no value is looked at twice in Python. A value that does contain an escaped
+NUL, or has another shape than its column promises, takes the slow way, row by row, which finds out what is wrong.
+
+https://www.postgresql.org/docs/current/sql-copy.html#SQL-COPY-FILE-FORMATS
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import astuple
+
+from cdc.ports import StoredRecord
+from cdc.sink.errors import RecordRejected
+from cdc.sink.forms import NULL, any_text, form_of
+
+_ROWS_PER_BLOCK: Final = 1_000
+_FIELD, _ROW = "\0t", "\0n"
+_ESCAPED_NUL: Final = b"\\u0000"
+_ABSENT: Final = {msgspec.Raw: msgspec.Raw(b"null")}
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class FormedColumn(NamedTuple):
+    """A column to render: ``sql_type`` as ``__schemas`` spells it, ``delimiter`` of its array elements."""
+
+    name: str
+    sql_type: str
+    delimiter: str
+
+
+class RowForm:
+    """Renders JSON objects with these members as rows of these columns; a member that is missing is NULL.
+
+    Args:
+        columns: in the order of the rows.
+        others: members that records may have and that are left out.
+    """
+
+    def __init__(self, columns: Sequence[FormedColumn], others: Sequence[str] = ()) -> None:
+        self._columns = tuple(columns)
+        self._known = {column.name for column in columns}.union(others)
+        forms = [form_of(column.sql_type, column.delimiter) for column in columns]
+        self._renderers = [form.render for form in forms]
+        # Field names are ours, since a column may be called anything.
+        names = {f"c{i}": name for i, name in enumerate([*(column.name for column in columns), *others])}
+        accepted = [*(form.accepts for form in forms), *[msgspec.Raw] * len(others)]
+        fields = [(field, accepts, _ABSENT.get(accepts)) for field, accepts in zip(names, accepted, strict=True)]
+        struct = msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=True, gc=False)
+        self._decode = msgspec.json.Decoder(struct).decode
+
+    def blocks(self, records: Sequence[StoredRecord], of_key: bool = False) -> Iterator[bytes]:
+        """COPY text of the records' values, or of their keys.
+
+        Raises:
+            RecordRejected: one is not such an object, or has a value that no text of PostgreSQL can hold.
+        """
+        rest = iter(records)
+        while block := list(islice(rest, _ROWS_PER_BLOCK)):
+            yield self._block(block, of_key)
+
+    def _block(self, records: list[StoredRecord], of_key: bool) -> bytes:
+        sources: list[Any] = [record.key if of_key else record.value for record in records]
+        try:
+            if any(_ESCAPED_NUL in source for source in sources):
+                rows = self._one_by_one(records, sources)
+            else:
+                columns = zip(*[astuple(self._decode(source)) for source in sources], strict=True)
+                rendered = [render(values) for render, values in zip(self._renderers, columns, strict=False)]
+                rows = _ROW.join(map(_FIELD.join, zip(*rendered, strict=True)))
+        except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):
+            rows = self._one_by_one(records, sources)
+        return _copy_text(rows)
+
+    def _one_by_one(self, records: list[StoredRecord], sources: list[bytes | None]) -> str:
+        """The slow way: by the shape of each value."""
+        rows = []
+        for record, source in zip(records, sources, strict=True):
+            try:
+                rows.append(_FIELD.join(self._fields(source)))
+            except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+                raise RecordRejected(record, str(error)) from error
+        return _ROW.join(rows)
+
+    def _fields(self, source: bytes | None) -> list[str]:
+        if not source:
+            raise ValueError("is empty; only a tombstone, a record without a value, deletes")
+        if source == b"null":
+            raise ValueError("is the JSON word null; only a tombstone, a record without a value, deletes")
+        members = _decode_members(source)
+        if unknown := members.keys() - self._known:
+            raise ValueError(f"has members that no definition in the schemas topic knows: {', '.join(sorted(unknown))}")
+        fields = []
+        for name, sql_type, delimiter in self._columns:
+            member = members.get(name)
+            text = NULL if member is None else any_text(member, sql_type, delimiter)
+            if text != NULL and "\0" in text:
+                raise ValueError(f"column {name!r} has a NUL character, which no PostgreSQL text can hold")
+            fields.append(text)
+        return fields
+
+
+def _copy_text(rows: str) -> bytes:
+    escaped = rows.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    separated = escaped.replace(_FIELD, "\t").replace(_ROW, "\n").replace(NULL, "\\N")
+    return separated.encode() + b"\n"

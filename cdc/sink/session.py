@@ -1,0 +1,107 @@
+"""Connections to the replica: pinned settings, and a lock that leaves one sink per name.
+
+A SQLAlchemy engine on psycopg: SQLAlchemy describes tables, psycopg carries rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import psycopg
+import sqlalchemy as sa
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from cdc.errors import ConfigError, ReplicaRefused, ReplicaUnavailable
+
+PINNED_SETTINGS: Final[Mapping[str, str]] = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO,YMD",
+    "IntervalStyle": "postgres",
+    # money is read by lc_monetary
+    "lc_monetary": "C",
+    # as PostgreSQL's own apply workers have it: no object of a user's schema can be taken for a built-in one
+    "search_path": "pg_catalog",
+    # a big transaction of the source is one transaction of the replica, however long it takes
+    "idle_in_transaction_session_timeout": "0",
+    "statement_timeout": "0",
+}
+"""Under which every value is read back as it was printed (topic contract, version 1)."""
+
+_DEFAULTS: Final[Mapping[str, str]] = {
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+}
+
+_REFUSALS: Final = (
+    (("password authentication failed", "no password supplied"), "set sink.password or sink.password_file"),
+    (("pg_hba.conf",), "allow this user and address in pg_hba.conf, then: SELECT pg_reload_conf();"),
+    (("does not exist", "permission denied for database", "is not permitted to log in"), "correct sink.dsn"),
+)
+"""While connecting, libpq gives words and no SQLSTATE. These no retry will change."""
+
+
+def replica_engine(connection: Mapping[str, str], *, application_name: str) -> sa.Engine:
+    """An engine that makes a new connection each time, with the pinned settings.
+
+    Args:
+        connection: arguments for ``psycopg.conninfo.make_conninfo`` from the configuration.
+        application_name: what ``pg_stat_activity`` shows, unless the configuration says otherwise.
+    """
+
+    def connect() -> psycopg.Connection[Any]:
+        return _connect(connection, application_name)
+
+    return sa.create_engine("postgresql+psycopg://", creator=connect, poolclass=sa.pool.NullPool)
+
+
+def try_lock(connection: sa.Connection, name: str) -> bool:
+    """Become the one sink of this name, for as long as the session lives.
+
+    The lock and the rows travel over one session: a sink that lost its session cannot write beside the next one.
+    """
+    return bool(
+        connection.scalar(
+            sa.text("SELECT pg_try_advisory_lock(hashtextextended(:key, 0))"), {"key": f"cdc sink {name}"}
+        )
+    )
+
+
+def _connect(connection: Mapping[str, str], application_name: str) -> psycopg.Connection[Any]:
+    try:
+        keywords = {name: str(value) for name, value in conninfo_to_dict(make_conninfo(**connection)).items()}
+    except psycopg.ProgrammingError:
+        # "from None": libpq's text quotes the connection string, hence perhaps the password
+        raise ConfigError(
+            "sink.dsn: libpq does not understand it", remedy="write a URL, or host=… port=… dbname=… user=…"
+        ) from None
+    pinned = " ".join(f"-c {name}={value}" for name, value in PINNED_SETTINGS.items())
+    conninfo = make_conninfo(
+        **{
+            **_DEFAULTS,
+            "application_name": application_name,
+            **keywords,
+            "client_encoding": "UTF8",
+            "options": f"{keywords.get('options', '')} {pinned}".strip(),
+        }
+    )
+    host, dbname = keywords.get("host", "localhost"), keywords.get("dbname", "…")
+    where = f"{keywords.get('user', '…')}@{host}:{keywords.get('port', '5432')}/{dbname}"
+    try:
+        # Plans are made for each batch: staging tables have no statistics and every size.
+        return psycopg.connect(conninfo, prepare_threshold=None)
+    except psycopg.OperationalError as error:
+        # "from None": the failed connection hangs on the exception and holds the password
+        raise _connect_error(where, " ".join(str(error).split())) from None
+
+
+def _connect_error(where: str, said: str) -> ReplicaRefused | ReplicaUnavailable:
+    for words, remedy in _REFUSALS:
+        if any(word in said for word in words):
+            return ReplicaRefused(f"the replica refuses {where}: {said}", remedy=remedy)
+    return ReplicaUnavailable(
+        f"cannot reach the replica as {where}: {said}",
+        remedy="is the server up, and are sink.dsn's host and port right?",
+    )

@@ -1,0 +1,207 @@
+"""Replica tables: created from relation definitions, widened when those grow, refused when they cannot agree.
+
+A replica table has every column that any definition of its topic has, typed as the newest definition with that column
+says; a type that the replica does not have becomes text. A column that the source dropped stays, and is NULL in rows
+written later. Column types are never altered: a replica column keeps its type while it takes every text of the wanted
+one unchanged, otherwise the table is refused with the command that mends it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import sqlalchemy as sa
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from sqlalchemy.types import UserDefinedType
+
+from cdc.record import TableSchema
+from cdc.sink.errors import TableRefused, first_line
+from cdc.sink.naming import ReplicaName
+
+_WIDENINGS: Final[Mapping[str, frozenset[str]]] = {
+    "smallint": frozenset({"integer", "bigint", "numeric"}),
+    "integer": frozenset({"bigint", "numeric"}),
+    "bigint": frozenset({"numeric"}),
+    "real": frozenset({"double precision"}),
+}
+"""Types that print every value of another one as it does."""
+
+_VARCHAR: Final = re.compile(r"character varying\(([0-9]+)\)")
+_MODIFIER: Final = re.compile(r"\([^)]*\)")
+
+_COLUMNS: Final = sa.text("""
+    SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attgenerated <> '', coalesce(e.typdelim, ',')
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type e ON e.oid = t.typelem
+    WHERE a.attrelid = to_regclass(:table) AND a.attnum > 0 AND NOT a.attisdropped
+    ORDER BY a.attnum
+""")
+
+_HAS_ARBITER: Final = sa.text(r"""
+    SELECT EXISTS (
+        SELECT FROM pg_index i
+        WHERE i.indrelid = to_regclass(:table) AND i.indisunique AND i.indisvalid AND i.indimmediate
+          AND i.indpred IS NULL AND i.indexprs IS NULL
+          AND (SELECT array_agg(a.attname::text ORDER BY a.attname::text COLLATE "C") FROM pg_attribute a
+               WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0\:i.indnkeyatts - 1])) = CAST(:key AS text[])
+    )
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaColumn:
+    """A column as it is in the replica.
+
+    Attributes:
+        name: the same in source and replica.
+        sql_type: as the newest definition spells it: what form the topic's values have.
+        replica_type: as ``format_type`` prints it: what takes them.
+        is_generated: the replica computes it, so it is never written.
+        delimiter: ``typdelim`` of an array's elements.
+    """
+
+    name: str
+    sql_type: str
+    replica_type: str
+    is_generated: bool
+    delimiter: str
+
+
+class _Found(NamedTuple):
+    """A column as the catalog has it."""
+
+    replica_type: str
+    is_generated: bool
+    delimiter: str
+
+
+class _SqlType(UserDefinedType[str]):
+    """A type by its SQL text."""
+
+    cache_ok = True
+
+    def __init__(self, sql: str) -> None:
+        self.sql = sql
+
+    def get_col_spec(self, **_: Any) -> str:
+        return self.sql
+
+
+def establish(connection: sa.Connection, name: ReplicaName, schemas: Sequence[TableSchema]) -> list[ReplicaColumn]:
+    """Make the replica table fit all definitions of its topic; its mirrored columns.
+
+    Args:
+        connection: to the replica; the caller commits.
+        name: of the replica table.
+        schemas: in the order in which they were used, at least one.
+
+    Raises:
+        TableRefused: the table that is there cannot hold the topic's state.
+    """
+    wanted = wanted_columns(schemas)
+    key = schemas[-1].key
+    known = {sql_type: _known_type(connection, sql_type) for sql_type in set(wanted.values())}
+    types = {column: known[sql_type] for column, sql_type in wanted.items()}
+    if found := _columns(connection, name):
+        _fit(connection, name, types, found)
+    else:
+        _create(connection, name, types, key)
+    found = _columns(connection, name)
+    if not connection.scalar(_HAS_ARBITER, {"table": quoted_name(connection, name), "key": sorted(key)}):
+        columns = ", ".join(key)
+        raise TableRefused(
+            f"replica table {name} has no primary key or unique constraint on exactly the key columns ({columns})",
+            remedy=f"ALTER TABLE {quoted_name(connection, name)} ADD UNIQUE ({columns});  or drop it for one of ours",
+        )
+    return [ReplicaColumn(column, wanted[column], **found[column]._asdict()) for column in wanted]
+
+
+def quoted_name(connection: sa.Connection, name: ReplicaName) -> str:
+    """Both parts quoted, whatever they are."""
+    return ".".join(map(connection.dialect.identifier_preparer.quote_identifier, name))
+
+
+def wanted_columns(schemas: Sequence[TableSchema]) -> dict[str, str]:
+    """Column → SQL type over all definitions: the newest that has the column decides; its columns come first."""
+    wanted: dict[str, str] = {}
+    for schema in reversed(schemas):
+        for column in schema.columns:
+            wanted.setdefault(column.name, column.sql_type)
+    return wanted
+
+
+def takes_unchanged(actual: str, wanted: str) -> bool:
+    """Whether a column of type ``actual`` prints every value of type ``wanted`` as that type does.
+
+    Args:
+        actual: as ``format_type`` prints it.
+        wanted: likewise.
+    """
+    if actual.endswith("[]") and wanted.endswith("[]"):
+        return takes_unchanged(actual[:-2], wanted[:-2])
+    if actual in (wanted, "text") or actual in _WIDENINGS.get(wanted, ()):
+        return True
+    if _MODIFIER.sub("", wanted) == actual:
+        return True  # the same type without a limit
+    limits = _VARCHAR.fullmatch(actual), _VARCHAR.fullmatch(wanted)
+    return limits[0] is not None and limits[1] is not None and int(limits[0][1]) >= int(limits[1][1])
+
+
+def _create(connection: sa.Connection, name: ReplicaName, types: Mapping[str, str], key: Sequence[str]) -> None:
+    if not sa.inspect(connection).has_schema(name.schema):
+        connection.execute(sa.schema.CreateSchema(name.schema))
+    connection.execute(sa.schema.CreateTable(_described(name, types, key)))
+
+
+def _fit(connection: sa.Connection, name: ReplicaName, types: Mapping[str, str], found: Mapping[str, _Found]) -> None:
+    """Add missing columns; compare the others with the type they should have."""
+    operations = Operations(MigrationContext.configure(connection))
+    printed = _as_printed(connection, types)
+    for column, sql_type in types.items():
+        if column not in found:
+            operations.add_column(name.table, sa.Column(column, _SqlType(sql_type)), schema=name.schema)
+        elif not takes_unchanged(found[column].replica_type, printed[column]):
+            quoted = connection.dialect.identifier_preparer.quote_identifier(column)
+            raise TableRefused(
+                f"column {column!r} of replica table {name} has type {found[column].replica_type}, "
+                f"and the source's is {printed[column]}",
+                remedy=f"ALTER TABLE {quoted_name(connection, name)} ALTER COLUMN {quoted} TYPE {sql_type} "
+                f"USING {quoted}::{sql_type};  then restart the sink",
+            )
+
+
+def _as_printed(connection: sa.Connection, types: Mapping[str, str]) -> dict[str, str]:
+    """How ``format_type`` spells these types: asked of a temporary table, the only way that knows every modifier."""
+    table = sa.Table(
+        "cdc wanted",
+        sa.MetaData(),
+        *(sa.Column(each, _SqlType(sql)) for each, sql in types.items()),
+        prefixes=["TEMPORARY"],
+    )
+    connection.execute(sa.schema.CreateTable(table))
+    printed = _columns(connection, ReplicaName("pg_temp", table.name))
+    connection.execute(sa.schema.DropTable(table))
+    return {column: found.replica_type for column, found in printed.items()}
+
+
+def _described(name: ReplicaName, types: Mapping[str, str], key: Sequence[str]) -> sa.Table:
+    columns = [sa.Column(column, _SqlType(sql_type), nullable=column not in key) for column, sql_type in types.items()]
+    return sa.Table(name.table, sa.MetaData(), *columns, sa.PrimaryKeyConstraint(*key), schema=name.schema)
+
+
+def _columns(connection: sa.Connection, name: ReplicaName) -> dict[str, _Found]:
+    rows = connection.execute(_COLUMNS, {"table": quoted_name(connection, name)})
+    return {column: _Found(*rest) for column, *rest in rows}
+
+
+def _known_type(connection: sa.Connection, sql_type: str) -> str:
+    """The type, or text when the replica has no such type. Also keeps anything that is no type name out of our DDL."""
+    try:
+        with connection.begin_nested():
+            known = connection.scalar(sa.text("SELECT to_regtype(:type) IS NOT NULL"), {"type": sql_type})
+    except sa.exc.DBAPIError as error:
+        raise TableRefused(f"{sql_type!r} is not a type: {first_line(error.orig or error)}") from error
+    return sql_type if known else "text"

@@ -1,0 +1,130 @@
+"""Writes topics as the bridge does, record by record as a test wants it: rows, definitions, progress."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from cdc.encode.header import DELETE, UPDATE, HeaderStamp
+from cdc.encode.naming import progress_topic, schemas_topic, topic_name
+from cdc.encode.progress import progress_value, stream_key
+from cdc.encode.schema import schema_key, schema_value
+from cdc.lsn import LSN
+from cdc.record import Position, Progress, SchemaColumn, SourceIdentity, TableSchema
+
+SOURCE = SourceIdentity("7300000000000000001", 1, 16384)
+_TIMEOUT_S = 30
+
+
+class TopicWriter:
+    """A transactional producer that plays one bridge.
+
+    Args:
+        bootstrap: of the brokers.
+        partitions: of each state topic.
+        name: of the bridge; a fresh one by default.
+    """
+
+    def __init__(self, bootstrap: str, partitions: int = 2, name: str = "") -> None:
+        self.bootstrap = bootstrap
+        self.name = name or f"w{uuid.uuid4().hex[:12]}"
+        self.options: dict[str, Any] = {"bootstrap.servers": bootstrap}
+        self.progress_topic, self.schemas_topic = progress_topic(self.name), schemas_topic(self.name)
+        self.key = stream_key(f"cdc_{self.name}")
+        self.admin = AdminClient(self.options)
+        self._partitions = partitions
+        self.create_topic(self.progress_topic, 1)
+        self.create_topic(self.schemas_topic, 1)
+        self.producer = self.new_producer(self.name)
+
+    def new_producer(self, transactional_id: str) -> Producer:
+        """Another transactional producer, ready to begin."""
+        producer = Producer(
+            {
+                **self.options,
+                "transactional.id": transactional_id,
+                "partitioner": "murmur2_random",
+                "linger.ms": 1,
+                "compression.type": "lz4",
+                "queue.buffering.max.messages": 1_000_000,
+            }
+        )
+        producer.init_transactions(_TIMEOUT_S)
+        return producer
+
+    def create_topic(self, topic: str, partitions: int | None = None) -> None:
+        """A compacted topic."""
+        new = NewTopic(topic, partitions or self._partitions, 1, config={"cleanup.policy": "compact"})
+        for future in self.admin.create_topics([new]).values():
+            future.result(_TIMEOUT_S)
+
+    def table(self, name: str, key: tuple[str, ...] = ("id",), /, **columns: str) -> TableSchema:
+        """A definition of ``public.<name>``; its topic is created unless it exists. Publish it with ``define``."""
+        topic = topic_name(self.name, "public", name)
+        if topic not in self.admin.list_topics(timeout=_TIMEOUT_S).topics:
+            self.create_topic(topic)
+        fingerprint = f"{abs(hash((name, key, tuple(columns.items())))):016x}"[:16]
+        return TableSchema(
+            fingerprint, "public", name, topic, key, tuple(SchemaColumn(*each) for each in columns.items())
+        )
+
+    @contextmanager
+    def kafka_transaction(self, *, commit: bool = True) -> Iterator[TopicWriter]:
+        """Everything written inside is committed, or aborted, together."""
+        self.producer.begin_transaction()
+        yield self
+        if commit:
+            self.producer.commit_transaction(_TIMEOUT_S)
+        else:
+            self.producer.flush(_TIMEOUT_S)
+            self.producer.abort_transaction(_TIMEOUT_S)
+
+    def define(self, table: TableSchema) -> None:
+        """Write a definition."""
+        self.producer.produce(self.schemas_topic, key=schema_key(table.fingerprint), value=schema_value(table))
+
+    def progress(self, lsn: int, partial: tuple[int, int] | None = None, source: SourceIdentity = SOURCE) -> None:
+        """Write progress."""
+        position = Position(LSN(partial[0]), partial[1]) if partial else None
+        progress = Progress(LSN(lsn), position, 1_700_000_000_000_000 + lsn, source)
+        self.producer.produce(self.progress_topic, key=self.key, value=progress_value(progress))
+
+    def upsert(self, table: TableSchema, row: Mapping[str, Any], lsn: int, seq: int = 1) -> None:
+        """Write a row; values as JSON takes them, or raw with ``orjson.Fragment``."""
+        self.write(table.topic, self.key_of(table, row), orjson.dumps(dict(row)), self.header(table, lsn, seq))
+
+    def delete(self, table: TableSchema, row: Mapping[str, Any], lsn: int, seq: int = 1) -> None:
+        """Write a tombstone."""
+        self.write(table.topic, self.key_of(table, row), None, self.header(table, lsn, seq, DELETE))
+
+    def write(self, topic: str, key: bytes | None, value: bytes | None, header: bytes, **where: Any) -> None:
+        """Write any record."""
+        headers = [("cdc", header)] if header else None
+        while True:
+            try:
+                self.producer.produce(topic, key=key, value=value, headers=headers, **where)
+                return
+            except BufferError:
+                self.producer.poll(0.1)
+
+    def transaction(self, lsn: int, *changes: tuple[TableSchema, Mapping[str, Any]]) -> None:
+        """One source transaction that commits at ``lsn``, in one Kafka transaction with progress behind it."""
+        with self.kafka_transaction():
+            for (table, row), seq in zip(changes, itertools.count(1), strict=False):
+                self.upsert(table, row, lsn, seq)
+            self.progress(lsn + 1)
+
+    @staticmethod
+    def key_of(table: TableSchema, row: Mapping[str, Any]) -> bytes:
+        return orjson.dumps({column: row[column] for column in table.key})
+
+    @staticmethod
+    def header(table: TableSchema, lsn: int, seq: int = 1, op: str = UPDATE) -> bytes:
+        return HeaderStamp(LSN(lsn), 700 + lsn, 1_700_000_000_000_000 + lsn).header(op, seq, table.fingerprint)
