@@ -19,7 +19,9 @@ from cdc.app.demo.command import demo
 from cdc.app.logs import configure
 from cdc.app.options import ConfigOption, LogLevelOption, load_config
 from cdc.app.run import run_bridge
+from cdc.app.sink_run import run_sink
 from cdc.app.stack_command import stack_app
+from cdc.app.status_command import status
 from cdc.app.supervise import stop_on_signals
 from cdc.errors import CdcError
 
@@ -34,6 +36,7 @@ app = typer.Typer(
 app.add_typer(config_app, name="config")
 app.add_typer(stack_app, name="stack")
 app.command("check")(check)
+app.command("status")(status)
 app.command("demo")(demo)
 
 
@@ -50,6 +53,21 @@ def run(config: ConfigOption = None, log_level: LogLevelOption = "info") -> None
     loaded = load_config(config)
     configure(log_level, loaded.secrets())
     run_bridge(loaded, stop_on_signals())
+
+
+@app.command("sink")
+def sink(config: ConfigOption = None, log_level: LogLevelOption = "info") -> None:
+    """Run the sink: compacted topics to replica tables, one consistent cut after another, until SIGTERM or Ctrl-C.
+
+    Examples:
+
+        cdc sink -c shop.yaml
+
+        CDC_SINK__PASSWORD=… cdc sink -c shop.yaml
+    """
+    loaded = load_config(config)
+    configure(log_level, loaded.secrets())
+    run_sink(loaded, stop_on_signals())
 
 
 def main() -> None:

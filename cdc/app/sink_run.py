@@ -1,0 +1,76 @@
+"""``cdc sink``: the mirror as a process, with its signals, its metrics and its retries."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+
+from cdc.app.http import HealthServer
+from cdc.app.mirror import CutReport, run_mirror
+from cdc.app.supervise import supervise
+from cdc.config import Config
+from cdc.errors import CdcError
+from cdc.metrics import SinkMetrics
+from cdc.record import Progress
+
+log = structlog.get_logger("cdc.sink")
+
+
+class SinkMeter:
+    """Turns cuts into metrics; ready once a cut was committed and no error has followed it."""
+
+    def __init__(self) -> None:
+        self.metrics = SinkMetrics()
+        self.rows = 0
+        self._newest: Progress | None = None
+        self._is_working = False
+
+    def cut(self, report: CutReport) -> None:
+        """The replica committed a cut."""
+        metrics, progress = self.metrics, report.progress
+        self._newest, self._is_working = progress, True
+        metrics.cut_lsn.set(progress.lsn)
+        if progress.commit_ts:
+            metrics.lag_seconds.set(max(time.time() - progress.commit_ts / 1_000_000, 0.0))
+        for topic, count in report.rows.items():
+            self.rows += count
+            table = report.tables.get(topic)
+            metrics.rows_applied.labels(topic if table is None else table.name).inc(count)
+        for table in report.tables.values():
+            metrics.table_state.labels(table.name).state(table.state)
+
+    def retried(self, error: CdcError) -> None:
+        """An attempt ended with an error that is worth another."""
+        self._is_working = False
+        self.metrics.restarts.labels(type(error).__name__).inc()
+
+    def ready(self) -> tuple[bool, dict[str, object]]:
+        """What ``/ready`` answers."""
+        return self._is_working, {"cut_lsn": None if self._newest is None else str(self._newest.lsn)}
+
+
+def run_sink(config: Config, stop: threading.Event) -> None:
+    """Run the sink until ``stop`` is set.
+
+    Raises:
+        CdcError: the operator must act.
+    """
+    meter = SinkMeter()
+
+    def session(works: Callable[[], None]) -> None:
+        def on_cut(report: CutReport) -> None:
+            works()
+            meter.cut(report)
+
+        run_mirror(config, stop, on_cut)
+
+    http = config.http
+    if http.sink_port is None:
+        supervise(session, stop, meter.retried)
+    else:
+        with HealthServer(http.host, http.sink_port, meter.metrics.registry, meter.ready):
+            supervise(session, stop, meter.retried)
+    log.info("stopped", rows=meter.rows)
