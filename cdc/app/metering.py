@@ -65,6 +65,10 @@ class BridgeMeter:
             metrics.truncates.labels(table).inc(now.truncates - before.truncates)
             before.changes, before.toast_rereads, before.truncates = now.changes, now.toast_rereads, now.truncates
 
+    def aborted(self) -> None:
+        """A Kafka transaction with records in it was given up."""
+        self._metrics.kafka_transactions.labels("aborted").inc()
+
     def slot(self, state: SlotState | None) -> None:
         """The slot as the server sees it."""
         if state is None:
@@ -76,7 +80,6 @@ class BridgeMeter:
 
     def retried(self, error: CdcError) -> None:
         """An attempt ended with an error that is worth another."""
-        self._metrics.kafka_transactions.labels("aborted").inc()
         self._metrics.restarts.labels(type(error).__name__).inc()
 
     def _ready(self) -> tuple[bool, dict[str, object]]:

@@ -81,6 +81,8 @@ class BridgeSession:
         try:
             self._run()
         finally:
+            if self._publisher is not None and self._publisher.is_open:
+                self._meter.aborted()
             for part in (self._publisher, self._stream, self._sql):
                 if part is not None:
                     part.close()

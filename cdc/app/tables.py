@@ -10,7 +10,7 @@ import structlog
 
 from cdc.capture.catalog import find_tables
 from cdc.capture.table import TableInfo, why_unusable
-from cdc.change import Relation, ReplicaIdentity
+from cdc.change import Relation
 from cdc.config import Config
 from cdc.encode.naming import progress_topic, schemas_topic, topic_name
 from cdc.encode.schema import schema_key, schema_value
@@ -93,7 +93,7 @@ class TableRegistry:
         if info is None:
             return None
         flagged = {column.name for column in relation.columns if column.in_identity}
-        if relation.replica_identity is not ReplicaIdentity.FULL and flagged != set(info.key):
+        if not set(info.key) <= flagged:
             raise GapError(
                 f"the key of {relation.qualified_name} changed: the stream says ({', '.join(sorted(flagged))}), "
                 f"its topic is keyed by ({', '.join(info.key)})",
@@ -128,5 +128,5 @@ def _refuse(tables: Sequence[TableInfo]) -> None:
         names = ", ".join(name for name, _ in refusals)
         raise SourceRefused(
             "; ".join(refusal.reason for _, refusal in refusals),
-            remedy=f"{' '.join(refusal.remedy for _, refusal in refusals)}  or leave out: source.exclude: [{names}]",
+            remedy="\n".join([*(refusal.remedy for _, refusal in refusals), f"or source.exclude: [{names}]"]),
         )

@@ -151,8 +151,17 @@ def state_settings(topics: TopicsConfig) -> dict[str, str]:
 
 
 def bookkeeping_settings(topics: TopicsConfig) -> dict[str, str]:
-    """Topic-level settings of ``__progress`` and ``__schemas``: compacted, and small enough to be read in no time."""
-    return {"cleanup.policy": "compact", "min.insync.replicas": str(topics.min_insync_replicas)}
+    """Topic-level settings of ``__progress`` and ``__schemas``.
+
+    Small segments, cleaned early: a busy bridge writes hundreds of progress records a second, every start reads them all,
+    and the segment being written is never compacted.
+    """
+    return {
+        "cleanup.policy": "compact",
+        "segment.ms": "60000",
+        "min.cleanable.dirty.ratio": "0.1",
+        "min.insync.replicas": str(topics.min_insync_replicas),
+    }
 
 
 def _same(found: str, wanted: str) -> bool:
