@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 
-import structlog
 import typer
 
 from cdc import crashpoints
@@ -77,6 +76,5 @@ def main() -> None:
     try:
         app()
     except CdcError as error:
-        structlog.get_logger("cdc").debug("stopped by an error", exc_info=True)
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)

@@ -7,17 +7,19 @@ Every other difference is a warning with the command that mends it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, ResourceType
 
 from cdc.config import TopicsConfig
 from cdc.errors import CdcError, TopicRefused, TopicUnavailable
 
 _TIMEOUT_S = 15.0
+_METADATA_POLL_S = 0.02
 _FATAL = {"cleanup.policy", "partitions"}
 
 
@@ -75,11 +77,7 @@ class TopicAdmin:
         Raises:
             TopicUnavailable: no broker answers.
         """
-        try:
-            metadata = self._admin.list_topics(timeout=_TIMEOUT_S)
-        except KafkaException as error:
-            raise _translate("list topics", error.args[0]) from error
-        return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
+        return {name: len(topic.partitions) for name, topic in self._metadata().topics.items()}
 
     def create_missing(self, specifications: Iterable[TopicSpecification]) -> list[str]:
         """Create those that do not exist; returns their names.
@@ -109,7 +107,33 @@ class TopicAdmin:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise _translate(f"create topic {name!r}", error.args[0]) from error
+        self._wait_for_leaders(missing)
         return [each.name for each in missing]
+
+    def _wait_for_leaders(self, specifications: Iterable[TopicSpecification]) -> None:
+        """A new topic is known to the controller first, and to the brokers that clients ask a moment later."""
+        wanted = {each.name: each.partitions for each in specifications}
+        deadline = time.monotonic() + _TIMEOUT_S
+        while True:
+            topics = self._metadata().topics
+            led = {
+                name
+                for name, partitions in wanted.items()
+                if name in topics
+                and len(topics[name].partitions) == partitions
+                and all(each.leader >= 0 for each in topics[name].partitions.values())
+            }
+            if led == wanted.keys():
+                return
+            if time.monotonic() > deadline:
+                raise TopicUnavailable(f"new topics have no leader: {', '.join(sorted(wanted.keys() - led))}")
+            time.sleep(_METADATA_POLL_S)
+
+    def _metadata(self) -> ClusterMetadata:
+        try:
+            return self._admin.list_topics(timeout=_TIMEOUT_S)
+        except KafkaException as error:
+            raise _translate("list topics", error.args[0]) from error
 
     def drift(self, specifications: Iterable[TopicSpecification]) -> list[Drift]:
         """Where existing topics differ from what they should be; missing topics are not reported."""
@@ -153,8 +177,8 @@ def state_settings(topics: TopicsConfig) -> dict[str, str]:
 def bookkeeping_settings(topics: TopicsConfig) -> dict[str, str]:
     """Topic-level settings of ``__progress`` and ``__schemas``.
 
-    Small segments, cleaned early: a busy bridge writes hundreds of progress records a second, every start reads them all,
-    and the segment being written is never compacted.
+    Small segments, cleaned early: a busy bridge writes hundreds of progress records a second, every start reads them
+    all, and the segment being written is never compacted.
     """
     return {
         "cleanup.policy": "compact",
