@@ -1,4 +1,4 @@
-"""What Kafka will hold: a keyed record (an upsert, or a tombstone when the value is None) and positions in the stream."""
+"""What Kafka will hold: keyed records (upserts, or tombstones when the value is None) and positions in the stream."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Record(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A change in the stream: its transaction's commit LSN (``final_lsn`` of Begin) and its ordinal inside it, from 1."""
+    """A change in the stream: its transaction's commit LSN (``final_lsn`` of Begin), and its ordinal there, from 1."""
 
     lsn: LSN
     seq: int
