@@ -14,6 +14,7 @@ import psycopg
 
 from cdc.app.demo.daemon import Daemon
 from cdc.app.demo.place import Place
+from cdc.app.demo.positions import is_captured
 from cdc.app.demo.proof import describe, difference, pinned, table_rows, topic_rows
 from cdc.app.demo.topic_side import read_topics, topic_name
 from cdc.lsn import LSN
@@ -37,7 +38,7 @@ def test_a_reread_waits_until_the_change_it_completes_is_visible(
         source.execute("CREATE TABLE t (id int PRIMARY KEY, n int, big text)")
         source.execute("ALTER TABLE t ALTER big SET STORAGE EXTERNAL")
         with Daemon("run", place.config, tmp_path / "bridge.log") as bridge:
-            eventually(lambda: _slot(source) == (True,), message=bridge.tail)
+            eventually(lambda: is_captured(source, name), message=bridge.tail)
             source.execute("INSERT INTO t SELECT i, 0, repeat('x', 5000) FROM generate_series(1, 2) i")
             writers = []
             for number, changes in _CHANGES:
@@ -65,10 +66,6 @@ def _one(connection: psycopg.Connection[Any], query: str) -> Any:
     row = connection.execute(query.encode()).fetchone()
     assert row is not None
     return row[0]
-
-
-def _slot(connection: psycopg.Connection[Any]) -> tuple[Any, ...] | None:
-    return connection.execute("SELECT active FROM pg_replication_slots").fetchone()
 
 
 def _queried_since(connection: psycopg.Connection[Any], since: Any) -> bool:

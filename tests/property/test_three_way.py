@@ -12,18 +12,17 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
-from cdc.app.demo.daemon import Daemon
+from cdc.app.demo.daemon import Daemon, wait_for
 from cdc.app.demo.place import Place
+from cdc.app.demo.positions import is_captured
 from cdc.app.demo.proof import describe, pinned
 from cdc.stack import Kafka, PostgresMajor
 from cdc.stack.embedded import free_port
 from tests.support.oracle import assert_three_way, wait_until_mirrored
 from tests.support.servers import Database, fresh_database
 from tests.support.type_catalogue import CUSTOM_TYPES
-from tests.support.waiting import eventually
 from tests.support.workload import Workload
 
 _SEEDS = [int(os.environ["SEED"])] if "SEED" in os.environ else [1, 2, 3, 4, 5, 6]
@@ -58,7 +57,7 @@ def test_source_topic_and_replica_agree(seed: int, database: Database, replica: 
         source.execute(CUSTOM_TYPES)
         workload = Workload(source, seed)
         with daemons[0], daemons[1]:
-            _until_captured(source, place, daemons)
+            wait_for("slot that is read", lambda: is_captured(source, place.name), daemons, 30)
             for _ in range(_ROUNDS):
                 _round(workload, rng, daemons, database.dsn)
                 wait_until_mirrored(place.source_dsn, place.replica_dsn, place.name, daemons)
@@ -66,16 +65,6 @@ def test_source_topic_and_replica_agree(seed: int, database: Database, replica: 
                     shapes = [describe(catalog, table.qualified, tuple(table.key)) for table in workload.tables]
                 assert_three_way(place.source_dsn, place.bootstrap, place.name, shapes, place.replica_dsn)
             assert [daemon.stop() for daemon in daemons] == [0, 0]
-
-
-def _until_captured(source: psycopg.Connection[tuple[bool]], place: Place, daemons: list[Daemon]) -> None:
-    def active() -> bool:
-        for daemon in daemons:
-            daemon.check()
-        slot = source.execute("SELECT active FROM pg_replication_slots WHERE slot_name = %s", (f"cdc_{place.name}",))
-        return slot.fetchone() == (True,)
-
-    eventually(active, message="an active slot")
 
 
 def _round(workload: Workload, rng: random.Random, daemons: list[Daemon], dsn: str) -> None:

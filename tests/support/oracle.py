@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import psycopg
 
 from cdc.app.demo.daemon import Daemon, wait_for
-from cdc.app.demo.proof import TableShape, Verdict, fence, prove, recorded_cut
+from cdc.app.demo.positions import fence, recorded_cut
+from cdc.app.demo.proof import TableShape, Verdict, prove
 from cdc.lsn import LSN, ZERO
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import quantiles
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 import psycopg
@@ -22,9 +22,12 @@ from cdc.app.demo.shop import BROKEN_ORDERS
 from cdc.app.demo.topic_side import open_consumer, poll
 from cdc.ports import StoredRecord
 
-_PROBE_INTERVAL_S: Final = 0.05
+_PROBE_INTERVAL_S: Final = 0.03
 _LOOK_INTERVAL_S: Final = 0.004
 _INVARIANT_INTERVAL_S: Final = 0.5
+_FEWEST_PROBES: Final = 10
+_SETTLE_S: Final = 0.5
+"""After the traffic the pipeline empties for a moment: such probes count for neither phase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,21 @@ class Latency:
     count: int
     p50_s: float
     p99_s: float
+
+    @classmethod
+    def of(cls, taken: list[float]) -> Latency | None:
+        """Of these latencies; None for too few of them."""
+        if len(taken) < _FEWEST_PROBES:
+            return None
+        cuts = quantiles(taken, n=100, method="inclusive")
+        return cls(len(taken), cuts[49], cuts[98])
+
+
+class Latencies(NamedTuple):
+    """Of probes sent beside the traffic, and of probes sent after it."""
+
+    under_load: Latency | None
+    at_rest: Latency | None
 
 
 @dataclass(slots=True)
@@ -70,18 +88,18 @@ class Arrivals:
             after = (side[n] for n, committed in self.committed.items() if committed > one.started_s and n in side)
             one.recovered_s = min(after, default=float("inf"))
 
-    def latency(self, side: dict[int, float], interruptions: list[Interruption]) -> Latency | None:
-        """Percentiles of the probes that no interruption touched; None for too few of them."""
-        pairs = [(committed, side[number]) for number, committed in self.committed.items() if number in side]
-        taken = [
-            max(arrived - committed, 0.0)
-            for committed, arrived in pairs
-            if not any(one.touches(committed, arrived) for one in interruptions)
-        ]
-        if len(taken) < 10:
-            return None
-        cuts = quantiles(taken, n=100, method="inclusive")
-        return Latency(len(taken), cuts[49], cuts[98])
+    def latency(self, side: dict[int, float], interruptions: list[Interruption], *, load_ended_s: float) -> Latencies:
+        """Percentiles of the probes that no interruption touched, under load and after its end."""
+        under_load, at_rest = [], []
+        for number, committed in self.committed.items():
+            arrived = side.get(number)
+            if arrived is None or any(one.touches(committed, arrived) for one in interruptions):
+                continue
+            if committed > load_ended_s + _SETTLE_S:
+                at_rest.append(max(arrived - committed, 0.0))
+            elif committed < load_ended_s:
+                under_load.append(max(arrived - committed, 0.0))
+        return Latencies(Latency.of(under_load), Latency.of(at_rest))
 
 
 class Probes:
@@ -148,7 +166,7 @@ class Probes:
             partitions = consumer.list_topics(self._topic, timeout=30).topics[self._topic].partitions
             consumer.assign([TopicPartition(self._topic, partition, 0) for partition in partitions])
             while not self._done.is_set():
-                for read in poll(consumer):
+                for read in poll(consumer, max_records=1):
                     if isinstance(read, StoredRecord):
                         number = msgspec.json.decode(read.key or b"", type=dict[str, int])["id"]
                         self.arrivals.on_topic.setdefault(number, time.monotonic())

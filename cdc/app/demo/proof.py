@@ -17,7 +17,6 @@ from psycopg import sql
 
 from cdc.app.demo.server_text import ColumnShape, Form, FormError, server_text
 from cdc.app.demo.topic_side import TopicCopy, read_topics, topic_name
-from cdc.lsn import LSN
 
 Key = tuple[bytes | None, ...]
 Row = tuple[bytes | None, ...]
@@ -209,22 +208,6 @@ def prove(
             found = (difference(side, rows, other, shape) for side, other in sides.items())
             verdicts.append(Verdict(shape.table, len(rows), copy, tuple(one for one in found if one is not None)))
     return verdicts
-
-
-def fence(connection: psycopg.Connection[Any]) -> LSN:
-    """A position after everything that is committed in the source now, which the stream will pass."""
-    row = connection.execute("SELECT pg_logical_emit_message(true, 'cdc-proof', 'fence')::text").fetchone()
-    assert row is not None
-    return LSN.parse(row[0])
-
-
-def recorded_cut(connection: psycopg.Connection[Any], name: str) -> LSN | None:
-    """The LSN that the replica records for what it holds of the database called ``name``; None before the first cut."""
-    try:
-        row = connection.execute("SELECT lsn::text FROM cdc.cut WHERE name = %s", (name,)).fetchone()
-    except psycopg.errors.UndefinedTable:
-        return None
-    return LSN.parse(row[0]) if row else None
 
 
 def _identifier(table: str) -> sql.Identifier:

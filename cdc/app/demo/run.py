@@ -13,23 +13,25 @@ import psycopg
 from cdc.app.demo import shop
 from cdc.app.demo.daemon import Daemon, wait_for
 from cdc.app.demo.place import Place
+from cdc.app.demo.positions import fence, is_captured, recorded_cut
 from cdc.app.demo.probes import Arrivals, Interruption, Probes
-from cdc.app.demo.proof import Verdict, fence, prove, recorded_cut
+from cdc.app.demo.proof import Verdict, prove
 from cdc.app.demo.screen import Screen
 from cdc.app.demo.topic_side import topic_name
 from cdc.lsn import LSN, ZERO
 
 _START_TIMEOUT_S: Final = 60.0
 _DRAIN_TIMEOUT_S: Final = 120.0
+_REST_S: Final = 3.0
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run found out; times in seconds."""
+    """What a run found out; durations in seconds, ``load_ended_s`` on the monotonic clock."""
 
     changes: int
     traffic_s: float
-    drain_s: float
+    load_ended_s: float
     cut: LSN
     arrivals: Arrivals
     interruptions: list[Interruption]
@@ -69,11 +71,7 @@ class Demo:
             source.execute(shop.SCHEMA)
             for daemon in self._daemons.values():
                 exits.enter_context(daemon)
-            slot = "SELECT count(*) = 1 FROM pg_replication_slots WHERE slot_name = %s AND active"
-            self._wait_for(
-                "active replication slot",
-                lambda: source.execute(slot, (f"cdc_{self._place.name}",)).fetchone() == (True,),
-            )
+            self._wait_for("replication slot that is read", lambda: is_captured(source, self._place.name))
             self._screen.say(
                 f"bridge (pid {self._daemons['run'].pid}) and sink (pid {self._daemons['sink'].pid}) are running"
             )
@@ -90,16 +88,17 @@ class Demo:
         ):
             started = time.monotonic()
             changes = self._drive(source, probes)
+            load_ended = time.monotonic()
+            self._screen.say(f"traffic is over; {_REST_S:g} s of single rows, to see the latency at rest")
+            time.sleep(_REST_S)
             probes.finish_sending()
-            traffic_s = time.monotonic() - started
             end = fence(source)
-            self._screen.say(f"traffic is over; waiting until the replica's cut has passed {end}")
+            self._screen.say(f"waiting until the replica's cut has passed {end}")
             self._wait_for(
                 f"cut at {end} in the replica",
                 lambda: (recorded_cut(replica, place.name) or ZERO) >= end,
                 _DRAIN_TIMEOUT_S,
             )
-            drain_s = time.monotonic() - started - traffic_s
             cut = recorded_cut(replica, place.name)
             probes.check()
         assert cut is not None
@@ -112,7 +111,7 @@ class Demo:
             shapes=shop.TABLES,
         )
         probes.arrivals.settle(self._interruptions)
-        return Outcome(changes, traffic_s, drain_s, cut, probes.arrivals, self._interruptions, verdicts)
+        return Outcome(changes, load_ended - started, load_ended, cut, probes.arrivals, self._interruptions, verdicts)
 
     def watch(self) -> None:
         """Return only when a daemon ends by itself.

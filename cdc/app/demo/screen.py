@@ -5,13 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 _PLAIN_INTERVAL_S: Final = 5.0
+_TABLE: Final[dict[str, Any]] = {
+    "title_justify": "left",
+    "title_style": "bold",
+    "header_style": "dim",
+    "padding": (0, 2, 0, 0),
+    "box": None,
+}
 
 
 class Screen:
@@ -51,7 +58,7 @@ class Screen:
 
     def say(self, text: str) -> None:
         """One line that stays, with the time since the start."""
-        self._console.print(f"[dim]{self.elapsed_s:6.1f} s[/]  {text}", highlight=False)
+        self._console.print(f"[dim]{self.elapsed_s:6.1f} s[/]  {text}", highlight=False, soft_wrap=True)
 
     def begin(self, what: str, total: int) -> None:
         """A step of ``total`` units begins."""
@@ -71,10 +78,17 @@ class Screen:
         self._live.update(self._task, visible=False)
 
     def table(self, title: str, headings: Iterable[str], rows: Iterable[tuple[str, ...]]) -> None:
-        """A table whose first column is text and whose others are numbers."""
-        table = Table(title=title, title_justify="left", title_style="bold", pad_edge=False)
+        """A table whose first column is text and whose others are numbers; fits 80 columns."""
+        table = Table(title=title, **_TABLE)
         for number, heading in enumerate(headings):
             table.add_column(heading, justify="right" if number else "left")
+        self._print_table(table, rows)
+
+    def facts(self, title: str, rows: Iterable[tuple[str, str]]) -> None:
+        """What is what, line by line."""
+        self._print_table(Table(title=title, show_header=False, **_TABLE), rows)
+
+    def _print_table(self, table: Table, rows: Iterable[tuple[str, ...]]) -> None:
         for row in rows:
             table.add_row(*row)
         self._console.print()

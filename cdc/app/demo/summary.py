@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from rich.markup import escape
 
 from cdc.app.demo.place import Place
-from cdc.app.demo.probes import Latency
+from cdc.app.demo.probes import Interruption, Latency
 from cdc.app.demo.run import Outcome
 from cdc.app.demo.screen import Screen
 
@@ -17,11 +18,11 @@ _NAMES = {"run": "bridge", "sink": "sink"}
 def show(outcome: Outcome, screen: Screen) -> None:
     """Print the tables and the verdict."""
     screen.table(
-        "Three sides, compared row by row in the server's text",
-        ("table", "rows", "topic records", "tombstones", "missing", "extra", "different", "went back", "duplicates"),
+        "Three sides, row by row, every column in the server's text",
+        ("table", "rows", "records", "deletes", "missing", "extra", "differ", "back", "twice"),
         _table_rows(outcome),
     )
-    screen.table("Numbers of this run", ("what", "value"), _numbers(outcome))
+    screen.facts("Numbers of this run", _numbers(outcome))
     findings = [finding for verdict in outcome.verdicts for finding in verdict.findings()]
     if outcome.arrivals.broken_cuts:
         findings.append(
@@ -74,24 +75,37 @@ def _table_rows(outcome: Outcome) -> Iterator[tuple[str, ...]]:
             len(verdict.topic.backward),
             len(verdict.topic.duplicates),
         )
-        yield (verdict.table, *(f"{count:,}" for count in counts))
+        yield (verdict.table.removeprefix("public."), *(f"{count:,}" for count in counts))
 
 
-def _numbers(outcome: Outcome) -> Iterator[tuple[str, ...]]:
+def _numbers(outcome: Outcome) -> Iterator[tuple[str, str]]:
     arrivals, interruptions = outcome.arrivals, outcome.interruptions
     records = sum(verdict.topic.records for verdict in outcome.verdicts)
-    yield "row changes made", f"{outcome.changes:,}"
-    yield "rate, two kills included", f"{outcome.changes / outcome.traffic_s:,.0f} changes/s"
+    yield "row changes made", f"{outcome.changes:,} in {outcome.traffic_s:.1f} s, kills included"
+    yield "rate", f"{outcome.changes / outcome.traffic_s:,.0f} changes/s, made by one connection"
     yield "records in the topics", f"{records:,}"
-    yield "from the last commit to the last cut", f"{outcome.drain_s:.1f} s"
-    yield "commit → topic, under this load", _latency(arrivals.latency(arrivals.on_topic, interruptions))
-    yield "commit → replica, under this load", _latency(arrivals.latency(arrivals.on_replica, interruptions))
+    for name, side, daemons in (
+        ("topic", arrivals.on_topic, ("run",)),
+        ("replica", arrivals.on_replica, ("run", "sink")),
+    ):
+        affected = [one for one in interruptions if one.daemon in daemons]
+        latencies = arrivals.latency(side, affected, load_ended_s=outcome.load_ended_s)
+        yield f"commit → {name}, at rest", _latency(latencies.at_rest)
+        yield f"commit → {name}, under this load", _latency(latencies.under_load)
     for one in interruptions:
-        dead_s, recovered_s = one.started_s - one.killed_s, one.recovered_s - one.started_s
-        yield f"{_NAMES[one.daemon]} killed", f"dead {dead_s:.1f} s, caught up {recovered_s:.1f} s after its start"
-    yield "cuts of the replica that were looked at", f"{arrivals.consistent_cuts + arrivals.broken_cuts:,}"
-    yield "of them torn", f"{arrivals.broken_cuts}"
-    yield "replica's recorded LSN", str(outcome.cut)
+        yield f"{_NAMES[one.daemon]} killed", _recovery(one)
+    yield (
+        "cuts of the replica looked at",
+        f"{arrivals.consistent_cuts + arrivals.broken_cuts}, torn: {arrivals.broken_cuts}",
+    )
+    yield "LSN that the replica shows", str(outcome.cut)
+
+
+def _recovery(one: Interruption) -> str:
+    dead = f"dead for {one.started_s - one.killed_s:.1f} s, "
+    if math.isinf(one.recovered_s):
+        return dead + "caught up after the traffic"
+    return f"{dead}caught up {one.recovered_s - one.started_s:.1f} s after the start"
 
 
 def _latency(latency: Latency | None) -> str:

@@ -124,13 +124,13 @@ def open_consumer(bootstrap: str) -> Consumer:
     return Consumer(options)
 
 
-def poll(consumer: Consumer, timeout_s: float = 0.1) -> Iterator[StoredRecord | EndSeen]:
-    """What came within ``timeout_s``.
+def poll(consumer: Consumer, max_records: int = 1000, timeout_s: float = 0.1) -> Iterator[StoredRecord | EndSeen]:
+    """What comes next: as soon as there are ``max_records``, else after ``timeout_s``.
 
     Raises:
         TopicUnavailable: the client reports an error.
     """
-    for message in consumer.consume(1000, timeout_s):
+    for message in consumer.consume(max_records, timeout_s):
         error = message.error()
         topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
         if error is None:

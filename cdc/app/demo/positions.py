@@ -1,0 +1,37 @@
+"""Where the source is and where the replica is: what a comparison has to wait for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from cdc.lsn import LSN
+
+
+def is_captured(connection: psycopg.Connection[Any], name: str) -> bool:
+    """Whether what is committed in the source from now on reaches the bridge called ``name``.
+
+    A slot is active while it is being made, too, and before it has a position it sees nothing.
+    """
+    row = connection.execute(
+        "SELECT active AND confirmed_flush_lsn IS NOT NULL FROM pg_replication_slots WHERE slot_name = %s",
+        (f"cdc_{name}",),
+    ).fetchone()
+    return row == (True,)
+
+
+def fence(connection: psycopg.Connection[Any]) -> LSN:
+    """A position after everything that is committed in the source now, which the stream will pass."""
+    row = connection.execute("SELECT pg_logical_emit_message(true, 'cdc-proof', 'fence')::text").fetchone()
+    assert row is not None
+    return LSN.parse(row[0])
+
+
+def recorded_cut(connection: psycopg.Connection[Any], name: str) -> LSN | None:
+    """The LSN that the replica records for what it holds of the database called ``name``; None before the first cut."""
+    try:
+        row = connection.execute("SELECT lsn::text FROM cdc.cut WHERE name = %s", (name,)).fetchone()
+    except psycopg.errors.UndefinedTable:
+        return None
+    return LSN.parse(row[0]) if row else None
