@@ -42,6 +42,7 @@ class Bridge:
     Args:
         stream: frames in, confirmations out.
         translator: makes records of changes.
+        has_records: whether the Kafka transaction holds any.
         commit: commits the Kafka transaction with this progress in it.
         resume: the stored progress.
         on_commit: told after each Kafka commit that is confirmed.
@@ -52,12 +53,14 @@ class Bridge:
         *,
         stream: WalStream,
         translator: Translator,
+        has_records: Callable[[], bool],
         commit: Callable[[Progress], None],
         resume: Progress,
         on_commit: Callable[[Progress], None],
     ) -> None:
         self._stream = stream
         self._translator = translator
+        self._has_records = has_records
         self._commit = commit
         self._on_commit = on_commit
         self._published = resume.lsn
@@ -86,7 +89,7 @@ class Bridge:
             frames = self._stream.read(_FRAMES_PER_READ)
             if frames:
                 self._take(frames)
-                if self._is_full():
+                if self._is_due():
                     self.close_batch()
             else:
                 self._drained()
@@ -97,7 +100,7 @@ class Bridge:
         translator = self._translator
         translator.settle()
         progress = translator.progress()
-        if not self._rows and progress.lsn == self._published:
+        if not self._has_records() and progress.lsn == self._published:
             return
         reach("bridge.before_kafka_commit")
         started = time.monotonic()
@@ -138,25 +141,23 @@ class Bridge:
         if keepalive.reply_requested:
             self._stream.feedback(keepalive.end_lsn)
 
-    def _is_full(self) -> bool:
-        return (
-            self._rows >= _MAX_ROWS or self._bytes >= _MAX_BYTES or time.monotonic() - self._opened_at > self._max_age_s
-        ) and self._rows > 0
+    def _is_due(self) -> bool:
+        """The Kafka transaction is full or old; or the position moved for a second with nothing of ours in it.
 
-    def _idle_progress_is_due(self) -> bool:
-        """Keepalives moved the position, with nothing of ours in it: about one progress record a second is enough."""
-        return (
-            not self._rows
-            and self._translator.complete_lsn > self._published
-            and time.monotonic() - self._last_commit_at > _IDLE_PROGRESS_INTERVAL_S
-        )
+        One progress record a second is enough for an idle database, and keeps its slot from pinning WAL.
+        """
+        now = time.monotonic()
+        if self._has_records() or self._translator.holds_records:
+            return self._rows >= _MAX_ROWS or self._bytes >= _MAX_BYTES or now - self._opened_at > self._max_age_s
+        moved = self._translator.complete_lsn > self._published
+        return moved and now - self._last_commit_at > _IDLE_PROGRESS_INTERVAL_S
 
     def _drained(self) -> None:
         """Nothing more to read for now: publish what is complete, else wait for more."""
-        if self._rows and not self._translator.inside_transaction:
+        if not self._translator.inside_transaction and (self._has_records() or self._translator.holds_records):
             self.close_batch()
             return
         self._stream.feedback_if_due()
-        if self._is_full() or self._idle_progress_is_due():
+        if self._is_due():
             self.close_batch()
         self._stream.wait(_WAIT_S)

@@ -125,7 +125,12 @@ class BridgeSession:
         )
         self._translator = translator
         bridge = Bridge(
-            stream=stream, translator=translator, commit=self._commit, resume=resume, on_commit=self._committed
+            stream=stream,
+            translator=translator,
+            has_records=lambda: publisher.is_open,
+            commit=self._commit,
+            resume=resume,
+            on_commit=self._committed,
         )
         self._works()
         self._meter.streaming(True)

@@ -65,6 +65,7 @@ class Script:
         self.bridge = Bridge(
             stream=self,  # type: ignore[arg-type]
             translator=translator,
+            has_records=lambda: bool(self.journal) and isinstance(self.journal[-1], bytes),
             commit=self.commit,
             resume=RESUME,
             on_commit=lambda progress: None,
@@ -143,3 +144,9 @@ def test_a_keepalive_that_asks_is_answered_without_confirming_more() -> None:
     journal = script.run()
     assert journal[1] == ("sign of life", LSN(500))
     assert ("confirmed", LSN(500)) not in journal
+
+
+def test_empty_transactions_move_the_slot_like_keepalives() -> None:
+    """PostgreSQL 14 sends Begin and Commit of transactions without a row of ours."""
+    script = Script([begin(200), commit(200), begin(300), commit(300)], [])
+    assert script.run() == [Progress(LSN(310), None, 0, SOURCE), ("confirmed", LSN(310))]
