@@ -21,10 +21,10 @@ from cdc.app.translate import Counts, Translator
 from cdc.capture.connect import connect
 from cdc.capture.copy_both import CopyBoth
 from cdc.capture.publication import ensure_publication
-from cdc.capture.reread import reread
+from cdc.capture.reread import current_snapshot, reread
 from cdc.capture.slot import SlotState, create_slot, identify, inspect_slot, recent_xid
 from cdc.capture.stream import WalStream
-from cdc.change import Row
+from cdc.change import Relation, Row
 from cdc.config import Config
 from cdc.crashpoints import reach
 from cdc.encode.naming import progress_topic
@@ -116,7 +116,7 @@ class BridgeSession:
         session.start(source.slot, source.publication, resume.lsn)
         translator = Translator(
             produce=publisher.produce,
-            table_for=lambda relation: registry.encoder(relation, publisher.produce),
+            table_for=lambda relation: self._table_for(registry, publisher, relation),
             reread=self._reread,
             truncate=self._truncate,
             resume=resume,
@@ -224,6 +224,20 @@ class BridgeSession:
             assert self._sql is not None
             self._meter.slot(inspect_slot(self._sql, self._config.source.slot))
 
+    def _table_for(self, registry: TableRegistry, publisher: KafkaPublisher, relation: Relation) -> TableEncoder | None:
+        """The encoder of a relation. A table that joined is in the catalog only when its transaction is visible."""
+        assert self._sql is not None
+        if not registry.knows(relation):
+            while not current_snapshot(self._sql).sees(self._translator.xid):
+                self._wait_for_visibility()
+        return registry.encoder(relation, publisher.produce)
+
+    def _wait_for_visibility(self) -> None:
+        if self._stop.wait(_VISIBLE_POLL_S):
+            raise SourceUnavailable("stopped while waiting for a commit to become visible")
+        if self._stream is not None:
+            self._stream.feedback_if_due()
+
     def _reread(
         self, table: TableEncoder, rows: Sequence[Row], xids: Sequence[int]
     ) -> Sequence[tuple[Row, bool] | None]:
@@ -236,10 +250,7 @@ class BridgeSession:
         columns = [names[place] for place in places]
         snapshot, found = reread(self._sql, table.relation, table.key_columns, columns, keys)
         while not all(map(snapshot.sees, xids)):
-            if self._stop.wait(_VISIBLE_POLL_S):
-                raise SourceUnavailable("stopped while waiting for a commit to become visible")
-            if self._stream is not None:
-                self._stream.feedback_if_due()
+            self._wait_for_visibility()
             snapshot, found = reread(self._sql, table.relation, table.key_columns, columns, keys)
         answers: list[tuple[Row, bool] | None] = []
         for row, key, xid in zip(rows, keys, xids, strict=True):

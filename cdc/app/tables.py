@@ -81,6 +81,10 @@ class TableRegistry:
                 raise TopicRefused(text, remedy=drift.remedy)
             log.warning(text, remedy=drift.remedy)
 
+    def knows(self, relation: Relation) -> bool:
+        """Whether ``encoder`` answers without looking into the catalog."""
+        return (relation.namespace, relation.name) in self._infos
+
     def encoder(
         self, relation: Relation, produce: Callable[[str, bytes, bytes | None, bytes], None]
     ) -> TableEncoder | None:

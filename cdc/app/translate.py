@@ -133,6 +133,11 @@ class Translator:
         return self._begin is not None
 
     @property
+    def xid(self) -> int:
+        """64-bit id of the transaction that is being read."""
+        return self._xid
+
+    @property
     def holds_records(self) -> bool:
         """Whether records wait for a re-read."""
         return bool(self._held)

@@ -12,11 +12,12 @@ bool, char(n) and "char").
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import pq, sql
 
+from cdc.capture.connect import source_errors
 from cdc.change import Relation
 from cdc.errors import SourceRefused, SourceUnavailable
 from cdc.pgtypes import sql_type
@@ -37,6 +38,18 @@ class Snapshot(NamedTuple):
     def sees(self, xid: int) -> bool:
         """Whether a transaction that committed (64-bit id) is visible."""
         return xid < self.xmax and xid not in self.running
+
+
+def current_snapshot(connection: psycopg.Connection[Any]) -> Snapshot:
+    """What this connection sees now.
+
+    Raises:
+        SourceUnavailable: the connection broke.
+    """
+    with source_errors("reading the snapshot"):
+        row = connection.execute("SELECT pg_catalog.pg_current_snapshot()::text").fetchone()
+    assert row is not None
+    return Snapshot.parse(row[0])
 
 
 class RereadRow(NamedTuple):
