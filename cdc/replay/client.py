@@ -27,6 +27,8 @@ _CONSUMER_SETTINGS: Final[dict[str, Any]] = {
     "auto.offset.reset": "error",
     # The brokers answer at once when there is data; this is only how often they say that there is none.
     "fetch.wait.max.ms": 50,
+    # Per partition and answer: short runs, so that partitions advance side by side and few records are held back.
+    "fetch.message.max.bytes": 131_072,
     # Bounds the memory of records fetched ahead, with what librdkafka needs to keep them about twice as much.
     "queued.max.messages.kbytes": 16_384,
     # After a full queue: how soon to fetch again. The default, a second, would starve a fast reader.

@@ -84,15 +84,15 @@ class TopicReader:
             failure, self._failure = self._failure, None
             raise failure
         records: list[StoredRecord] = []
-        positions = self._positions
+        positions, make = self._positions, StoredRecord._make
         for message in messages:
             if message.error() is not None:
                 self._take_event(message)
                 continue
-            topic, number, offset = message.topic(), message.partition(), message.offset()
             headers = message.headers()
             header = headers[0][1] if headers and headers[0][0] == HEADER_NAME else _find_header(headers)
-            records.append(StoredRecord(topic, number, offset, message.key(), message.value(), header))
+            topic, number, offset = message.topic(), message.partition(), message.offset()
+            records.append(make((topic, number, offset, message.key(), message.value(), header)))
             positions[topic, number] = offset + 1
         return records
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from cdc.ports import StoredRecord
+from cdc.record import TableSchema
 from cdc.sink.errors import RecordRejected
 from cdc.sink.naming import ReplicaName
 from cdc.sink.rows import FormedColumn, RowForm
@@ -44,14 +45,19 @@ class TableStatements:
     Args:
         number: tells this table's staging tables from the others' of the session.
         name: of the replica table.
-        key: its key columns.
+        schemas: every definition of its topic, the newest last.
         columns: all its mirrored columns.
     """
 
-    def __init__(self, number: int, name: ReplicaName, key: Sequence[str], columns: Sequence[ReplicaColumn]) -> None:
+    def __init__(
+        self, number: int, name: ReplicaName, schemas: Sequence[TableSchema], columns: Sequence[ReplicaColumn]
+    ) -> None:
+        key = schemas[-1].key
         written = [column for column in columns if not column.is_generated]
         by_name = {column.name: column for column in columns}
-        self._row_form = RowForm([*map(_formed, written)], [each.name for each in columns if each.is_generated])
+        definitions = {schema.fingerprint: [column.name for column in schema.columns] for schema in schemas}
+        generated = [each.name for each in columns if each.is_generated]
+        self._row_form = RowForm([*map(_formed, written)], generated, definitions)
         self._key_form = RowForm([_formed(by_name[each]) for each in key])
         target = sql.Identifier(*name)
         rows, keys = sql.Identifier("pg_temp", f"cdc rows {number}"), sql.Identifier("pg_temp", f"cdc keys {number}")

@@ -128,7 +128,7 @@ class TableRegistry:
             with self._connection.begin_nested():
                 columns = establish(self._connection, name, schemas)
                 self._staged += 1
-                statements = TableStatements(self._staged, name, newest.key, columns)
+                statements = TableStatements(self._staged, name, schemas, columns)
                 for statement in statements.prepare:
                     self._session.execute(statement)
         except TableRefused as error:

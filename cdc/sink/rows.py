@@ -10,13 +10,16 @@ https://www.postgresql.org/docs/current/sql-copy.html#SQL-COPY-FILE-FORMATS
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import astuple
 
+from cdc.encode.header import parse_header
+from cdc.errors import DecodeError
 from cdc.ports import StoredRecord
 from cdc.sink.errors import RecordRejected
 from cdc.sink.forms import NULL, any_text, form_of
@@ -24,6 +27,8 @@ from cdc.sink.forms import NULL, any_text, form_of
 _ROWS_PER_BLOCK: Final = 1_000
 _FIELD, _ROW = "\0t", "\0n"
 _ESCAPED_NUL: Final = b"\\u0000"
+_ESCAPED_NAME: Final = re.compile(r'["\\\x00-\x1f]')
+_NULL_DOCUMENT: Final = b";json_null="
 _ABSENT: Final = {msgspec.Raw: msgspec.Raw(b"null")}
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -42,15 +47,25 @@ class RowForm:
     Args:
         columns: in the order of the rows.
         others: members that records may have and that are left out.
+        definitions: columns by fingerprint: headers count them (``json_null``).
     """
 
-    def __init__(self, columns: Sequence[FormedColumn], others: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        columns: Sequence[FormedColumn],
+        others: Sequence[str] = (),
+        definitions: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self._columns = tuple(columns)
+        self._definitions = definitions or {}
         self._known = {column.name for column in columns}.union(others)
         forms = [form_of(column.sql_type, column.delimiter) for column in columns]
         self._renderers = [form.render for form in forms]
         # Field names are ours, since a column may be called anything.
-        names = {f"c{i}": name for i, name in enumerate([*(column.name for column in columns), *others])}
+        members = [*(column.name for column in columns), *others]
+        # msgspec takes no name that JSON escapes. A name longer than any identifier stands in: the real one is then
+        # unknown to the decoder, and all rows take the slow way.
+        names = {f"c{i}": f"{i:_>70}" if _ESCAPED_NAME.search(name) else name for i, name in enumerate(members)}
         accepted = [*(form.accepts for form in forms), *[msgspec.Raw] * len(others)]
         fields = [(field, accepts, _ABSENT.get(accepts)) for field, accepts in zip(names, accepted, strict=True)]
         struct = msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=True, gc=False)
@@ -69,7 +84,9 @@ class RowForm:
     def _block(self, records: list[StoredRecord], of_key: bool) -> bytes:
         sources: list[Any] = [record.key if of_key else record.value for record in records]
         try:
-            if any(_ESCAPED_NUL in source for source in sources):
+            if any(_ESCAPED_NUL in source for source in sources) or any(
+                _NULL_DOCUMENT in each.header for each in records
+            ):
                 rows = self._one_by_one(records, sources)
             else:
                 columns = zip(*[astuple(self._decode(source)) for source in sources], strict=True)
@@ -84,23 +101,38 @@ class RowForm:
         rows = []
         for record, source in zip(records, sources, strict=True):
             try:
-                rows.append(_FIELD.join(self._fields(source)))
-            except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+                nulls = self._null_documents(record.header) if _NULL_DOCUMENT in record.header else ()
+                rows.append(_FIELD.join(self._fields(source, nulls)))
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise RecordRejected(record, f"cannot be read as JSON: {error}") from error
+            except (ValueError, DecodeError) as error:
                 raise RecordRejected(record, str(error)) from error
         return _ROW.join(rows)
 
-    def _fields(self, source: bytes | None) -> list[str]:
+    def _null_documents(self, header: bytes) -> Collection[str]:
+        """Columns whose ``null`` is the JSON document and not NULL."""
+        parsed = parse_header(header)
+        names = self._definitions.get(parsed.schema)
+        if names is None or max(parsed.json_null) >= len(names):
+            raise ValueError(f"the header names definition {parsed.schema}, which the schemas topic does not have")
+        return [names[place] for place in parsed.json_null]
+
+    def _fields(self, source: bytes | None, null_documents: Collection[str]) -> list[str]:
         if not source:
-            raise ValueError("is empty; only a tombstone, a record without a value, deletes")
+            raise ValueError("the value is empty; only a tombstone, a record without a value, deletes")
         if source == b"null":
-            raise ValueError("is the JSON word null; only a tombstone, a record without a value, deletes")
+            raise ValueError("the value is the JSON word null; only a tombstone, a record without a value, deletes")
         members = _decode_members(source)
         if unknown := members.keys() - self._known:
-            raise ValueError(f"has members that no definition in the schemas topic knows: {', '.join(sorted(unknown))}")
+            raise ValueError(
+                f"the value has members that no definition in the schemas topic knows: {', '.join(sorted(unknown))}"
+            )
         fields = []
         for name, sql_type, delimiter in self._columns:
             member = members.get(name)
             text = NULL if member is None else any_text(member, sql_type, delimiter)
+            if name in null_documents:
+                text = "null"
             if text != NULL and "\0" in text:
                 raise ValueError(f"column {name!r} has a NUL character, which no PostgreSQL text can hold")
             fields.append(text)

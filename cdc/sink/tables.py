@@ -1,7 +1,7 @@
 """Replica tables: created from relation definitions, widened when those grow, refused when they cannot agree.
 
 A replica table has every column that any definition of its topic has, typed as the newest definition with that column
-says; a type that the replica does not have becomes text. A column that the source dropped stays, and is NULL in rows
+says; a type that the replica does not have becomes text, and so does a reference to a database object. A column that the source dropped stays, and is NULL in rows
 written later. Column types are never altered: a replica column keeps its type while it takes every text of the wanted
 one unchanged, otherwise the table is refused with the command that mends it.
 """
@@ -18,6 +18,7 @@ from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from sqlalchemy.types import UserDefinedType
 
+from cdc.pgtypes import quote_identifier
 from cdc.record import TableSchema
 from cdc.sink.errors import TableRefused, first_line
 from cdc.sink.naming import ReplicaName
@@ -29,6 +30,12 @@ _WIDENINGS: Final[Mapping[str, frozenset[str]]] = {
     "real": frozenset({"double precision"}),
 }
 """Types that print every value of another one as it does."""
+
+_REFERENCES: Final = frozenset(
+    {"regclass", "regcollation", "regconfig", "regdictionary", "regnamespace", "regoper", "regoperator", "regproc"}
+    | {"regprocedure", "regrole", "regtype"}
+)
+"""Types whose values name objects of their own database, which the replica need not have."""
 
 _VARCHAR: Final = re.compile(r"character varying\(([0-9]+)\)")
 _MODIFIER: Final = re.compile(r"\([^)]*\)")
@@ -110,18 +117,18 @@ def establish(connection: sa.Connection, name: ReplicaName, schemas: Sequence[Ta
     else:
         _create(connection, name, types, key)
     found = _columns(connection, name)
-    if not connection.scalar(_HAS_ARBITER, {"table": quoted_name(connection, name), "key": sorted(key)}):
-        columns = ", ".join(key)
+    if not connection.scalar(_HAS_ARBITER, {"table": quoted_name(name), "key": sorted(key)}):
+        columns = ", ".join(map(quote_identifier, key))
         raise TableRefused(
             f"replica table {name} has no primary key or unique constraint on exactly the key columns ({columns})",
-            remedy=f"ALTER TABLE {quoted_name(connection, name)} ADD UNIQUE ({columns});  or drop it for one of ours",
+            remedy=f"ALTER TABLE {quoted_name(name)} ADD UNIQUE ({columns});  or drop it for one of ours",
         )
     return [ReplicaColumn(column, wanted[column], **found[column]._asdict()) for column in wanted]
 
 
-def quoted_name(connection: sa.Connection, name: ReplicaName) -> str:
-    """Both parts quoted, whatever they are."""
-    return ".".join(map(connection.dialect.identifier_preparer.quote_identifier, name))
+def quoted_name(name: ReplicaName) -> str:
+    """Both parts quoted, whatever they are. (The dialect's own quoting also doubles percent signs.)"""
+    return ".".join(map(quote_identifier, name))
 
 
 def wanted_columns(schemas: Sequence[TableSchema]) -> dict[str, str]:
@@ -164,11 +171,11 @@ def _fit(connection: sa.Connection, name: ReplicaName, types: Mapping[str, str],
         if column not in found:
             operations.add_column(name.table, sa.Column(column, _SqlType(sql_type)), schema=name.schema)
         elif not takes_unchanged(found[column].replica_type, printed[column]):
-            quoted = connection.dialect.identifier_preparer.quote_identifier(column)
+            quoted = quote_identifier(column)
             raise TableRefused(
                 f"column {column!r} of replica table {name} has type {found[column].replica_type}, "
                 f"and the source's is {printed[column]}",
-                remedy=f"ALTER TABLE {quoted_name(connection, name)} ALTER COLUMN {quoted} TYPE {sql_type} "
+                remedy=f"ALTER TABLE {quoted_name(name)} ALTER COLUMN {quoted} TYPE {sql_type} "
                 f"USING {quoted}::{sql_type};  then restart the sink",
             )
 
@@ -193,12 +200,14 @@ def _described(name: ReplicaName, types: Mapping[str, str], key: Sequence[str]) 
 
 
 def _columns(connection: sa.Connection, name: ReplicaName) -> dict[str, _Found]:
-    rows = connection.execute(_COLUMNS, {"table": quoted_name(connection, name)})
+    rows = connection.execute(_COLUMNS, {"table": quoted_name(name)})
     return {column: _Found(*rest) for column, *rest in rows}
 
 
 def _known_type(connection: sa.Connection, sql_type: str) -> str:
     """The type, or text when the replica has no such type. Also keeps anything that is no type name out of our DDL."""
+    if sql_type.removesuffix("[]") in _REFERENCES:
+        return "text"
     try:
         with connection.begin_nested():
             known = connection.scalar(sa.text("SELECT to_regtype(:type) IS NOT NULL"), {"type": sql_type})
