@@ -57,9 +57,7 @@ def test_every_command_and_option_it_shows_exists(path: str, options: str) -> No
 def test_help_ends_with_examples(path: tuple[str, ...]) -> None:
     shown = CliRunner().invoke(app, [*path, "--help"], terminal_width=120)
     assert shown.exit_code == 0, shown.output
-    if not command_at(" ".join(path)).params:
-        return  # nothing to choose, nothing to show
-    assert "Examples" in shown.output
+    assert "Example" in shown.output
     assert f"cdc {' '.join(path)}" in shown.output
 
 

@@ -25,7 +25,7 @@ from tests.support.servers import Database, fresh_database
 from tests.support.type_catalogue import CUSTOM_TYPES
 from tests.support.workload import Workload
 
-_SEEDS = [int(os.environ["SEED"])] if "SEED" in os.environ else [1, 2, 3, 4, 5, 6]
+_SEEDS = [int(os.environ["SEED"])] if "SEED" in os.environ else [1, 2, 3, 4]
 _ROUNDS = 3
 _TRANSACTIONS_PER_ROUND = 80
 
@@ -58,6 +58,7 @@ def test_source_topic_and_replica_agree(seed: int, database: Database, replica: 
         workload = Workload(source, seed)
         with daemons[0], daemons[1]:
             wait_for("slot that is read", lambda: is_captured(source, place.name), daemons, 30)
+            wait_until_mirrored(place.source_dsn, place.replica_dsn, place.name, daemons)
             for _ in range(_ROUNDS):
                 _round(workload, rng, daemons, database.dsn)
                 wait_until_mirrored(place.source_dsn, place.replica_dsn, place.name, daemons)

@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 
 from cdc.app.demo.server_text import ColumnShape, Form, FormError, server_text
-from cdc.app.demo.topic_side import TopicCopy, read_topics, topic_name
+from cdc.app.demo.topic_side import LiveRow, TopicCopy, read_topics, topic_name
 
 Key = tuple[bytes | None, ...]
 Row = tuple[bytes | None, ...]
@@ -146,28 +146,31 @@ def table_rows(connection: psycopg.Connection[Any], shape: TableShape, table: st
     return rows
 
 
-def topic_rows(live: Mapping[bytes, bytes], shape: TableShape) -> Rows:
+def topic_rows(live: Mapping[bytes, LiveRow], shape: TableShape) -> Rows:
     """A folded topic as rows.
 
     Raises:
         FormError: a record is not in the contract's form, contradicts its key, or lacks columns.
     """
     rows: Rows = {}
-    for key_json, value_json in live.items():
+    for key_json, live_row in live.items():
         try:
-            key, row = _fold_row(key_json, value_json, shape)
+            key, row = _fold_row(key_json, live_row, shape)
         except (FormError, msgspec.MsgspecError) as error:
             raise FormError(f"{shape.table}, record with key {key_json.decode(errors='replace')}: {error}") from error
         rows[key] = row
     return rows
 
 
-def _fold_row(key_json: bytes, value_json: bytes, shape: TableShape) -> tuple[Key, Row]:
-    key_fields, fields = _FIELDS.decode(key_json), _FIELDS.decode(value_json)
+def _fold_row(key_json: bytes, live_row: LiveRow, shape: TableShape) -> tuple[Key, Row]:
+    key_fields, fields = _FIELDS.decode(key_json), _FIELDS.decode(live_row.value)
     names = [column.name for column in shape.columns]
     if list(fields) != names:
         raise FormError(f"it has the columns {list(fields)}, not {names}")
-    row = tuple(server_text(bytes(fields[column.name]), column) for column in shape.columns)
+    row = tuple(
+        b"null" if number in live_row.null_documents else server_text(bytes(fields[column.name]), column)
+        for number, column in enumerate(shape.columns)
+    )
     by_name = {column.name: column for column in shape.columns}
     key = tuple(server_text(bytes(raw), by_name[name]) for name, raw in key_fields.items() if name in by_name)
     if (tuple(key_fields), key) != (shape.key, shape.key_of(row)):

@@ -128,12 +128,12 @@ class Demo:
         traffic = shop.Traffic(source, self._seed)
         done, started = traffic.opening_changes, time.monotonic()
         plan: list[tuple[float, Callable[[], int]]] = [
-            (0.20, traffic.truncate_carts),
+            (0.20, lambda: self._truncate(traffic)),
             (0.35, lambda: self._kill("run")),
             (0.40, lambda: self._start_again("run")),
             (0.70, lambda: self._kill("sink")),
             (0.75, lambda: self._start_again("sink")),
-            (0.85, traffic.truncate_carts),
+            (0.85, lambda: self._truncate(traffic)),
         ]
         self._screen.begin("changes", self._change_count)
         while done < self._change_count or plan:
@@ -148,6 +148,10 @@ class Demo:
             self._screen.advance_to(done, f"{rate:,.0f}/s, {under_way} probes under way")
         self._screen.end()
         return done
+
+    def _truncate(self, traffic: shop.Traffic) -> int:
+        self._screen.say("TRUNCATE carts")
+        return traffic.truncate_carts()
 
     def _kill(self, command: str) -> int:
         daemon = self._daemons[command]

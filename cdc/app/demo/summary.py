@@ -102,7 +102,7 @@ def _numbers(outcome: Outcome) -> Iterator[tuple[str, str]]:
 
 
 def _recovery(one: Interruption) -> str:
-    dead = f"dead for {one.started_s - one.killed_s:.1f} s, "
+    dead = f"dead {one.started_s - one.killed_s:.1f} s, "
     if math.isinf(one.recovered_s):
         return dead + "caught up after the traffic"
     return f"{dead}caught up {one.recovered_s - one.started_s:.1f} s after the start"

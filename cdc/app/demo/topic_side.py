@@ -22,19 +22,26 @@ _PLAIN: Final = re.compile(rb"[^A-Za-z0-9_]")
 Partition = tuple[str, int]
 
 
+class LiveRow(NamedTuple):
+    """The last record of a key: its value, and the columns (from 0) whose ``null`` is a JSON document, not NULL."""
+
+    value: bytes
+    null_documents: frozenset[int] = frozenset()
+
+
 @dataclass(slots=True)
 class TopicCopy:
     """What a reader of one topic ends up with, and what it saw on the way.
 
     Attributes:
-        live: record key → value of every key whose last record is not a tombstone.
+        live: record key → row, of every key whose last record is not a tombstone.
         records: committed records read; ``tombstones`` of them had a null value.
         backward: coordinates of records whose (lsn, seq) lies before an earlier one's in the same partition.
         duplicates: coordinates of records that repeat another's (key, lsn, seq).
         toast_newer: records that carry ``toast=newer``.
     """
 
-    live: dict[bytes, bytes] = field(default_factory=dict)
+    live: dict[bytes, LiveRow] = field(default_factory=dict)
     records: int = 0
     tombstones: int = 0
     backward: list[str] = field(default_factory=list)
@@ -60,7 +67,8 @@ class TopicCopy:
             self.tombstones += 1
             self.live.pop(key, None)
         else:
-            self.live[key] = record.value
+            nulls = fields.get("json_null")
+            self.live[key] = LiveRow(record.value, frozenset(map(int, nulls.split(","))) if nulls else frozenset())
 
 
 def read_header(header: bytes) -> tuple[LSN, int, dict[str, str]]:

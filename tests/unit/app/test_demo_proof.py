@@ -6,7 +6,7 @@ import pytest
 
 from cdc.app.demo.proof import Rows, TableShape, difference, topic_rows
 from cdc.app.demo.server_text import ColumnShape, Form, FormError, server_text
-from cdc.app.demo.topic_side import TopicCopy, topic_name
+from cdc.app.demo.topic_side import LiveRow, TopicCopy, topic_name
 from cdc.ports import StoredRecord
 
 
@@ -54,7 +54,7 @@ def test_a_copy_folds_to_the_last_record_of_each_key():
     copy = TopicCopy()
     for one in (record(0, "0/1", 1), record(2, "0/1", 2, b'{"id":2}'), record(5, "0/2", 1, value=None)):
         copy.add(one)
-    assert copy.live == {b'{"id":2}': b"{}"}
+    assert copy.live == {b'{"id":2}': LiveRow(b"{}")}
     assert (copy.records, copy.tombstones, copy.backward, copy.duplicates) == (3, 1, [], [])
 
 
@@ -79,7 +79,14 @@ SHAPE = TableShape("public.t", (ColumnShape("id", Form.NUMBER, None), ColumnShap
 
 
 def test_topic_rows_are_keyed_by_the_records_key():
-    assert topic_rows({b'{"id":1}': b'{"id":1,"v":null}'}, SHAPE) == {(b"1",): (b"1", None)}
+    assert topic_rows({b'{"id":1}': LiveRow(b'{"id":1,"v":null}')}, SHAPE) == {(b"1",): (b"1", None)}
+
+
+def test_the_header_tells_a_null_document_from_null():
+    copy = TopicCopy()
+    one = record(0, "0/1", 1, value=b'{"id":1,"v":null}')
+    copy.add(one._replace(header=one.header + b";json_null=1"))
+    assert topic_rows(copy.live, SHAPE) == {(b"1",): (b"1", b"null")}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +95,7 @@ def test_topic_rows_are_keyed_by_the_records_key():
 )
 def test_a_record_that_contradicts_its_key_or_columns_is_refused(live):
     with pytest.raises(FormError):
-        topic_rows(live, SHAPE)
+        topic_rows({key: LiveRow(value) for key, value in live.items()}, SHAPE)
 
 
 def test_a_difference_names_missing_extra_and_different_keys():
