@@ -65,44 +65,36 @@ def test_every_value_keeps_its_text(
 
 @BOTH_MAJORS
 def test_every_type_as_key(database: Database, replica: Database, deploy: Deploy, pg_major: PostgresMajor) -> None:
+    """Inserted, changed, moved, moved to another spelling of the same key, deleted."""
     deployment = deploy(topics={"partitions": 1})
     with prepare(database) as connection:
         if pg_major == 16:
             prepare(replica).close()
-        names = [f"public.{kind}" for kind in KEYS]
+        names = [f"public.key of {kind}" for kind in KEYS]
+
+        def execute(statement: str, kind: str, *values: object) -> None:
+            table, key = sql.Identifier(f"key of {kind}"), sql.Identifier(f"k {kind}")
+            literals = map(sql.Literal, values)
+            connection.execute(sql.SQL(statement).format(*literals, table=table, key=key, kind=sql.SQL(kind)))
+
         for kind in KEYS:
-            connection.execute(
-                sql.SQL("CREATE TABLE {} ({} {}, also integer, note text, PRIMARY KEY (also, {}))").format(
-                    sql.Identifier(kind),
-                    *(each for each in (sql.Identifier(f"k {kind}"), sql.SQL(kind))),
-                    sql.Identifier(f"k {kind}"),
-                )
-            )
+            execute("CREATE TABLE {table} ({key} {kind}, also int, note text, PRIMARY KEY (also, {key}))", kind)
         deployment.start()
         with connection.transaction():
             for kind, values in KEYS.items():
                 for number, value in enumerate(values):
-                    connection.execute(
-                        sql.SQL("INSERT INTO {} VALUES ({}, {}, 'new')").format(
-                            sql.Identifier(kind), sql.Literal(value), sql.Literal(number % 2)
-                        )
-                    )
+                    execute("INSERT INTO {table} VALUES ({}, {}, 'new')", kind, value, number % 2)
         deployment.assert_equal(*names)
         with connection.transaction():
             for kind in KEYS:
-                table = sql.Identifier(kind)
-                connection.execute(sql.SQL("UPDATE {} SET note = 'changed'").format(table))
-                connection.execute(sql.SQL("UPDATE {} SET also = also + 2 WHERE also = 0").format(table))
+                execute("UPDATE {table} SET note = 'changed'", kind)
+                execute("UPDATE {table} SET also = also + 2 WHERE also = 0", kind)
         deployment.assert_equal(*names)
         for kind, (one, other) in SAME_BUT_SPELT_ANOTHER_WAY.items():
-            connection.execute(
-                sql.SQL("UPDATE {} SET {key} = {} WHERE {key} = {}").format(
-                    sql.Identifier(kind), sql.Literal(other), sql.Literal(one), key=sql.Identifier(f"k {kind}")
-                )
-            )
+            execute("UPDATE {table} SET {key} = {} WHERE {key} = {}", kind, other, one)
         deployment.assert_equal(*names)
         with connection.transaction():
             for kind in KEYS:
-                connection.execute(sql.SQL("DELETE FROM {} WHERE also = 1").format(sql.Identifier(kind)))
+                execute("DELETE FROM {table} WHERE also = 1", kind)
         deployment.assert_equal(*names)
     deployment.stop()
