@@ -55,7 +55,7 @@ def test_it_kills_both_and_proves_that_nothing_is_lost(environment: dict[str, st
 
 @pytest.mark.timeout(240)
 def test_ctrl_c_in_the_middle_leaves_nothing_behind(environment: dict[str, str]) -> None:
-    process = start(environment, "--changes", "200000")
+    process = start(environment, "--changes", "20000")
     assert process.stdout is not None
     for line in process.stdout:
         if "SIGKILL" in line:
