@@ -125,12 +125,8 @@ class ReplicaWriter(Protocol[Rows]):
     def active(self) -> Collection[str]:
         """Topics whose tables take rows."""
 
-    def refuse_own_source(self, source: SourceIdentity) -> None:
-        """A replica table must not be the source's own: its rows would come back as changes.
-
-        Raises:
-            ConfigError: one is.
-        """
+    def meet_source(self, source: SourceIdentity) -> None:
+        """From now on, refuse to mirror a table of the source into itself. Call it before ``learn``."""
 
     def prepare(self, topic: str, records: Sequence[StoredRecord]) -> Rows:
         """The last record of each key, in the database's form.

@@ -136,8 +136,8 @@ class MirrorSession:
             return False
         self._reader.add(dict.fromkeys(schemas, 0))
         self._buffer.watch(schemas, state=False)
+        self._replica.meet_source(self._source)
         self._learn(self._read_schemas())
-        self._replica.refuse_own_source(self._source)
         self._reader.add({each: self._restored.offsets.get(each, 0) for each in progress})
         return not self._stop.is_set()
 

@@ -17,7 +17,6 @@ import psycopg
 import sqlalchemy as sa
 
 from cdc.crashpoints import reach
-from cdc.errors import ConfigError
 from cdc.lsn import LSN
 from cdc.ports import Partition, ReplicaTable, Restored, StoredRecord
 from cdc.record import Progress, SourceIdentity, TableSchema
@@ -94,7 +93,7 @@ class PostgresReplica:
         """Create or widen replica tables. Inside an open transaction it is part of it.
 
         Raises:
-            ConfigError: two topics would share a replica table.
+            ConfigError: two topics would share a replica table, or a table would be mirrored into itself.
             ReplicaUnavailable: nothing of the open transaction is left.
         """
         with replica_errors("creating replica tables"):
@@ -117,12 +116,8 @@ class PostgresReplica:
         """Topics whose tables take rows."""
         return self._registry.statements.keys()
 
-    def refuse_own_source(self, source: SourceIdentity) -> None:
-        """A replica table must not be the source's own: its rows would come back as changes.
-
-        Raises:
-            ConfigError: one is.
-        """
+    def meet_source(self, source: SourceIdentity) -> None:
+        """From now on, refuse to mirror a table of the source into itself. Call it before ``learn``."""
         with replica_errors("asking the replica who it is"):
             system, database = self._connection.execute(
                 sa.text(
@@ -131,14 +126,7 @@ class PostgresReplica:
                 )
             ).one()
             self._connection.commit()
-        if (system, database) != (source.system_identifier, source.database_oid):
-            return
-        for table, name in self._registry.mapping().items():
-            if table == str(name):
-                raise ConfigError(
-                    f"sink.dsn is the source database, and table {table} would be mirrored into itself",
-                    remedy="set sink.schema or sink.prefix, and keep it out of source.tables",
-                )
+        self._registry.is_source = (system, database) == (source.system_identifier, source.database_oid)
 
     def prepare(self, topic: str, records: Sequence[StoredRecord]) -> RenderedBatch:
         """The last record of each key, as COPY text. Touches no connection.

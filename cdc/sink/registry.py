@@ -29,6 +29,9 @@ class TableRegistry:
         name: of the sink.
         naming: where source tables go.
         stopped: topics that this process has stopped already: their tables are left alone until it is restarted.
+
+    Attributes:
+        is_source: the replica is the source's own database: a table mirrored into itself would feed itself for ever.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class TableRegistry:
         self._schemas: dict[str, list[TableSchema]] = {}
         self._statements: dict[str, TableStatements] = {}
         self._staged = 0
+        self.is_source = False
         rows = connection.execute(sa.select(mirrored_table).where(mirrored_table.c.name == name))
         self._tables = {
             row.topic: ReplicaTable(row.topic, row.replica_table, row.state, row.reason, row.rows_applied)
@@ -113,14 +117,14 @@ class TableRegistry:
                 )
             )
 
-    def mapping(self) -> Mapping[str, ReplicaName]:
-        """Source ``namespace.table`` → replica table, of all known topics."""
-        newest = [schemas[-1] for schemas in self._schemas.values()]
-        return {f"{schema.namespace}.{schema.name}": self._naming.name(schema) for schema in newest}
-
     def _establish(self, topic: str, schemas: Sequence[TableSchema]) -> None:
         newest = schemas[-1]
         name = self._naming.name(newest)
+        if self.is_source and (newest.namespace, newest.name) == name:
+            raise ConfigError(
+                f"sink.dsn is the source database, and table {name} would be mirrored into itself",
+                remedy="set sink.schema or sink.prefix, and keep the replica tables out of source.tables",
+            )
         self._enter(topic, name, newest.fingerprint)
         if topic in self._stopped:
             return

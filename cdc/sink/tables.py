@@ -1,10 +1,10 @@
 """Replica tables: created from relation definitions, widened when those grow, refused when they cannot agree.
 
 A replica table has every column that any definition of its topic has, typed as the newest definition with that column
-says; a type that the replica does not have becomes text, and so does a reference to an object of the source's catalog.
-A column that the source dropped stays, and is NULL in rows written later. Column types are never altered: a replica
-column keeps its type while it takes every text of the wanted one unchanged, otherwise the table is refused with the
-command that mends it.
+says; a type that the replica does not have becomes text, and so does one whose values name database objects. A column
+that the source dropped stays, and is NULL in rows written later. Column types are never altered: a replica column keeps
+its type while it takes every text of the wanted one unchanged, otherwise the table is refused with the command that
+mends it.
 """
 
 from __future__ import annotations
