@@ -10,12 +10,17 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import psutil
+
 from tests.benchmarks import big, bridge, latency, sink
 from tests.benchmarks.processes import BenchmarkFailed
 from tests.benchmarks.report import Section
 from tests.benchmarks.servers import Servers, servers
 
 SECTIONS = ("bridge", "sink", "latency", "big")
+QUIET_PERCENT = 10.0
+"""Of all cores, measured over a second: above it, somebody else is at work."""
+
 SMALLEST_BACKLOG = 4000
 """One transaction of inserts, four of updates and one of deletes each fit in a whole number of times from here on."""
 
@@ -29,10 +34,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     started, sections = time.monotonic(), []
+    busy_percent = psutil.cpu_percent(interval=1.0)
     try:
         with servers(_say) as running:
             machine = running.machine()
-            _say(f"Machine: {machine}\n")
+            _say(f"Machine: {machine}")
+            if busy_percent > QUIET_PERCENT:
+                _say(f"Warning: {busy_percent:.0f} % of all cores were busy before the start; figures will be worse")
+            _say("")
             for section in _measure(running, options):
                 _say(section.text())
                 sections.append(section)
@@ -45,7 +54,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     took_s = time.monotonic() - started
     _say(f"Took {took_s:.0f} s.")
     if options.json:
-        content = {"machine": machine, "took_s": took_s, "sections": [section.json() for section in sections]}
+        content = {
+            "machine": machine,
+            "busy_percent_before": busy_percent,
+            "took_s": took_s,
+            "sections": [section.json() for section in sections],
+        }
         options.json.write_text(json.dumps(content, indent=2, ensure_ascii=False))
     return 0
 
@@ -72,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--changes", type=int, default=1_000_000, help="size of the backlog; the sink gets half of it")
     parser.add_argument("--runs", type=int, default=3, help="runs of each contender, which take turns")
-    parser.add_argument("--seconds", type=int, default=20, help="measured time of the latency section")
+    parser.add_argument("--seconds", type=int, default=20, help="measured time of the latency section, and its warm-up")
     parser.add_argument("--big-rows", type=int, default=5_000_000, help="rows of the big section's one transaction")
     parser.add_argument("--json", type=Path, help="write every run to this file too")
     return parser
