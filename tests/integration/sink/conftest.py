@@ -46,15 +46,17 @@ class Mirror:
         return eventually(lambda: self.error)
 
 
+def plain_config(topics: TopicWriter, replica: Database, **sink: Any) -> dict[str, Any]:
+    return {
+        "name": topics.name,
+        "source": {"dsn": "host=nowhere"},
+        "kafka": {"bootstrap": topics.bootstrap},
+        "sink": {"dsn": replica.dsn, **sink},
+    }
+
+
 def sink_config(topics: TopicWriter, replica: Database, **sink: Any) -> Config:
-    return Config.model_validate(
-        {
-            "name": topics.name,
-            "source": {"dsn": "host=nowhere"},
-            "kafka": {"bootstrap": topics.bootstrap},
-            "sink": {"dsn": replica.dsn, **sink},
-        }
-    )
+    return Config.model_validate(plain_config(topics, replica, **sink))
 
 
 @contextmanager
