@@ -25,7 +25,7 @@ from cdc.encode.naming import progress_topic, topic_name
 from cdc.encode.progress import parse_progress, stream_key
 from cdc.lsn import LSN
 from cdc.ports import StoredRecord
-from cdc.record import Progress
+from cdc.record import Position, Progress
 from cdc.stack.account import CURRENT
 from tests.support.servers import Database
 from tests.support.topic_audit import read_records
@@ -178,9 +178,9 @@ class Deployment:
         self.start_bridge()
         self.sink.start()
 
-    def start_bridge(self) -> None:
+    def start_bridge(self, *, crashpoint: str = "") -> None:
         """Start the bridge, and see it stream."""
-        self.bridge.start()
+        self.bridge.start(crashpoint=crashpoint)
         self.bridge.wait_said("streaming")
 
     def stop(self) -> None:
@@ -218,6 +218,18 @@ class Deployment:
             if message.error() is None and message.key() == stream_key(self.slot()):
                 self._progress = parse_progress(message.value() or b"")
         return self._progress
+
+    def partial_beyond(self, seq: int) -> Position:
+        """The published part of a transaction, once it has more than ``seq`` changes."""
+
+        def found() -> Position | None:
+            progress = self.progress()
+            partial = progress.partial if progress is not None else None
+            return partial if partial is not None and partial.seq > seq else None
+
+        partial = eventually(found, 30, lambda: f"a part of more than {seq}, is {self._progress}\n{self.bridge.tail()}")
+        assert partial is not None
+        return partial
 
     def wait_published(self, lsn: LSN | None = None, timeout_s: float = 60) -> LSN:
         """Wait until everything before ``lsn`` (default: now) is published; returns that position."""

@@ -1,0 +1,106 @@
+"""SIGKILL at each named place of bridge and sink, under a load that reaches it: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from cdc import crashpoints
+from tests.support.bridge_process import Deploy, Deployment
+from tests.support.servers import Database
+from tests.support.topic_audit import audit
+
+TABLES = ("public.big", "public.small")
+
+
+def load(database: Database, big_rows: int) -> None:
+    """A transaction larger than one Kafka transaction, small ones with changed keys, COPY, and a TRUNCATE."""
+    with database.connect() as connection:
+        with connection.transaction():
+            connection.execute(
+                f"INSERT INTO big SELECT i, 'first ' || i FROM generate_series(1, {big_rows}) i".encode()
+            )
+            connection.execute("UPDATE big SET id = -id WHERE id <= 1000")
+            connection.execute("INSERT INTO small SELECT i, 'first' FROM generate_series(1, 100) i")
+        for number in range(1, 51):
+            connection.execute("UPDATE small SET id = id + 1000, note = 'moved' WHERE id = %s", (number,))
+        with connection.cursor().copy("COPY small FROM STDIN") as copy:  # many rows of one LSN
+            for number in range(5000, 10000):
+                copy.write_row((number, "copied"))
+        with connection.transaction():
+            connection.execute("DELETE FROM small WHERE id % 10 = 0")
+            connection.execute("TRUNCATE big")
+            connection.execute("INSERT INTO big SELECT i, 'second ' || i FROM generate_series(1, 500) i")
+        connection.execute("UPDATE big SET note = 'third' WHERE id % 2 = 0")
+
+
+def check(deployment: Deployment) -> None:
+    """All three sides are equal; every record of the topics is in order."""
+    deployment.assert_equal(*TABLES)
+    for table in TABLES:
+        assert audit(deployment.records(table)) == []
+
+
+BRIDGE = (
+    ("bridge.before_kafka_commit:1", 20_000),
+    ("bridge.before_kafka_commit:2", 20_000),
+    ("bridge.after_kafka_commit:1", 20_000),
+    ("bridge.after_kafka_commit:3", 20_000),
+    ("bridge.after_confirm:2", 20_000),
+    ("bridge.inside_truncate:1", 50_500),  # tombstones are committed by 50,000
+)
+SINK = ("sink.before_apply:1", "sink.before_replica_commit:1", "sink.after_replica_commit:2")
+
+
+def test_every_crash_point_is_visited_here() -> None:
+    assert {point.partition(":")[0] for point in (*dict(BRIDGE), *SINK)} == crashpoints.NAMES
+
+
+@pytest.fixture
+def deployment(database: Database, deploy: Deploy) -> Deployment:
+    database.execute(
+        "CREATE TABLE big (id int PRIMARY KEY, note text); CREATE TABLE small (id int PRIMARY KEY, note text)"
+    )
+    return deploy()
+
+
+@pytest.mark.parametrize(("point", "big_rows"), BRIDGE)
+def test_bridge_killed_at(point: str, big_rows: int, deployment: Deployment) -> None:
+    deployment.start_bridge(crashpoint=point)
+    load(deployment.source, big_rows)
+    deployment.sink.start()
+    assert deployment.bridge.wait() == -signal.SIGKILL
+    deployment.start_bridge()
+    check(deployment)
+
+
+@pytest.mark.parametrize("point", SINK)
+def test_sink_killed_at(point: str, deployment: Deployment) -> None:
+    deployment.start_bridge()
+    deployment.sink.start(crashpoint=point)
+    load(deployment.source, 20_000)
+    assert deployment.sink.wait() == -signal.SIGKILL
+    deployment.sink.start()
+    check(deployment)
+
+
+def test_a_big_transaction_goes_on_where_it_was_cut(deployment: Deployment) -> None:
+    """Killed again and again inside one transaction: its published part grows, and no change is published twice."""
+    deployment.start_bridge()
+    deployment.bridge.kill()
+    with deployment.source.connect() as connection, connection.transaction():
+        connection.execute("INSERT INTO big SELECT i, 'row ' || i FROM generate_series(1, 60000) i")
+        connection.execute("DELETE FROM big WHERE id % 1000 = 0")
+    reached: list[int] = []
+    for _ in range(3):
+        deployment.bridge.start(crashpoint="bridge.after_kafka_commit:1")
+        assert deployment.bridge.wait() == -signal.SIGKILL
+        reached.append(deployment.partial_beyond(reached[-1] if reached else 0).seq)
+    assert reached == sorted(set(reached))
+    deployment.sink.start()
+    deployment.start_bridge()
+    deployment.assert_equal("public.big")
+    records = deployment.records("public.big")
+    assert audit(records) == []
+    assert len(records) == 60_060
