@@ -8,12 +8,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from cdc.app.demo.daemon import Daemon, wait_for
+from cdc.errors import StackError
 from cdc.stack import Kafka, Postgres
 
 
@@ -67,3 +70,11 @@ def test_ctrl_c_in_the_middle_leaves_nothing_behind(environment: dict[str, str])
     assert process.returncode == 130, output
     _, alive = psutil.wait_procs(children, timeout=10)
     assert not alive
+
+
+def test_a_daemon_that_ends_by_itself_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
+    with (
+        Daemon("run", tmp_path / "missing.yaml", tmp_path / "bridge.log") as daemon,
+        pytest.raises(StackError, match=r"`cdc run` ended by itself with exit code 2[\s\S]*missing\.yaml"),
+    ):
+        wait_for("slot", lambda: False, [daemon], timeout_s=30)
