@@ -123,14 +123,16 @@ class KafkaPublisher:
         self._open = False
 
     def close(self) -> None:
-        """Abort what is open, as far as the brokers can be reached, and forget the queue."""
+        """Abort what is open, as far as the brokers can be reached, and end the client's threads."""
         if self._open:
+            self._open = False
             try:
                 self._producer.purge()
                 self._producer.abort_transaction(_SLICE_S)
             except KafkaException:
                 pass  # the next start() of this transactional id aborts it
-            self._open = False
+        # The client holds our callbacks and we hold the client: without this it would live until a garbage collection
+        del self._send, self._producer
 
     def _begin(self) -> None:
         try:

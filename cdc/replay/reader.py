@@ -131,8 +131,10 @@ class TopicReader:
         self._held = wanted
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Let the connections and the clients' threads go."""
         self._consumer.close()
+        # The client holds our callback and we hold the client: without this both live until a garbage collection
+        del self._consumer, self._admin
 
     def _ends(self, partitions: Collection[Partition], isolation: IsolationLevel) -> dict[Partition, int]:
         if not partitions:
