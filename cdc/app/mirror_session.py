@@ -38,6 +38,8 @@ Answer = TypeVar("Answer")
 
 _RECORDS_PER_POLL: Final = 5_000
 _POLL_S: Final = 0.1
+_BUSY_POLL_S: Final = 0.01
+"""With a cut under way: how late it may be reported when nothing new comes in."""
 _TOPIC_POLL_S: Final = 1.0
 
 log = structlog.get_logger("cdc.sink")
@@ -114,7 +116,7 @@ class MirrorSession:
             return
         log.info("mirroring", tables=len(self._watched), start=str(self._start))
         while not self._stop.is_set():
-            self._take(self._reader.poll(_RECORDS_PER_POLL, _POLL_S))
+            self._take(self._reader.poll(_RECORDS_PER_POLL, _POLL_S if self._under_way is None else _BUSY_POLL_S))
             if self._under_way is not None and self._under_way.done():
                 self._settle()
             if self._buffer.wants_fence(self._reader.positions()):

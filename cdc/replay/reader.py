@@ -57,7 +57,11 @@ class TopicReader:
         return topic_partitions(self._admin, topic)
 
     def add(self, starts: Mapping[Partition, int]) -> None:
-        """Read these partitions too, from these offsets on (0: the beginning, wherever that is now)."""
+        """Read these partitions too, from these offsets on (0: the beginning, wherever that is now).
+
+        Raises:
+            TopicUnavailable: no broker answers.
+        """
         try:
             # A client that does not know the leader yet asks for the first offset half a second later.
             for topic in {topic for topic, _ in starts}:

@@ -58,14 +58,14 @@ def form_of(sql_type: str, delimiter: str) -> Form:
         delimiter: ``typdelim`` of an array's element type.
     """
     if sql_type.endswith("[]"):
-        render = _array_renderer(sql_type[:-2], delimiter)
-        return Form(msgspec.Raw, lambda values: [_or_null(value, render) for value in values])
+        array = _array_renderer(sql_type[:-2], delimiter)
+        return Form(msgspec.Raw, lambda values: [NULL if raw == "null" else array(raw) for raw in _texts(values)])
     if sql_type in _INTEGERS:
         return Form(int | None, lambda values: [NULL if value is None else str(value) for value in values])
     if sql_type in _BARE:
-        return Form(msgspec.Raw, lambda values: [_or_null(value, _scalar) for value in values])
+        return Form(msgspec.Raw, lambda values: [NULL if raw == "null" else _scalar(raw) for raw in _texts(values)])
     if sql_type in _DOCUMENTS:
-        return Form(msgspec.Raw, lambda values: [_or_null(value, _same) for value in values])
+        return Form(msgspec.Raw, lambda values: [NULL if raw == "null" else raw for raw in _texts(values)])
     return Form(str | None, lambda values: [NULL if value is None else value for value in values])
 
 
@@ -76,20 +76,15 @@ def any_text(value: msgspec.Raw, sql_type: str, delimiter: str) -> str:
         return NULL
     if raw.startswith("[") and sql_type.endswith("[]"):
         return _array_renderer(sql_type[:-2], delimiter)(raw)
-    return _same(raw) if sql_type in _DOCUMENTS else _scalar(raw)
+    return raw if sql_type in _DOCUMENTS else _scalar(raw)
 
 
-def _or_null(value: msgspec.Raw, render: Callable[[str], str]) -> str:
-    raw = str(value, "utf-8")
-    return NULL if raw == "null" else render(raw)
-
-
-def _same(raw: str) -> str:
-    return raw
+def _texts(values: Sequence[msgspec.Raw]) -> list[str]:
+    return [str(value, "utf-8") for value in values]
 
 
 def _scalar(raw: str) -> str:
-    return _decode_text(raw) if raw.startswith('"') else raw
+    return _decode_text(raw) if raw[0] == '"' else raw
 
 
 def _array_renderer(element: str, delimiter: str) -> Callable[[str], str]:
@@ -99,14 +94,18 @@ def _array_renderer(element: str, delimiter: str) -> Callable[[str], str]:
     if element in _DOCUMENTS:
         return _document_array
 
+    is_simple = _SIMPLE_STRINGS.fullmatch if delimiter == "," else _never
+
     def string_array(raw: str) -> str:
-        if raw.startswith('"'):
-            return _decode_text(raw)
-        if delimiter == "," and _SIMPLE_STRINGS.fullmatch(raw):
+        if is_simple(raw):
             return "{" + raw[1:-1] + "}"
-        return array_literal(_decode_array(raw), delimiter)
+        return _decode_text(raw) if raw[0] == '"' else array_literal(_decode_array(raw), delimiter)
 
     return string_array
+
+
+def _never(_: str) -> None:
+    return None
 
 
 def _number_array(raw: str) -> str:

@@ -1,9 +1,10 @@
 """Records → COPY text. The sink's hot path: everything that can be done for a batch is done for a batch.
 
-Theory of operation. A block of values is decoded row by row, rendered column by column and joined with markers that
-begin with NUL, which no PostgreSQL text contains. Escaping is then one pass over the whole block, and turning the
-markers into COPY's own separators another: no value is looked at twice in Python. A value that does contain an escaped
-NUL, or has another shape than its column promises, takes the slow way, row by row, which finds out what is wrong.
+Theory of operation. A block of values is decoded row by row, rendered column by column, and joined and escaped as one
+text. Tabs and line ends are counted: as many as separators means that no value has one, and escaping backslashes is
+all that is left to do. Otherwise the block is joined again with markers that begin with NUL, which no PostgreSQL text
+contains, and they become separators after the values' own tabs and line ends were escaped. A value that has an escaped
+NUL, or another shape than its column promises, takes the slow way, row by row, which finds out what is wrong.
 
 https://www.postgresql.org/docs/current/sql-copy.html#SQL-COPY-FILE-FORMATS
 """
@@ -84,30 +85,30 @@ class RowForm:
     def _block(self, records: list[StoredRecord], of_key: bool) -> bytes:
         sources: list[Any] = [record.key if of_key else record.value for record in records]
         try:
-            if any(_ESCAPED_NUL in source for source in sources) or any(
-                _NULL_DOCUMENT in each.header for each in records
-            ):
+            headers = b"".join([record.header for record in records])
+            if _ESCAPED_NUL in b"".join(sources) or _NULL_DOCUMENT in headers:
                 rows = self._one_by_one(records, sources)
             else:
-                columns = zip(*[astuple(self._decode(source)) for source in sources], strict=True)
+                decode = self._decode
+                columns = zip(*[astuple(decode(source)) for source in sources], strict=True)
                 rendered = [render(values) for render, values in zip(self._renderers, columns, strict=False)]
-                rows = _ROW.join(map(_FIELD.join, zip(*rendered, strict=True)))
+                rows = list(zip(*rendered, strict=True))
         except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):
             rows = self._one_by_one(records, sources)
         return _copy_text(rows)
 
-    def _one_by_one(self, records: list[StoredRecord], sources: list[bytes | None]) -> str:
+    def _one_by_one(self, records: list[StoredRecord], sources: list[bytes | None]) -> list[Sequence[str]]:
         """The slow way: by the shape of each value."""
-        rows = []
+        rows: list[Sequence[str]] = []
         for record, source in zip(records, sources, strict=True):
             try:
                 nulls = self._null_documents(record.header) if _NULL_DOCUMENT in record.header else ()
-                rows.append(_FIELD.join(self._fields(source, nulls)))
+                rows.append(self._fields(source, nulls))
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 raise RecordRejected(record, f"cannot be read as JSON: {error}") from error
             except (ValueError, DecodeError) as error:
                 raise RecordRejected(record, str(error)) from error
-        return _ROW.join(rows)
+        return rows
 
     def _null_documents(self, header: bytes) -> Collection[str]:
         """Columns whose ``null`` is the JSON document and not NULL."""
@@ -139,7 +140,11 @@ class RowForm:
         return fields
 
 
-def _copy_text(rows: str) -> bytes:
-    escaped = rows.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-    separated = escaped.replace(_FIELD, "\t").replace(_ROW, "\n").replace(NULL, "\\N")
-    return separated.encode() + b"\n"
+def _copy_text(rows: Sequence[Sequence[str]]) -> bytes:
+    text = "\n".join(map("\t".join, rows)) + "\n"
+    separators = len(rows), len(rows) * (len(rows[0]) - 1)
+    if (text.count("\n"), text.count("\t")) == separators and "\r" not in text:
+        return text.replace("\\", "\\\\").replace(NULL, "\\N").encode()
+    text = _ROW.join(map(_FIELD.join, rows)) + _ROW
+    text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    return text.replace(_FIELD, "\t").replace(_ROW, "\n").replace(NULL, "\\N").encode()

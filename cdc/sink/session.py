@@ -25,6 +25,8 @@ PINNED_SETTINGS: Final[Mapping[str, str]] = {
     # a big transaction of the source is one transaction of the replica, however long it takes
     "idle_in_transaction_session_timeout": "0",
     "statement_timeout": "0",
+    # a batch of rows on its way through the staging table stays in memory
+    "temp_buffers": "32MB",
 }
 """Under which every value is read back as it was printed (topic contract, version 1)."""
 

@@ -159,10 +159,8 @@ def test_missing_topic(topics: TopicWriter, reader: TopicReader) -> None:
 
 def test_no_broker(topics: TopicWriter) -> None:
     nowhere = {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 1000, "log_level": 0}
-    with closing(TopicReader(nowhere)) as reader:
+    with closing(TopicReader(nowhere)) as reader, pytest.raises(TopicUnavailable):
         reader.add({("t", 0): 0})
-        with pytest.raises(TopicUnavailable):
-            eventually(lambda: reader.poll(10, 0.1))
 
 
 def test_unknown_option_is_named() -> None:

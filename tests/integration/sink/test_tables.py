@@ -338,3 +338,32 @@ def test_json_values_verbatim(topics: TopicWriter, database: Database, mirror: M
     assert database.execute("select j::text, b::text, ja::text, d::text from t") == [
         ('{"a" : 1.10,  "a": [null, "\\u00e9\\\\"]}', "12345678901234567890.10", '{"{\\"x\\": 1.0}",NULL}', "-0")
     ]
+
+
+def test_change_of_type_while_running_stops_that_table(topics: TopicWriter, database: Database, mirror: Mirror) -> None:
+    before, good = topics.table("t", id="int4", v="int4"), topics.table("good", id="int4")
+    publish(topics, 10, before, {"id": 1, "v": 1})
+    publish(topics, 20, good, {"id": 1})
+    mirror.wait_for_cut(21)
+    publish(topics, 30, topics.table("t", id="int4", v="text"), {"id": 2, "v": "two"})
+    publish(topics, 40, good, {"id": 2}, define=False)
+    mirror.wait_for_cut(41)
+    assert database.execute("select id, v from t") == [(1, 1)]
+    assert database.execute("select id from good order by id") == [(1,), (2,)]
+    state, reason, *_ = state_of(database, before)
+    assert state == "stopped"
+    assert "TYPE text" in reason
+
+
+def test_table_dropped_under_the_sink(topics: TopicWriter, database: Database, config: Config) -> None:
+    table, good = topics.table("t", id="int4"), topics.table("good", id="int4")
+    publish(topics, 10, table, {"id": 1})
+    publish(topics, 20, good, {"id": 1})
+    with running(config, database) as mirror:
+        mirror.wait_for_cut(21)
+        database.execute("drop table t")
+        publish(topics, 30, table, {"id": 2}, define=False)
+        publish(topics, 40, good, {"id": 2}, define=False)
+        mirror.wait_for_cut(41)
+    assert database.execute("select count(*) from good") == [(2,)]
+    assert "does not exist" in state_of(database, table)[1]
