@@ -80,11 +80,11 @@ def _collect_rarely() -> None:
 
 def _lock(replica: PostgresReplica, name: str, stop: threading.Event) -> bool:
     """Become the only sink of this name; False when told to stop meanwhile."""
-    told = False
+    refusals = 0
     while not replica.lock():
-        if not told:
+        refusals += 1
+        if refusals == 2:  # the first may be our own last session, which the server has not ended yet
             log.warning("waiting: another sink of this name writes to the replica", name=name)
-            told = True
         if stop.wait(_LOCK_POLL_S):
             return False
     return True

@@ -101,6 +101,7 @@ class MirrorSession:
         self._buffer = CutBuffer(MAX_RECORDS, MAX_BYTES, self._start)
         self._source: SourceIdentity | None = None
         self._watched: set[str] = set()
+        self._told: set[str] = set()
         self._rows: Counter[str] = Counter()
         self._under_way: Future[CutReport | None] | None = None
 
@@ -251,7 +252,8 @@ class MirrorSession:
             self._buffer.watch(partitions, state=True)
             self._watched.add(topic)
         for table in self._replica.tables().values():
-            if table.topic not in self._watched:
+            if table.topic not in self._watched and table.topic not in self._told:
+                self._told.add(table.topic)
                 log.error("table is stopped", table=table.name, topic=table.topic, reason=table.reason)
 
     def _stored_source(self) -> SourceIdentity | None:

@@ -68,6 +68,7 @@ class TableStatements:
             _stage(keys, target, key_names),
         ]
         self.empty = sql.SQL("TRUNCATE {}, {}").format(rows, keys)
+        self.drop = sql.SQL("DROP TABLE {}, {}").format(rows, keys)
         self.stage_keys = sql.SQL("COPY {} FROM STDIN").format(keys)
         self.stage_rows = sql.SQL("COPY {} FROM STDIN").format(rows)
         self.delete = sql.SQL("DELETE FROM {} AS t USING {} AS k WHERE {}").format(

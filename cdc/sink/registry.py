@@ -71,6 +71,8 @@ class TableRegistry:
         changed: dict[str, None] = {}
         for schema in schemas:
             known = self._schemas.setdefault(schema.topic, [])
+            if known and known[-1] == schema:
+                continue  # published again, as each of the bridge's sessions does
             if schema in known:
                 known.remove(schema)
             known.append(schema)
@@ -131,6 +133,8 @@ class TableRegistry:
         try:
             with self._connection.begin_nested():
                 columns = establish(self._connection, name, schemas)
+                if (outgrown := self._statements.get(topic)) is not None:
+                    self._session.execute(outgrown.drop)
                 self._staged += 1
                 statements = TableStatements(self._staged, name, schemas, columns)
                 for statement in statements.prepare:

@@ -119,6 +119,20 @@ def test_new_columns_are_added_and_dropped_ones_stay(topics: TopicWriter, databa
     assert database.execute("select id, a, b, c::text from t order by id") == rows[1:]
 
 
+def test_definitions_published_again(topics: TopicWriter, database: Database, mirror: Mirror) -> None:
+    """Each session of a bridge publishes its definitions again; going back to an older one is a change, too."""
+    narrow, wide = topics.table("t", id="int4"), topics.table("t", id="int4", v="text")
+    publish(topics, 10, narrow, {"id": 1})
+    mirror.wait_for_cut(11)
+    for lsn, table in ((20, narrow), (30, wide), (40, wide), (50, narrow), (60, narrow), (70, wide)):
+        publish(topics, lsn, table, {"id": lsn, "v": "v"} if table is wide else {"id": lsn})
+        mirror.wait_for_cut(lsn + 1)
+    rows = [(1, None), (20, None), (30, "v"), (40, "v"), (50, None), (60, None), (70, "v")]
+    assert database.execute("select id, v from t order by id") == rows
+    staging = "select count(*) from pg_class where relname like 'cdc rows %'"
+    assert database.execute(staging) == [(1,)]
+
+
 def test_fresh_replica_reads_old_definitions(topics: TopicWriter, database: Database, config: Config) -> None:
     publish(topics, 10, topics.table("t", id="int4", a="int4", gone="text"), {"id": 1, "a": 5, "gone": "x"})
     publish(topics, 20, topics.table("t", id="int4", a="text", new="text[]"), {"id": 2, "a": "six", "new": ["n"]})
