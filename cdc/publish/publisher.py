@@ -7,6 +7,7 @@ is kept per record, only the first error, to name its key.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from cdc.errors import CdcError, FencedError, TopicRefused, TopicUnavailable
+
+_log = logging.getLogger("cdc.kafka")
 
 _COMMIT_DEADLINE_S = 60.0
 _SLICE_S = 1.0
@@ -61,6 +64,7 @@ class KafkaPublisher:
     def __init__(self, options: Mapping[str, Any], *, transactional_id: str, max_message_bytes: int) -> None:
         self._transactional_id = transactional_id
         self._open = False
+        self._topics: set[str] = set()
         self._failure: CdcError | None = None
         self._producer = Producer(
             {
@@ -70,7 +74,8 @@ class KafkaPublisher:
                 "message.max.bytes": max_message_bytes,
                 "on_delivery": self._delivery_failed,
                 "error_cb": self._client_error,
-            }
+            },
+            logger=_log,
         )
         self._send = self._producer.produce
 
@@ -98,6 +103,7 @@ class KafkaPublisher:
         if not self._open:
             self._begin()
         while True:
+            self._topics.add(topic)
             try:
                 self._send(topic, value, key, headers=[("cdc", header)] if header else None)
                 return
@@ -121,6 +127,7 @@ class KafkaPublisher:
             return
         self._until_done("commit_transaction", self._producer.commit_transaction, _COMMIT_DEADLINE_S)
         self._open = False
+        self._topics.clear()
 
     def close(self) -> None:
         """Abort what is open, as far as the brokers can be reached, and end the client's threads."""
@@ -174,6 +181,8 @@ class KafkaPublisher:
             )
         if self._failure is not None:
             return self._failure
+        if kafka_error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return _unauthorised(*sorted(self._topics))
         if kafka_error.code() in _UNAUTHORISED:
             return TopicRefused(
                 f"Kafka does not allow {what} for transactional id {self._transactional_id!r}: {kafka_error.str()}",
@@ -192,9 +201,7 @@ class KafkaPublisher:
         if error.code() in _TOO_LARGE:
             self._failure = _too_large(topic, key, "larger than the broker takes")
         elif error.code() in _UNAUTHORISED:
-            self._failure = TopicRefused(
-                f"not authorised to write topic {topic!r}", remedy=f"grant WRITE on topic {topic!r} to the bridge"
-            )
+            self._failure = _unauthorised(topic)
 
     def _client_error(self, error: KafkaError) -> None:
         if error.code() in _UNAUTHORISED and self._failure is None:
@@ -207,4 +214,13 @@ def _too_large(topic: str, key: bytes, size: str) -> TopicRefused:
     return TopicRefused(
         f"the row with key {key.decode(errors='replace')} is too large for topic {topic!r} ({size})",
         remedy=f"raise topics.max_message_bytes in the configuration and max.message.bytes of topic {topic!r}",
+    )
+
+
+def _unauthorised(*topics: str) -> TopicRefused:
+    names = ", ".join(map(repr, topics))
+    return TopicRefused(
+        f"not authorised to write topic {names}" if len(topics) == 1 else f"not authorised to write one of {names}",
+        remedy="grant WRITE and DESCRIBE on it to the bridge's principal: kafka-acls.sh --add --allow-principal … "
+        "--operation Write --operation Describe --topic …",
     )

@@ -7,6 +7,7 @@ Every other difference is a warning with the command that mends it.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, 
 
 from cdc.config import TopicsConfig
 from cdc.errors import CdcError, TopicRefused, TopicUnavailable
+
+_log = logging.getLogger("cdc.kafka")
 
 _TIMEOUT_S = 15.0
 _METADATA_POLL_S = 0.02
@@ -69,7 +72,7 @@ class TopicAdmin:
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        self._admin = AdminClient({"log.connection.close": False, **options})
+        self._admin = AdminClient({"log.connection.close": False, **options}, logger=_log)
 
     def partitions(self) -> dict[str, int]:
         """Partition count of every topic that we may see.
