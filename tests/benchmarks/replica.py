@@ -9,6 +9,7 @@ from cdc.lsn import LSN, ZERO
 
 CUT = "SELECT max(lsn) FROM cdc.cut"
 BACKENDS = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND backend_type = 'client backend' AND pid <> ALL (%s)"
+COPYING = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND query LIKE 'COPY %%'"
 CHECKSUM = "SELECT count(*), coalesce(sum(hashtextextended(t::text, 0)), 0) FROM {} t"
 
 
@@ -33,6 +34,12 @@ def greatest_key(replica: psycopg.Connection) -> int | None:
 def backends(admin: psycopg.Connection, database: str, known: set[int]) -> set[int]:
     """Process ids of the database's client sessions beside the known ones."""
     return {pid for (pid,) in admin.execute(BACKENDS, [database, sorted(known)])}
+
+
+def is_copying(admin: psycopg.Connection, database: str) -> bool:
+    """Whether a session of the database is in a COPY, or that was its last statement."""
+    row = admin.execute(COPYING, [database]).fetchone()
+    return bool(row and row[0])
 
 
 def checksum(conn: psycopg.Connection, table: str) -> tuple[int, int]:
