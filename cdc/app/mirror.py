@@ -67,6 +67,7 @@ def run_mirror(config: Config, stop: threading.Event, on_cut: Callable[[CutRepor
                 session.run()
             except RecordRejected as error:
                 session.abandon()
+                log.error("a record stops its table, the others go on", error=error.message, remedy=error.remedy)
                 replica.stop_table(error.record, error.reason)
                 stopped.add(error.record.topic)
             except TableGone:

@@ -298,6 +298,18 @@ class Deployment:
         findings = [finding for verdict in verdicts for finding in verdict.findings()]
         assert not findings, "\n".join([*findings, self.bridge.tail(), self.sink.tail()])
 
+    def wait_table_equal(self, table: str) -> None:
+        """Wait until the replica of one table holds the source's rows: of a table that catches up beside the cut."""
+        with pinned(self.source.dsn) as source, pinned(self.replica.dsn) as replica:
+            shape = describe(source, table)
+            eventually(
+                lambda: table_rows(source, shape) == table_rows(replica, shape),
+                message=lambda: (
+                    f"{table}: {difference('replica', table_rows(source, shape), table_rows(replica, shape), shape)}"
+                    f"\n{self.sink.tail()}"
+                ),
+            )
+
     def close(self) -> None:
         """Kill what runs."""
         self.bridge.kill()

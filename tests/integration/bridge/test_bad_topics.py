@@ -1,0 +1,174 @@
+"""What is wrong with Kafka is said by name, with what mends it; broken brokers are waited for; nothing is lost."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from cdc.errors import TopicRefused
+from cdc.stack import KafkaBroker
+from tests.support.bridge_process import Deploy, Deployment, deployed
+from tests.support.servers import Database
+
+REFUSED = TopicRefused.exit_code
+
+
+@pytest.fixture
+def items(database: Database, deploy: Deploy) -> Deployment:
+    """Not started yet."""
+    database.execute("CREATE TABLE items (id integer PRIMARY KEY, note text)")
+    return deploy()
+
+
+@pytest.fixture(scope="module")
+def own_broker() -> Iterator[KafkaBroker]:
+    """A broker that tests may kill, and that knows access rules."""
+    rules = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with KafkaBroker.open(settings=rules, heap_mb=512, quick_start=True) as broker:
+        yield broker
+
+
+@pytest.fixture
+def elsewhere(own_broker: KafkaBroker, database: Database, replica: Database, tmp_path: Path) -> Iterator[Deployment]:
+    """A deployment on that broker, not started yet."""
+    database.execute("CREATE TABLE items (id integer PRIMARY KEY, note text)")
+    with deployed(database, own_broker.bootstrap, replica, tmp_path) as deployment:
+        yield deployment
+
+
+def set_topic(bootstrap: str, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def test_a_topic_that_would_lose_or_scatter_state(items: Deployment) -> None:
+    topic, admin = items.topic("public.items"), AdminClient({"bootstrap.servers": items.bootstrap})
+    admin.create_topics([NewTopic(topic, 2, config={"cleanup.policy": "compact,delete"})])[topic].result(30)
+    items.bridge.start()
+    said = items.bridge.refusal(REFUSED)
+    assert topic in said
+    assert "partitions" in said or "cleanup.policy" in said
+    items.settings["topics"]["partitions"] = 2
+    items.write()
+    items.bridge.start()
+    said = items.bridge.refusal(REFUSED)
+    assert f"--entity-name {topic} --add-config cleanup.policy=compact" in said
+    set_topic(items.bootstrap, topic, "cleanup.policy", "compact")
+    items.start_bridge()
+    items.source.execute("INSERT INTO items VALUES (1, 'x')")
+    items.assert_published("public.items")
+    items.bridge.stop()
+    items.settings["topics"]["partitions"] = 3
+    items.write()
+    items.bridge.start()
+    assert "set topics.partitions to 2" in items.bridge.refusal(REFUSED)
+
+
+def test_a_row_larger_than_the_topic_takes(items: Deployment) -> None:
+    items.settings["topics"]["max_message_bytes"] = 1_048_588
+    items.write()
+    items.start()
+    items.source.execute("INSERT INTO items VALUES (1, 'small')")
+    items.source.execute("INSERT INTO items SELECT 2, string_agg(md5(i::text), '') FROM generate_series(1, 40000) i")
+    items.source.execute("INSERT INTO items VALUES (3, 'small, too')")
+    said = items.bridge.refusal(REFUSED)
+    topic = items.topic("public.items")
+    assert '{"id":2}' in said
+    assert topic in said
+    assert "topics.max_message_bytes" in said
+    items.settings["topics"]["max_message_bytes"] = 4_000_000
+    items.write()
+    set_topic(items.bootstrap, topic, "max.message.bytes", "4000000")
+    items.start_bridge()
+    items.assert_equal("public.items")
+    items.stop()
+
+
+def test_a_topic_that_we_may_not_write(own_broker: KafkaBroker, elsewhere: Deployment) -> None:
+    topic, admin = elsewhere.topic("public.items"), AdminClient({"bootstrap.servers": own_broker.bootstrap})
+    elsewhere.start_bridge()
+    elsewhere.source.execute("INSERT INTO items VALUES (1, 'allowed')")
+    elsewhere.wait_published()
+    kind = ResourceType.TOPIC, topic, ResourcePatternType.LITERAL
+    allow = [
+        AclBinding(*kind, "User:ANONYMOUS", "*", operation, AclPermissionType.ALLOW)
+        for operation in (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+    ]
+    for future in admin.create_acls(allow).values():
+        future.result(30)
+    elsewhere.source.execute("INSERT INTO items VALUES (2, 'not allowed')")
+    said = elsewhere.bridge.refusal(REFUSED)
+    assert topic in said
+    assert "grant WRITE" in said
+    rules = AclBindingFilter(*kind, "User:ANONYMOUS", "*", AclOperation.ANY, AclPermissionType.ANY)
+    admin.delete_acls([rules])[rules].result(30)
+    elsewhere.start_bridge()
+    elsewhere.source.execute("INSERT INTO items VALUES (3, 'allowed again')")
+    elsewhere.assert_published("public.items")
+    elsewhere.bridge.stop()
+
+
+def test_a_broker_that_is_down_at_the_start_and_later(own_broker: KafkaBroker, elsewhere: Deployment) -> None:
+    own_broker.kill()
+    elsewhere.bridge.start()
+    elsewhere.sink.start()
+    elsewhere.bridge.wait_said("Connection refused", 60)
+    own_broker.restart()
+    elsewhere.bridge.wait_said("streaming", 60)
+    elsewhere.source.execute("INSERT INTO items SELECT i, 'before' FROM generate_series(1, 1000) i")
+    elsewhere.assert_equal("public.items")
+    own_broker.kill()
+    elsewhere.source.execute("INSERT INTO items SELECT i, 'meanwhile' FROM generate_series(1001, 2000) i")
+    own_broker.restart()
+    elsewhere.source.execute("INSERT INTO items SELECT i, 'after' FROM generate_series(2001, 3000) i")
+    elsewhere.assert_equal("public.items")
+    elsewhere.stop()
+
+
+def test_a_second_signal_ends_at_once(own_broker: KafkaBroker, elsewhere: Deployment) -> None:
+    """While the broker does not answer, nothing can be drained: the first SIGTERM waits, the second does not."""
+    elsewhere.start_bridge()
+    elsewhere.source.execute("INSERT INTO items VALUES (1, 'x')")
+    elsewhere.wait_published()
+    broker = own_broker.pid
+    try:
+        _signal_tree(broker, signal.SIGSTOP)
+        elsewhere.source.execute("INSERT INTO items SELECT i, 'held' FROM generate_series(2, 100) i")
+        elsewhere.bridge.signal(signal.SIGTERM)
+        elsewhere.bridge.wait_said("a second signal ends at once")
+        assert not elsewhere.bridge.ended
+        elsewhere.bridge.signal(signal.SIGTERM)
+        assert elsewhere.bridge.wait(5) == 128 + signal.SIGTERM
+    finally:
+        _signal_tree(broker, signal.SIGCONT)
+    elsewhere.start_bridge()
+    elsewhere.assert_published("public.items")
+    elsewhere.bridge.stop()
+
+
+def _signal_tree(pid: int, number: signal.Signals) -> None:
+    parent = psutil.Process(pid)
+    for process in (parent, *parent.children(recursive=True)):
+        process.send_signal(number)
