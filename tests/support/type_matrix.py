@@ -45,6 +45,8 @@ CREATE TYPE nested AS (p pair, texts text[], ts timestamptz, f double precision,
 
 SCALARS: Final[dict[str, tuple[str, ...]]] = {
     **{name: values for name, values in VALUE_TYPES.items() if not name.endswith("[]")},
+    "json": (*VALUE_TYPES["json"], "null", '{"n": 12345678901234567890.10, "k": null}'),
+    "jsonb": (*VALUE_TYPES["jsonb"], "null", "9007199254740993", "1.10"),
     "bit": ("0", "1"),
     "bit(64)": ("1" + "0" * 63, "0" * 64),
     "bit varying(7)": ("", "0", "0000001"),
@@ -154,7 +156,7 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
     "pg_lsn": ("0/0", "16/B374D848"),
     "int4range": ("empty", "[1,5)"),
     "text[]": ("{}", '{"a,b",NULL,"q\\"q"}', "{{a},{b}}"),
-    "jsonb": ('{"a": [1, null]}', "[]", '"s"', "1.10"),
+    "jsonb": ('{"a": [1, null]}', "[]", '"s"', "1.10", "null"),
     "mood": ("sad", 'so "happy"', "ünï"),
     "other.mood": ("sad",),
     "positive": ("1", "2"),

@@ -172,7 +172,11 @@ def _fold_row(key_json: bytes, live_row: LiveRow, shape: TableShape) -> tuple[Ke
         for number, column in enumerate(shape.columns)
     )
     by_name = {column.name: column for column in shape.columns}
-    key = tuple(server_text(bytes(raw), by_name[name]) for name, raw in key_fields.items() if name in by_name)
+    key = tuple(
+        b"null" if bytes(raw) == b"null" else server_text(bytes(raw), by_name[name])  # no key column is NULL
+        for name, raw in key_fields.items()
+        if name in by_name
+    )
     if (tuple(key_fields), key) != (shape.key, shape.key_of(row)):
         raise FormError(f"its row has the key {shape.key_of(row)}")
     return key, row
