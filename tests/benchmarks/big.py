@@ -54,7 +54,7 @@ def measure(servers: Servers, rows: int) -> Section:
         section = Section(f"Big: one transaction of {rows:,} inserts", COLUMNS, notes=list(NOTES))
         wall_s = time.perf_counter() - start
         for daemon_name, process in (("bridge", bridge), ("sink", sink)):
-            cpu_s, rss_mb = meter.spent(process.pid)
+            cpu_s, rss_mb, _ = meter.spent(process.pid)
             section.add(daemon_name, {"rss_mb": rss_mb, "cpu_s": cpu_s * 1e6 / rows, "wall_s": wall_s})
         if checksum(replica, "orders") != checksum(source, "orders"):
             raise BenchmarkFailed("the replica's rows differ from the source's")

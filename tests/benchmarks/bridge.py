@@ -18,6 +18,7 @@ from tests.benchmarks.workload import PUBLICATION, Backlog
 
 COLUMNS = (
     Column("wall_s", "wall s", 2),
+    Column("core_wait_s", "of it without a core", 2),
     Column("rate", "changes/s", 0),
     Column("cpu_s", "client CPU s/M", 2),
     Column("cpu_s_with_start", "with start", 2),
@@ -29,6 +30,8 @@ NOTES = (
     "wall: from START_REPLICATION (the slot becomes active) until a read_committed consumer has the progress record of "
     "the last commit (bridge), until the process has ended after the last commit (pg_recvlogical), the statement "
     "(decoding alone)",
+    "without a core: the client's main thread could have run, but others had all cores: far from 0 means that "
+    "something else ran here, or that there are too few cores for client, walsender and broker",
     "CPU: user + system of the whole process, all threads, per million changes and in the time of wall; 'with start' "
     "adds the start of the process",
     "each run on its own copy of one untouched slot; after each run of the bridge the topic is read back and counted",
@@ -125,6 +128,7 @@ def _figures(wall_s: float, meter: Meter, client: int, walsender: int, changes: 
     spent, per_million = meter.spent(client), 1e6 / changes
     return {
         "wall_s": wall_s,
+        "core_wait_s": spent.core_wait_s,
         "rate": changes / wall_s,
         "cpu_s": spent.cpu_s * per_million,
         "cpu_s_with_start": meter.total_cpu_s(client) * per_million,

@@ -70,7 +70,7 @@ def measure(servers: Servers, seconds: int) -> list[Section]:
         wall_s = time.perf_counter() - start
         resources = Section("Spent at that load", SPENT_COLUMNS)
         for process, pid in watched.items():
-            cpu_s, rss_mb = spent.spent(pid)
+            cpu_s, rss_mb, _ = spent.spent(pid)
             resources.add(process, {"core_percent": 100 * cpu_s / wall_s, "rss_mb": rss_mb})
         in_topic = receive(topic_meter, "record times", timeout_s=2 * GIVE_UP_S)
         in_replica = receive(replica_meter, "row times", timeout_s=2 * GIVE_UP_S)

@@ -15,10 +15,18 @@ SAMPLE_INTERVAL_S = 0.05
 
 
 class Usage(NamedTuple):
-    """CPU seconds (user + system) since the process started, and its peak resident memory in MB (10^6 bytes)."""
+    """What a process has spent since its start.
+
+    Attributes:
+        cpu_s: CPU seconds of all its threads, user + system.
+        rss_mb: peak resident memory, 10^6 bytes.
+        core_wait_s: how long its main thread could have run and had no core: above a tenth of the time, somebody else
+            disturbs the measurement. Zero where the system does not tell (Linux does).
+    """
 
     cpu_s: float
     rss_mb: float
+    core_wait_s: float
 
 
 def usage(pid: int) -> Usage:
@@ -29,7 +37,7 @@ def usage(pid: int) -> Usage:
     """
     process = psutil.Process(pid)
     times = process.cpu_times()
-    return Usage(times.user + times.system, _peak_rss_bytes(process) / 1e6)
+    return Usage(times.user + times.system, _peak_rss_bytes(process) / 1e6, _core_wait_s(pid))
 
 
 def _peak_rss_bytes(process: psutil.Process) -> int:
@@ -40,6 +48,14 @@ def _peak_rss_bytes(process: psutil.Process) -> int:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     return process.memory_info().rss
+
+
+def _core_wait_s(pid: int) -> float:
+    """Second number of schedstat: nanoseconds on the run queue."""
+    try:
+        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 class Meter:
@@ -65,11 +81,12 @@ class Meter:
             self._first[pid] = self._last[pid] = usage(pid)
 
     def spent(self, pid: int) -> Usage:
-        """CPU seconds since ``watch`` and peak memory, exact while the process lives; zeros if it never did."""
+        """Times since ``watch`` and peak memory, exact while the process lives; zeros if it never did."""
         if pid not in self._last:
-            return Usage(0.0, 0.0)
+            return Usage(0.0, 0.0, 0.0)
         self._sample(pid)
-        return Usage(self._last[pid].cpu_s - self._first[pid].cpu_s, self._last[pid].rss_mb)
+        first, last = self._first[pid], self._last[pid]
+        return Usage(last.cpu_s - first.cpu_s, last.rss_mb, last.core_wait_s - first.core_wait_s)
 
     def total_cpu_s(self, pid: int) -> float:
         """CPU seconds since the process was started."""
@@ -84,7 +101,7 @@ class Meter:
         with contextlib.suppress(psutil.NoSuchProcess):
             now = usage(pid)
             # An exited process that nobody has waited for yet shows no memory, but its last CPU figures.
-            self._last[pid] = Usage(now.cpu_s, max(now.rss_mb, self._last[pid].rss_mb))
+            self._last[pid] = now._replace(rss_mb=max(now.rss_mb, self._last[pid].rss_mb))
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:

@@ -20,6 +20,7 @@ from tests.benchmarks.workload import Backlog
 COLUMNS = (
     Column("wall_s", "wall s", 2),
     Column("setup_s", "of it setup", 2),
+    Column("core_wait_s", "of it without a core", 2),
     Column("rate", "rows/s", 0),
     Column("cpu_s", "client CPU s/M", 2),
     Column("backend_cpu_s", "backend CPU s/M", 2),
@@ -106,7 +107,7 @@ def _sink(servers: Servers, database: str, deployment: Deployment, backlog: Back
             wall_s, spent = time.perf_counter() - start, meter.spent(sink.pid)
             backend_cpu_s = sum(meter.spent(pid).cpu_s for pid in sessions - {own})
         sink.drain()
-    own_figures = {"setup_s": setup_s, "rss_mb": spent.rss_mb}
+    own_figures = {"setup_s": setup_s, "core_wait_s": spent.core_wait_s, "rss_mb": spent.rss_mb}
     return _figures(wall_s, spent.cpu_s, backend_cpu_s, backlog.changes) | own_figures
 
 
