@@ -85,24 +85,28 @@ class RowForm:
     def _block(self, records: list[StoredRecord], of_key: bool) -> bytes:
         sources: list[Any] = [record.key if of_key else record.value for record in records]
         try:
-            headers = b"".join([record.header for record in records])
-            if _ESCAPED_NUL in b"".join(sources) or _NULL_DOCUMENT in headers:
-                rows = self._one_by_one(records, sources)
+            joined = b"".join(sources)
+            # No key column is NULL: there, null can only be a document.
+            null = b":null" in joined if of_key else _NULL_DOCUMENT in b"".join([record.header for record in records])
+            if null or _ESCAPED_NUL in joined:
+                rows = self._one_by_one(records, sources, of_key)
             else:
                 decode = self._decode
                 columns = zip(*[astuple(decode(source)) for source in sources], strict=True)
                 rendered = [render(values) for render, values in zip(self._renderers, columns, strict=False)]
                 rows = list(zip(*rendered, strict=True))
         except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):
-            rows = self._one_by_one(records, sources)
+            rows = self._one_by_one(records, sources, of_key)
         return _copy_text(rows)
 
-    def _one_by_one(self, records: list[StoredRecord], sources: list[bytes | None]) -> list[Sequence[str]]:
+    def _one_by_one(
+        self, records: list[StoredRecord], sources: list[bytes | None], of_key: bool = False
+    ) -> list[Sequence[str]]:
         """The slow way: by the shape of each value."""
         rows: list[Sequence[str]] = []
         for record, source in zip(records, sources, strict=True):
             try:
-                nulls = self._null_documents(record.header) if _NULL_DOCUMENT in record.header else ()
+                nulls = self._known if of_key else self._null_documents(record.header)
                 rows.append(self._fields(source, nulls))
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 raise RecordRejected(record, f"cannot be read as JSON: {error}") from error
@@ -112,6 +116,8 @@ class RowForm:
 
     def _null_documents(self, header: bytes) -> Collection[str]:
         """Columns whose ``null`` is the JSON document and not NULL."""
+        if _NULL_DOCUMENT not in header:
+            return ()
         parsed = parse_header(header)
         names = self._definitions.get(parsed.schema)
         if names is None or max(parsed.json_null) >= len(names):
@@ -132,7 +138,7 @@ class RowForm:
         for name, sql_type, delimiter in self._columns:
             member = members.get(name)
             text = NULL if member is None else any_text(member, sql_type, delimiter)
-            if name in null_documents:
+            if text == NULL and name in null_documents:
                 text = "null"
             if text != NULL and "\0" in text:
                 raise ValueError(f"column {name!r} has a NUL character, which no PostgreSQL text can hold")
