@@ -61,13 +61,15 @@ class Guarded(threading.Thread):
                     self.lost()
         except BaseException as error:  # noqa: BLE001 - finish() raises it in the test
             self._failure = error
+        finally:
+            self.lost()
 
     def work(self) -> None:
         """One round; a lost connection is no failure."""
         raise NotImplementedError
 
     def lost(self) -> None:
-        """The connection is gone."""
+        """The connection is gone, or not needed any more: close it."""
 
     def finish(self) -> None:
         """Stop, and raise what it died of."""
@@ -107,7 +109,7 @@ class Writer(Guarded):
             return
 
     def lost(self) -> None:
-        """Connect again in the next round."""
+        """Connect again in the next round, if there is one."""
         if self._connection is not None:
             self._connection.close()
         self._connection = None
@@ -211,7 +213,7 @@ class Watcher(Guarded):
         self._last = int(lsn)
 
     def lost(self) -> None:
-        """Connect again at the next look."""
+        """Connect again at the next look, if there is one."""
         if self._connection is not None:
             self._connection.close()
         self._connection = None
