@@ -120,6 +120,8 @@ class Bridge:
         decode, handlers = self._decoder.decode, self._handlers
         if not self._rows:
             self._opened_at = time.monotonic()
+        self._rows += len(frames)
+        self._bytes += sum(map(len, frames))
         for frame in frames:
             kind = frame[0]
             if kind == XLOG_DATA_TAG:
@@ -127,8 +129,6 @@ class Bridge:
                 handler = handlers.get(type(message))
                 if handler is not None:
                     handler(message)
-                    self._rows += 1
-                    self._bytes += len(frame)
             elif kind == KEEPALIVE_TAG:
                 self._keepalive(frame)
             else:

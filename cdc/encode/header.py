@@ -69,16 +69,20 @@ class HeaderStamp:
         snap: a backfill chunk's snapshot, else None.
     """
 
-    __slots__ = ("_head", "_tail")
+    __slots__ = ("_actor", "_lsn", "_templates")
 
     def __init__(self, lsn: LSN, xid: int | None, ts: int, snap: str | None = None) -> None:
-        self._head = f";lsn={lsn};seq="
-        actor = f"xid={xid}" if xid is not None else f"snap={snap}"
-        self._tail = f";{actor};ts={ts};schema="
+        self._lsn = lsn
+        self._actor = f"xid={xid};ts={ts}" if xid is not None else f"snap={snap};ts={ts}"
+        self._templates: dict[tuple[str, str], bytes] = {}
 
     def header(self, op: str, seq: int, schema: str) -> bytes:
         """A record's header."""
-        return f"v=1;op={op}{self._head}{seq}{self._tail}{schema}".encode()
+        template = self._templates.get((op, schema))
+        if template is None:
+            text = f"v=1;op={op};lsn={self._lsn};seq=%d;{self._actor};schema={schema}"
+            self._templates[op, schema] = template = text.encode()
+        return template % seq
 
 
 def newer(header: bytes) -> bytes:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from operator import itemgetter
-from typing import Final
 
 from cdc.change import UNCHANGED_TOAST, Relation, Row
 from cdc.encode.objects import NOT_ENCODABLE, ObjectForm
@@ -13,8 +11,6 @@ from cdc.encode.schema import table_schema
 from cdc.encode.values import Converter, converter, is_document
 from cdc.errors import ConfigError, EncodeError
 from cdc.record import TableSchema
-
-_NULL_DOCUMENT: Final = re.compile(rb"[ \t\n\r]*null[ \t\n\r]*")
 
 
 class TableEncoder:
@@ -88,9 +84,7 @@ class TableEncoder:
 
     def null_documents(self, row: Row) -> tuple[int, ...]:
         """Indexes of json and jsonb columns that hold the document ``null``: in the value they look like NULL."""
-        return tuple(
-            [i for i in self._documents if isinstance(cell := row[i], bytes) and _NULL_DOCUMENT.fullmatch(cell)]
-        )
+        return tuple([i for i in self._documents if isinstance(cell := row[i], bytes) and cell.strip() == b"null"])
 
     def missing(self, row: Row) -> tuple[int, ...]:
         """Indexes of the columns that the stream left out as unchanged TOAST."""
