@@ -68,9 +68,10 @@ def database(request: pytest.FixtureRequest, pg_major: PostgresMajor) -> Iterato
 
 
 @pytest.fixture
-def replica(postgres: Postgres) -> Iterator[Database]:
-    """A fresh, empty database for a mirror."""
-    with fresh_database(postgres) as fresh:
+def replica(request: pytest.FixtureRequest, pg_major: PostgresMajor) -> Iterator[Database]:
+    """A fresh, empty database for a mirror, on another server than ``database``: their WAL positions stay apart."""
+    server: Postgres = request.getfixturevalue("postgres" if pg_major == 18 else "postgres18")
+    with fresh_database(server) as fresh:
         yield fresh
 
 

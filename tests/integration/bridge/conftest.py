@@ -7,16 +7,18 @@ from contextlib import ExitStack
 
 import pytest
 
-from cdc.stack import Kafka, Postgres
+from cdc.stack import Kafka, Postgres, PostgresServer
 from tests.support.bridge_process import Deployment, deployed
 from tests.support.servers import fresh_database
 
 
 @pytest.fixture(scope="module")
-def live(postgres: Postgres, kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+def live(
+    postgres: Postgres, postgres18: PostgresServer, kafka: Kafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployment]:
     """One bridge and one sink for a whole module; tables join when a test makes them."""
     with ExitStack() as stack:
-        source, mirror = stack.enter_context(fresh_database(postgres)), stack.enter_context(fresh_database(postgres))
+        source, mirror = (stack.enter_context(fresh_database(server)) for server in (postgres, postgres18))
         source.execute("CREATE TABLE first (id integer PRIMARY KEY)")
         deployment = stack.enter_context(
             deployed(

@@ -26,6 +26,7 @@ from cdc.errors import TopicRefused
 from cdc.stack import KafkaBroker
 from tests.support.bridge_process import Deploy, Deployment, deployed
 from tests.support.servers import Database
+from tests.support.waiting import eventually
 
 REFUSED = TopicRefused.exit_code
 
@@ -134,7 +135,8 @@ def test_a_broker_that_is_down_at_the_start_and_later(own_broker: KafkaBroker, e
     own_broker.kill()
     elsewhere.bridge.start()
     elsewhere.sink.start()
-    elsewhere.bridge.wait_said("Connection refused", 60)
+    sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'cdc %'"
+    eventually(lambda: elsewhere.source.execute(sessions) != [(0,)])  # it has found PostgreSQL and looks for Kafka
     own_broker.restart()
     elsewhere.bridge.wait_said("streaming", 60)
     elsewhere.source.execute("INSERT INTO items SELECT i, 'before' FROM generate_series(1, 1000) i")
@@ -155,7 +157,10 @@ def test_a_second_signal_ends_at_once(own_broker: KafkaBroker, elsewhere: Deploy
     broker = own_broker.pid
     try:
         _signal_tree(broker, signal.SIGSTOP)
-        elsewhere.source.execute("INSERT INTO items SELECT i, 'held' FROM generate_series(2, 100) i")
+        elsewhere.source.execute("INSERT INTO items SELECT i, repeat('held ', 20) FROM generate_series(2, 60000) i")
+        # More than fits between walsender and bridge: when all of it is sent, some was read.
+        sent = "SELECT bool_and(sent_lsn >= pg_current_wal_flush_lsn()) FROM pg_stat_replication"
+        eventually(lambda: elsewhere.source.execute(sent) == [(True,)])
         elsewhere.bridge.signal(signal.SIGTERM)
         elsewhere.bridge.wait_said("a second signal ends at once")
         assert not elsewhere.bridge.ended

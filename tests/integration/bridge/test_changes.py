@@ -12,6 +12,7 @@ from cdc.app.demo.topic_side import read_header
 from cdc.encode.naming import topic_name
 from cdc.lsn import LSN
 from tests.support.bridge_process import Deployment
+from tests.support.servers import Database
 from tests.support.topic_audit import audit, read_records
 
 BIG = "(SELECT string_agg(md5(({}+i)::text), '') FROM generate_series(1, 300) i)"
@@ -225,13 +226,12 @@ def test_names_of_all_kinds(live: Deployment) -> None:
     assert mirrored == [(1, "x", "y")]
 
 
-def test_an_idle_slot_advances_beside_a_busy_database(live: Deployment) -> None:
+def test_an_idle_slot_advances_beside_a_busy_database(live: Deployment, database: Database) -> None:
     """Nothing to publish for a while, but WAL must not pile up behind the slot."""
     live.wait_published()
     before = len(live.records("public.first"))
-    other = live.replica  # another database of the same server
-    other.execute("CREATE TABLE busy AS SELECT i, md5(i::text) FROM generate_series(1, 20000) i")
-    target = LSN.parse(other.execute("SELECT pg_current_wal_flush_lsn()::text")[0][0])
+    database.execute("CREATE TABLE busy AS SELECT i, md5(i::text) FROM generate_series(1, 20000) i")
+    target = LSN.parse(database.execute("SELECT pg_current_wal_flush_lsn()::text")[0][0])
     live.wait_published(target)
     query = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s"
     assert LSN.parse(live.source.execute(query, [live.slot()])[0][0]) >= target
