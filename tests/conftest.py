@@ -11,7 +11,7 @@ import pytest
 
 from cdc.stack import Kafka, Postgres, PostgresMajor, PostgresServer, open_kafka, open_postgres
 from cdc.stack.cache import Say
-from tests.support.bridge_process import Deploy, Deployment, deployed
+from tests.support.deployment import Deploy, Deployment, deployed
 from tests.support.servers import Database, OwnStack, fresh_database
 
 

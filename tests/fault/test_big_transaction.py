@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from tests.support.bridge_process import Deploy
+from tests.support.deployment import Deploy
 from tests.support.servers import Database
 from tests.support.waiting import eventually
 

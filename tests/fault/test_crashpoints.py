@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from cdc import crashpoints
-from tests.support.bridge_process import Deploy, Deployment
+from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 from tests.support.topic_audit import audit
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from cdc.stack import KafkaBroker, PostgresServer
 from tests.support import bank
-from tests.support.bridge_process import CdcProcess, deployed
+from tests.support.bridge_process import CdcProcess
+from tests.support.deployment import deployed
 from tests.support.servers import Database, OwnStack
 from tests.support.topic_audit import audit
 from tests.support.waiting import eventually

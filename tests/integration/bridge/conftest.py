@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from cdc.stack import Kafka, Postgres, PostgresServer
-from tests.support.bridge_process import Deployment, deployed
+from tests.support.deployment import Deployment, deployed
 from tests.support.servers import fresh_database
 
 

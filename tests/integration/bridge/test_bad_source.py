@@ -11,7 +11,8 @@ import pytest
 
 from cdc.errors import ConfigError, GapError, SourceRefused
 from cdc.stack import Kafka, Postgres, PostgresServer
-from tests.support.bridge_process import CdcProcess, Deploy, Deployment, deployed
+from tests.support.bridge_process import CdcProcess
+from tests.support.deployment import Deploy, Deployment, deployed
 from tests.support.servers import Database, fresh_database
 
 REFUSED = SourceRefused.exit_code

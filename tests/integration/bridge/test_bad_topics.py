@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 
 from cdc.errors import TopicRefused
 from cdc.stack import KafkaBroker
-from tests.support.bridge_process import Deploy, Deployment, deployed
+from tests.support.deployment import Deploy, Deployment, deployed
 from tests.support.servers import Database
 from tests.support.waiting import eventually
 

@@ -11,7 +11,7 @@ from cdc.app.demo.proof import describe, pinned
 from cdc.app.demo.topic_side import read_header
 from cdc.encode.naming import topic_name
 from cdc.lsn import LSN
-from tests.support.bridge_process import Deployment
+from tests.support.deployment import Deployment
 from tests.support.servers import Database
 from tests.support.topic_audit import audit, read_records
 

@@ -7,7 +7,7 @@ import signal
 from confluent_kafka import Producer
 
 from cdc.errors import FencedError
-from tests.support.bridge_process import Deploy, Deployment
+from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 from tests.support.waiting import eventually
 

@@ -8,7 +8,7 @@ from cdc.app.demo.topic_side import read_header
 from cdc.encode.naming import schemas_topic
 from cdc.encode.schema import parse_schema
 from cdc.record import TableSchema
-from tests.support.bridge_process import Deployment
+from tests.support.deployment import Deployment
 from tests.support.topic_audit import read_records
 
 

@@ -7,7 +7,7 @@ import pytest
 from psycopg import sql
 
 from cdc.stack import PostgresMajor
-from tests.support.bridge_process import Deploy
+from tests.support.deployment import Deploy
 from tests.support.servers import Database
 from tests.support.type_matrix import (
     KEYS,

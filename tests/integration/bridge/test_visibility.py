@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 
 from cdc.stack import Kafka
-from tests.support.bridge_process import deployed
+from tests.support.deployment import deployed
 from tests.support.servers import Database, OwnStack
 from tests.support.waiting import eventually
 

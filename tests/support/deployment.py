@@ -1,0 +1,243 @@
+"""A configured bridge and sink with their databases: started, awaited and compared by a test."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import psycopg
+import yaml
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from cdc.app.demo.proof import TableShape, describe, difference, pinned, prove, table_rows, topic_rows
+from cdc.app.demo.topic_side import open_consumer, read_topics
+from cdc.encode.naming import progress_topic, topic_name
+from cdc.encode.progress import parse_progress, stream_key
+from cdc.lsn import LSN
+from cdc.ports import StoredRecord
+from cdc.record import Position, Progress
+from tests.support.bridge_process import CdcProcess
+from tests.support.servers import Database
+from tests.support.topic_audit import read_records
+from tests.support.waiting import eventually
+
+
+@dataclass
+class Deployment:
+    """One configured bridge and sink with their databases. The processes are started by the test.
+
+    Attributes:
+        settings: the configuration; change it and call ``write`` before a start.
+    """
+
+    name: str
+    source: Database
+    bootstrap: str
+    replica: Database
+    directory: Path
+    settings: dict[str, Any]
+    bridge: CdcProcess = field(init=False)
+    sink: CdcProcess = field(init=False)
+    _consumer: Consumer | None = None
+    _progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        self.config = self.directory / f"{self.name}.yaml"
+        self.bridge = CdcProcess("run", self.config, self.directory / f"{self.name}-bridge.log")
+        self.sink = CdcProcess("sink", self.config, self.directory / f"{self.name}-sink.log")
+        self.write()
+
+    def write(self) -> None:
+        """Write the configuration to its file."""
+        self.config.write_text(yaml.safe_dump(self.settings, allow_unicode=True), encoding="utf-8")
+
+    def start(self) -> None:
+        """Start both. Changes from here on are captured: the slot exists on return."""
+        self.start_bridge()
+        self.sink.start()
+
+    def start_bridge(self, *, crashpoint: str = "") -> None:
+        """Start the bridge, and see it stream."""
+        self.bridge.start(crashpoint=crashpoint)
+        self.bridge.wait_said("streaming")
+
+    def stop(self) -> None:
+        """Stop both with SIGTERM, and see them exit with 0."""
+        for process in (self.bridge, self.sink):
+            if process.pid:
+                process.stop()
+
+    def second_bridge(self) -> CdcProcess:
+        """Another bridge with the same configuration."""
+        return CdcProcess("run", self.config, self.directory / f"{self.name}-second.log")
+
+    def slot(self) -> str:
+        """Name of its replication slot."""
+        return f"cdc_{self.name}"
+
+    def topic(self, table: str) -> str:
+        """Topic of ``namespace.table``; the namespace holds no dot."""
+        namespace, name = table.split(".", 1)
+        return topic_name(self.name, namespace, name, self.settings.get("topics", {}).get("names", {}))
+
+    def now(self) -> LSN:
+        """A position behind everything committed in the source so far."""
+        return LSN.parse(self.source.execute("select pg_current_wal_flush_lsn()::text")[0][0])
+
+    def progress(self) -> Progress | None:
+        """The newest stored progress; None before the first."""
+        topic = progress_topic(self.name)
+        if self._consumer is None:
+            if topic not in AdminClient({"bootstrap.servers": self.bootstrap}).list_topics(topic, 10).topics:
+                return None
+            self._consumer = open_consumer(self.bootstrap)
+            self._consumer.assign([TopicPartition(topic, 0, 0)])
+        for message in self._consumer.consume(1000, 0.05):
+            if message.error() is None and message.key() == stream_key(self.slot()):
+                self._progress = parse_progress(message.value() or b"")
+        return self._progress
+
+    def partial_beyond(self, seq: int) -> Position:
+        """The published part of a transaction, once it has more than ``seq`` changes."""
+
+        def found() -> Position | None:
+            progress = self.progress()
+            partial = progress.partial if progress is not None else None
+            return partial if partial is not None and partial.seq > seq else None
+
+        partial = eventually(found, 30, lambda: f"a part of more than {seq}, is {self._progress}\n{self.bridge.tail()}")
+        assert partial is not None
+        return partial
+
+    def wait_published(self, lsn: LSN | None = None, timeout_s: float = 60) -> LSN:
+        """Wait until everything before ``lsn`` (default: now) is published; returns that position."""
+        wanted = lsn or self.now()
+
+        def published() -> bool:
+            assert not self.bridge.ended, f"the bridge ended by itself\n{self.bridge.tail()}"
+            progress = self._progress_or_none()
+            return progress is not None and progress.partial is None and progress.lsn >= wanted
+
+        eventually(published, timeout_s, lambda: f"progress {wanted}, is {self._progress}\n{self.bridge.tail()}")
+        return wanted
+
+    def cut(self) -> LSN | None:
+        """The LSN that the replica records; None before the first cut."""
+        try:
+            rows = self.replica.execute("select lsn::text from cdc.cut")
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+            return None
+        return LSN.parse(rows[0][0]) if rows and rows[0][0] else None
+
+    def wait_mirrored(self, lsn: LSN | None = None, timeout_s: float = 60) -> LSN:
+        """Wait until the replica's cut is at ``lsn`` (default: now) or behind it; returns that position."""
+        wanted = self.wait_published(lsn, timeout_s)
+
+        def mirrored() -> bool:
+            assert not self.sink.ended, f"the sink ended by itself\n{self.sink.tail()}"
+            try:
+                cut = self.cut()
+            except psycopg.OperationalError:
+                return False
+            return cut is not None and cut >= wanted
+
+        eventually(mirrored, timeout_s, lambda: f"a cut at {wanted}\n{self.sink.tail()}")
+        return wanted
+
+    def records(self, *tables: str) -> list[StoredRecord]:
+        """Every committed record of these tables' topics."""
+        return read_records(self.bootstrap, [self.topic(table) for table in tables])
+
+    def assert_published(self, *tables: TableShape | str) -> None:
+        """See that source and folded topic hold the same rows, and no record went back or came twice."""
+        self.wait_published()
+        with pinned(self.source.dsn) as source:
+            shapes = [table if isinstance(table, TableShape) else describe(source, table) for table in tables]
+            copies = read_topics(self.bootstrap, [self.topic(shape.table) for shape in shapes])
+            for shape in shapes:
+                copy = copies[self.topic(shape.table)]
+                found = difference("topic", table_rows(source, shape), topic_rows(copy.live, shape), shape)
+                assert found is None, f"{shape.table}: {found}\n{self.bridge.tail()}"
+                assert not copy.backward
+                assert not copy.duplicates
+
+    def assert_equal(self, *tables: TableShape | str) -> None:
+        """See that source, folded topic and replica hold the same rows, and no record went back or came twice."""
+        self.wait_mirrored()
+        with pinned(self.source.dsn) as source:
+            shapes = [table if isinstance(table, TableShape) else describe(source, table) for table in tables]
+        verdicts = prove(
+            source_dsn=self.source.dsn,
+            bootstrap=self.bootstrap,
+            name=self.name,
+            replica_dsn=self.replica.dsn,
+            shapes=shapes,
+        )
+        findings = [finding for verdict in verdicts for finding in verdict.findings()]
+        assert not findings, "\n".join([*findings, self.bridge.tail(), self.sink.tail()])
+
+    def wait_table_equal(self, table: str) -> None:
+        """Wait until the replica of one table holds the source's rows: of a table that catches up beside the cut."""
+        with pinned(self.source.dsn) as source, pinned(self.replica.dsn) as replica:
+            shape = describe(source, table)
+            eventually(
+                lambda: table_rows(source, shape) == table_rows(replica, shape),
+                message=lambda: (
+                    f"{table}: {difference('replica', table_rows(source, shape), table_rows(replica, shape), shape)}"
+                    f"\n{self.sink.tail()}"
+                ),
+            )
+
+    def close(self) -> None:
+        """Kill what runs."""
+        self.bridge.kill()
+        self.sink.kill()
+        if self._consumer is not None:
+            self._consumer.close()
+
+    def _progress_or_none(self) -> Progress | None:
+        try:
+            return self.progress()
+        except KafkaException:  # the broker may be down: that is what some tests are about
+            return None
+
+
+Deploy: TypeAlias = Callable[..., Deployment]
+
+
+def settings_for(
+    name: str, source: Database, bootstrap: str, replica: Database, sections: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """A configuration; ``sections`` add to its sections or replace entries of them."""
+    settings: dict[str, dict[str, Any]] = {
+        "source": {"dsn": source.dsn},
+        "kafka": {"bootstrap": bootstrap},
+        "topics": {"partitions": 3},
+        "sink": {"dsn": replica.dsn},
+    }
+    for section, entries in sections.items():
+        settings.setdefault(section, {}).update(entries)
+    return {"name": name, **settings}
+
+
+@contextmanager
+def deployed(
+    source: Database,
+    bootstrap: str,
+    replica: Database,
+    directory: Path,
+    sections: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Iterator[Deployment]:
+    """A deployment of its own name, whose processes are killed at the end; ``sections`` as for ``settings_for``."""
+    name = f"t{uuid.uuid4().hex[:10]}"
+    settings = settings_for(name, source, bootstrap, replica, sections or {})
+    deployment = Deployment(name, source, bootstrap, replica, directory, settings)
+    try:
+        yield deployment
+    finally:
+        deployment.close()
