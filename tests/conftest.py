@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,9 @@ from cdc.stack import Kafka, Postgres, PostgresMajor, PostgresServer, open_kafka
 from cdc.stack.cache import Say
 from tests.support.deployment import Deploy, Deployment, deployed
 from tests.support.servers import Database, OwnStack, fresh_database
+
+# A shell lets its background jobs ignore Ctrl-C, and what they start inherits that; commands under test must not.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
