@@ -55,6 +55,9 @@ class SourceConfig(BaseModel):
     """Patterns taken out again."""
     keys: dict[_TableName, _KeyColumns] = Field(default_factory=dict)
     """Key columns by schema.table, for tables with neither a primary key nor a replica identity index."""
+    on_gap: Literal["fail", "rebackfill"] = "fail"
+    """When changes may be missing: fail (default) stops, because a person should see why; rebackfill makes the slot
+    anew where it must and publishes the tables again, with tombstones for rows that are gone."""
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> SourceConfig:
@@ -65,6 +68,16 @@ class SourceConfig(BaseModel):
     def connection(self) -> dict[str, str]:
         """Arguments for ``psycopg.connect`` or ``psycopg.conninfo.make_conninfo``: ``conninfo``, maybe ``password``."""
         return password_file.connection(self.dsn, self.password)
+
+
+class SnapshotConfig(BaseModel):
+    """How rows come into the topics that the stream does not bring."""
+
+    model_config = _STRICT
+
+    mode: Literal["initial", "never", "when_needed"] = "initial"
+    """initial (default) publishes the rows that are there when a table joins, so that its topic is the whole table;
+    never publishes changes only; when_needed is initial, and again after a gap, as source.on_gap: rebackfill."""
 
 
 class KafkaConfig(BaseModel):
@@ -193,6 +206,7 @@ class Config(BaseModel):
     name: Annotated[str, AfterValidator(checks.bridge_name)]
     """Begins every topic name (<name>.<schema>.<table>) and names slot and publication; unique in both clusters."""
     source: SourceConfig
+    snapshot: SnapshotConfig = SnapshotConfig()
     kafka: KafkaConfig
     topics: TopicsConfig = TopicsConfig()
     sink: SinkConfig | None = None
@@ -205,9 +219,18 @@ class Config(BaseModel):
         filled = {"slot": self.source.slot or default, "publication": self.source.publication or default}
         object.__setattr__(self, "source", self.source.model_copy(update=filled))
         checks.topic_names(self.name, self.topics.names)
+        if self.snapshot.mode == "never" and self.source.on_gap == "rebackfill":
+            raise ValueError(
+                "source.on_gap: rebackfill publishes tables again, which snapshot.mode: never forbids; change one"
+            )
         if self.sink is not None:
             checks.replica_targets(self.source.tables, self.sink.tables, self.sink.schema_name, self.sink.prefix)
         return self
+
+    @property
+    def heals_gaps(self) -> bool:
+        """Whether a gap that a new backfill can close is closed by one, and not left for a person."""
+        return self.source.on_gap == "rebackfill" or self.snapshot.mode == "when_needed"
 
     def secrets(self) -> tuple[str, ...]:
         """Every secret text in use, for the log filter; longest first, so that none leaves a remainder of another."""

@@ -16,6 +16,7 @@ from tests.architecture.tree import ROOT
 
 EXAMPLES = sorted(path.name for path in (ROOT / "config").glob("*.yaml"))
 COMPLETE = "bridge.yaml"
+SECTIONS = ("source", "snapshot", "kafka", "topics", "sink", "http")
 NOT_DEFAULT = {"source.dsn", "kafka.options", "sink.dsn", "http.bridge_port", "http.sink_port"}
 
 
@@ -51,7 +52,7 @@ def test_complete_example_names_every_option() -> None:
     given = yaml.safe_load((ROOT / "config" / COMPLETE).read_text())
     schema = Config.model_json_schema()
     assert set(given) == set(schema["properties"])
-    for section in ("source", "kafka", "topics", "sink", "http"):
+    for section in SECTIONS:
         options = set(schema["$defs"][f"{section.capitalize()}Config"]["properties"])
         assert set(given[section]) | {"password", "password_file"} >= options, section
 
@@ -68,7 +69,7 @@ def test_complete_example_shows_the_defaults(folder: Path) -> None:
     shown, default = effective(load(folder / COMPLETE, {})), effective(load(folder / "least.yaml", {}))
     different = {
         f"{section}.{key}"
-        for section in ("source", "kafka", "topics", "sink", "http")
+        for section in SECTIONS
         for key in shown[section]
         if shown[section][key] != default[section][key]
     }

@@ -47,6 +47,8 @@ DEFAULTS = {
     "source.tables": ("public.*",),
     "source.exclude": (),
     "source.keys": {},
+    "source.on_gap": "fail",
+    "snapshot.mode": "initial",
     "kafka.options": {},
     "kafka.password": None,
     "kafka.password_file": None,
@@ -84,6 +86,9 @@ ACCEPTED = [
     ("source.tables", ("public.orders", "sales.*", "*.*")),
     ("source.exclude", ("public.log_*",)),
     ("source.keys", {"public.audit": ("region", "id")}),
+    ("source.on_gap", "rebackfill"),
+    ("snapshot.mode", "never"),
+    ("snapshot.mode", "when_needed"),
     ("kafka.bootstrap", "kafka-1:9092,kafka-2:9092"),
     ("kafka.options", {"linger.ms": 5, "compression.type": "lz4", "socket.nagle.disable": True, "x": 0.5}),
     ("topics.partitions", 1),
@@ -117,6 +122,8 @@ REFUSED = [
     ("source.slot", "Slot", "lower-case letters, digits or underscores: PostgreSQL allows no others in a slot"),
     ("source.slot", "x" * 64, "write up to 63"),
     ("source.publication", "ü" * 32, "write at most 63 bytes"),
+    ("source.on_gap", "ignore", "should be 'fail' or 'rebackfill'; found 'ignore'"),
+    ("snapshot.mode", "always", "should be 'initial', 'never' or 'when_needed'; found 'always'"),
     ("source.publication_mode", "some", "should be 'filtered', 'all_tables' or 'disabled'; found 'some'"),
     ("source.tables", ["orders"], "source.tables[0]: write schema.table with * for any characters"),
     ("source.tables", [], "list at least one schema.table pattern"),
@@ -170,7 +177,7 @@ def test_default(tmp_path: Path, key: str) -> None:
 def test_every_option_has_a_default_here_or_is_required() -> None:
     schema = Config.model_json_schema()
     options = {"name"}
-    for section in ("source", "kafka", "topics", "sink", "http"):
+    for section in ("source", "snapshot", "kafka", "topics", "sink", "http"):
         options |= {f"{section}.{key}" for key in schema["$defs"][f"{section.capitalize()}Config"]["properties"]}
     assert options == (set(DEFAULTS) | set(REQUIRED)) - {"source", "kafka"}, (
         "give each option a default or a requirement"
@@ -249,3 +256,27 @@ def test_options_the_bridge_must_control(tmp_path: Path, option_name: str) -> No
 def test_options_with_a_key_of_their_own(tmp_path: Path, option_name: str, instead: str) -> None:
     with pytest.raises(ConfigError, match=rf'"{option_name}" cannot be set here: .*{instead}'):
         load_with(tmp_path, "kafka.options", {option_name: "x"})
+
+
+def test_a_gap_cannot_be_healed_where_no_snapshot_may_be_taken(tmp_path: Path) -> None:
+    path = tmp_path / "cdc.yaml"
+    content = BASE | {"source": BASE["source"] | {"on_gap": "rebackfill"}, "snapshot": {"mode": "never"}}
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match=r"on_gap: rebackfill publishes tables again, which snapshot\.mode: never"):
+        load(path, {})
+
+
+@pytest.mark.parametrize(
+    ("on_gap", "mode", "heals"),
+    [
+        ("fail", "initial", False),
+        ("fail", "never", False),
+        ("fail", "when_needed", True),
+        ("rebackfill", "initial", True),
+    ],
+)
+def test_who_heals_gaps(tmp_path: Path, on_gap: str, mode: str, heals: bool) -> None:
+    path = tmp_path / "cdc.yaml"
+    content = BASE | {"source": BASE["source"] | {"on_gap": on_gap}, "snapshot": {"mode": mode}}
+    path.write_text(yaml.safe_dump(content))
+    assert load(path, {}).heals_gaps is heals
