@@ -5,7 +5,6 @@ A missing synchronous standby holds commits exactly there, so that the moment la
 
 from __future__ import annotations
 
-import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from cdc.app.demo.topic_side import read_topics, topic_name
 from cdc.lsn import LSN
 from cdc.stack import Kafka
 from cdc.stack.embedded import free_port
+from tests.support.held_commits import hold_commits
 from tests.support.servers import OwnStack
 from tests.support.waiting import eventually
 
@@ -40,14 +40,11 @@ def test_a_reread_waits_until_the_change_it_completes_is_visible(
         with Daemon("run", place.config, tmp_path / "bridge.log") as bridge:
             eventually(lambda: is_captured(source, name), message=bridge.tail)
             source.execute("INSERT INTO t SELECT i, 0, repeat('x', 5000) FROM generate_series(1, 2) i")
-            writers = []
-            for number, changes in _CHANGES:
-                since = _one(source, "SELECT clock_timestamp()")
-                writers.append(_hold_commit(source, server.dsn(), number, changes))
-            eventually(lambda: _queried_since(source, since), message="the bridge asks the source about the rows")
-            _standby(source, "")
-            for writer in writers:
-                writer.join()
+            with hold_commits(server.dsn()) as held:
+                for changes in (_KEY_CHANGE, _TOAST_THEN_OTHER):
+                    since = _one(source, "SELECT clock_timestamp()")
+                    held.start(changes)
+                eventually(lambda: _queried_since(source, since), message="the bridge asks the source about the rows")
             end = LSN.parse(_one(source, "SELECT pg_current_wal_insert_lsn()::text"))
             eventually(lambda: LSN.parse(_one(source, _CONFIRMED)) >= end, message=bridge.tail)
         topic = topic_name(name, "public.t")
@@ -58,7 +55,6 @@ def test_a_reread_waits_until_the_change_it_completes_is_visible(
     assert found is None, str(found)
 
 
-_CHANGES = ((1, _KEY_CHANGE), (2, _TOAST_THEN_OTHER))
 _CONFIRMED = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots"
 
 
@@ -74,26 +70,3 @@ def _queried_since(connection: psycopg.Connection[Any], since: Any) -> bool:
         " WHERE application_name LIKE 'cdc %%' AND backend_type = 'client backend'"
     )
     return connection.execute(query, (since,)).fetchone() == (True,)
-
-
-def _standby(connection: psycopg.Connection[Any], name: str) -> None:
-    connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'".encode())
-    connection.execute("SELECT pg_reload_conf()")
-
-
-def _hold_commit(
-    connection: psycopg.Connection[Any], dsn: str, waiting: int, changes: tuple[str, ...]
-) -> threading.Thread:
-    """Start a transaction that hangs in its commit: in the WAL, not yet visible; ``waiting`` hang then."""
-    _standby(connection, "nobody")
-
-    def work() -> None:
-        with psycopg.connect(dsn) as writer:
-            for change in changes:
-                writer.execute(change.encode())
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    hanging = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-    eventually(lambda: _one(connection, hanging) == waiting, message=f"{waiting} commits that wait for a standby")
-    return thread
