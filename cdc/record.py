@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from cdc.lsn import LSN
 
@@ -46,12 +46,105 @@ class Progress:
         partial: of the transaction that comes next, the first ``seq`` changes are published too; None when complete.
         commit_ts: commit time of the newest published transaction, µs since 1970; 0 when unknown.
         source: where the stream comes from.
+        unseen: 64-bit ids of published transactions that a snapshot of the source may not see yet, for a commit is in
+            the WAL before it is visible. A backfill must not read older rows than theirs. Most are seen long since.
     """
 
     lsn: LSN
     partial: Position | None
     commit_ts: int
     source: SourceIdentity
+    unseen: tuple[int, ...] = ()
+
+
+BackfillState: TypeAlias = Literal["waiting", "running", "paused", "done", "cancelled", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class LeafProgress:
+    """How much of one heap (an ordinary table, or a partition that holds rows) a backfill has published.
+
+    Attributes:
+        filenode: ``pg_relation_filenode`` when it was planned; another one means that the rows moved without a word.
+        blocks: its length then; the last range is open, so that rows behind it are read as well.
+        done: block ranges that are published, half open, sorted, adjacent ones merged.
+    """
+
+    namespace: str
+    name: str
+    filenode: int
+    blocks: int
+    done: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillProgress:
+    """How far the backfill of one table is, written in the Kafka transaction that carries its rows.
+
+    Attributes:
+        table: ``namespace.table``.
+        topic: its state topic.
+        request: who asked for it: an id, the same for all tables of one request.
+        cause: ``initial`` for rows from before the first start, ``gap`` after lost changes, ``request`` by a person.
+        whole: the topic holds every row of the table; False while the first backfill, or one after a gap, goes on.
+        where: SQL condition that restricts it, None for all rows.
+        rate: rows a second at most, None for as fast as possible.
+        sweep: delete keys from the topic that the table does not have.
+        below: with ``sweep``, by partition: keys whose latest record lies below this offset in the end are deleted.
+        leaves: the heaps that are read; empty before they were looked at.
+        estimated_rows: as the catalog counts them.
+        rows: published so far.
+        swept: tombstones written by the sweep so far.
+        seq: ordinal of its last record, so that (lsn, seq) never falls after a restart.
+        lsn: where the stream stood when this was written; of a finished one: from here on the topic is complete.
+        started_at: µs since 1970.
+        updated_at: µs since 1970.
+        reason: why it failed or what it waits for; empty otherwise.
+    """
+
+    table: str
+    topic: str
+    request: str
+    state: BackfillState
+    cause: Literal["initial", "gap", "request"]
+    whole: bool
+    where: str | None
+    rate: int | None
+    sweep: bool
+    below: tuple[int, ...]
+    leaves: tuple[LeafProgress, ...]
+    estimated_rows: int
+    rows: int
+    swept: int
+    seq: int
+    lsn: LSN
+    started_at: int
+    updated_at: int
+    reason: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is work left."""
+        return self.state in ("waiting", "running", "paused")
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillRequest:
+    """What a person asks of the running bridge, written to the progress topic.
+
+    Attributes:
+        request: id.
+        command: ``pause``, ``resume`` and ``cancel`` change what is under way.
+        tables: ``namespace.table``; empty for all.
+        where, rate, sweep: as in ``BackfillProgress``, for ``start`` only.
+    """
+
+    request: str
+    command: Literal["start", "pause", "resume", "cancel"]
+    tables: tuple[str, ...] = ()
+    where: str | None = None
+    rate: int | None = None
+    sweep: bool = False
 
 
 @dataclass(frozen=True, slots=True)

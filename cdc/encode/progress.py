@@ -30,6 +30,7 @@ def progress_value(progress: Progress) -> bytes:
                 "timeline": source.timeline,
                 "database_oid": source.database_oid,
             },
+            "unseen": progress.unseen,
         }
     )
 
@@ -52,6 +53,7 @@ def parse_progress(value: bytes) -> Progress:
             source=SourceIdentity(
                 _text(source["system_identifier"]), _integer(source["timeline"]), _integer(source["database_oid"])
             ),
+            unseen=tuple(map(_integer, fields["unseen"])),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DecodeError(

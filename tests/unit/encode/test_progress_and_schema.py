@@ -15,7 +15,7 @@ from cdc.lsn import LSN
 from cdc.record import Position, Progress, SourceIdentity
 
 PROGRESS = Progress(
-    LSN.parse("16/B374D848"), None, 1_795_190_486_566_123, SourceIdentity("7428123456789012345", 1, 16384)
+    LSN.parse("16/B374D848"), None, 1_795_190_486_566_123, SourceIdentity("7428123456789012345", 1, 16384), (734,)
 )
 ORDERS = Relation(
     16384,
@@ -44,10 +44,13 @@ def test_progress_is_part_of_the_contract() -> None:
         "partial": None,
         "commit_ts": 1_795_190_486_566_123,
         "source": {"system_identifier": "7428123456789012345", "timeline": 1, "database_oid": 16384},
+        "unseen": [734],
     }
 
 
-@pytest.mark.parametrize("change", [{"v": 2}, {"lsn": "x"}, {"partial": {}}, {"commit_ts": "1"}, {"source": None}])
+@pytest.mark.parametrize(
+    "change", [{"v": 2}, {"lsn": "x"}, {"partial": {}}, {"commit_ts": "1"}, {"source": None}, {"unseen": ["1"]}]
+)
 def test_foreign_progress(change: dict[str, object]) -> None:
     value = json.dumps(json.loads(progress_value(PROGRESS)) | change).encode()
     with pytest.raises(DecodeError, match="progress record"):

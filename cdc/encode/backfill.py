@@ -1,0 +1,94 @@
+"""Keys and values of ``{name}.__progress`` that concern backfills: how far each is, and what people ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import orjson
+
+from cdc.errors import DecodeError
+from cdc.lsn import LSN
+from cdc.record import BackfillProgress, BackfillRequest, LeafProgress
+
+Parsed = TypeVar("Parsed")
+
+
+def backfill_key(table: str) -> bytes:
+    """The key of a table's backfill; ``table`` is ``namespace.table``."""
+    return orjson.dumps({"backfill": table})
+
+
+def request_key(request: str) -> bytes:
+    """The key of a request, by its id."""
+    return orjson.dumps({"request": request})
+
+
+def is_backfill_key(key: bytes | None) -> bool:
+    """Whether a record of the progress topic is a backfill's."""
+    return key is not None and key.startswith(b'{"backfill":')
+
+
+def is_request_key(key: bytes | None) -> bool:
+    """Whether a record of the progress topic is a request."""
+    return key is not None and key.startswith(b'{"request":')
+
+
+def backfill_value(progress: BackfillProgress) -> bytes:
+    """The record's value, one JSON object with the attributes' names."""
+    return orjson.dumps({"v": 1, **asdict(progress), "lsn": str(progress.lsn)})
+
+
+def parse_backfill(value: bytes) -> BackfillProgress:
+    """Read a backfill's progress back.
+
+    Raises:
+        DecodeError: not a backfill record of version 1.
+    """
+    return _parse("backfill", value, _backfill)
+
+
+def request_value(request: BackfillRequest) -> bytes:
+    """The record's value, one JSON object with the attributes' names."""
+    return orjson.dumps({"v": 1, **asdict(request)})
+
+
+def parse_request(value: bytes) -> BackfillRequest:
+    """Read a request back.
+
+    Raises:
+        DecodeError: not a request of version 1.
+    """
+    return _parse("backfill request", value, _request)
+
+
+def _backfill(fields: dict[str, Any]) -> BackfillProgress:
+    leaves = tuple(
+        LeafProgress(**{**leaf, "done": tuple((int(start), int(end)) for start, end in leaf["done"])})
+        for leaf in fields.pop("leaves")
+    )
+    lsn, below = LSN.parse(fields.pop("lsn")), tuple(map(int, fields.pop("below")))
+    return BackfillProgress(**fields, lsn=lsn, below=below, leaves=leaves)
+
+
+def _request(fields: dict[str, Any]) -> BackfillRequest:
+    if fields["command"] not in ("start", "pause", "resume", "cancel"):
+        raise ValueError("command")
+    tables = fields.pop("tables")
+    if not all(isinstance(table, str) for table in tables):
+        raise TypeError("tables")
+    return BackfillRequest(**fields, tables=tuple(tables))
+
+
+def _parse(what: str, value: bytes, make: Callable[[dict[str, Any]], Parsed]) -> Parsed:
+    try:
+        fields = orjson.loads(value)
+        if fields.pop("v") != 1:
+            raise ValueError("version")
+        return make(fields)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DecodeError(
+            f"{what} record is not of topic contract version 1: {value[:200]!r}",
+            remedy="another program wrote into the progress topic, or a newer version of this one did",
+        ) from error
