@@ -18,6 +18,7 @@ from cdc.app.bridge import Bridge
 from cdc.app.metering import BridgeMeter
 from cdc.app.tables import TableRegistry
 from cdc.app.translate import Counts, Translator
+from cdc.app.truncate import publish_tombstones
 from cdc.capture.connect import connect
 from cdc.capture.copy_both import CopyBoth
 from cdc.capture.publication import ensure_publication
@@ -26,7 +27,6 @@ from cdc.capture.slot import SlotState, create_slot, identify, inspect_slot, rec
 from cdc.capture.stream import WalStream
 from cdc.change import Relation, Row
 from cdc.config import Config
-from cdc.crashpoints import reach
 from cdc.encode.naming import progress_topic
 from cdc.encode.progress import progress_value, stream_key
 from cdc.encode.table import TableEncoder
@@ -34,13 +34,11 @@ from cdc.errors import GapError, SourceRefused, SourceUnavailable
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topics import TopicAdmin
 from cdc.record import Progress, SourceIdentity
-from cdc.replay.live_keys import live_keys
 from cdc.replay.progress import read_progress
 
 _SLOT_POLL_S = 1.0
 _SLOT_METRICS_INTERVAL_S = 10.0
 _VISIBLE_POLL_S = 0.005
-_TRUNCATE_ROWS_PER_COMMIT = 50_000
 
 log = structlog.get_logger("cdc.bridge")
 
@@ -274,12 +272,14 @@ class BridgeSession:
                 remedy="set topics.truncate to 'tombstone' (delete all its keys) or 'ignore' (keep them), then restart",
             )
         assert self._publisher is not None
+        assert self._stream is not None
         self._commit(self._translator.progress())
-        count = 0
-        for key in live_keys(self._kafka, table.topic):
-            self._publisher.produce(table.topic, key, None, header)
-            count += 1
-            if count % _TRUNCATE_ROWS_PER_COMMIT == 0:
-                self._commit(self._translator.progress())
-                reach("bridge.inside_truncate")
+        count = publish_tombstones(
+            self._kafka,
+            table.topic,
+            header,
+            publisher=self._publisher,
+            commit=lambda: self._commit(self._translator.progress()),
+            sign_of_life=self._stream.feedback_if_due,
+        )
         log.info("TRUNCATE published", table=table.relation.qualified_name, tombstones=count)

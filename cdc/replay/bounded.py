@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ _POLL_S: Final = 0.2
 _STALL_S: Final = 120.0
 """Longer than the bridge's transaction timeout: what holds a partition back for so long is nothing of ours."""
 
-_FETCH: Final = {"fetch.wait.max.ms": 5}
+FETCH_ONCE: Final = {"fetch.wait.max.ms": 5}
 """The end of a partition is known from an empty answer; who reads once should not wait long for it."""
 
 
@@ -45,22 +45,39 @@ def read_to_end(options: Mapping[str, Any], partitions: Collection[Partition]) -
         TopicRefused: a topic is gone, or we may not read it.
         TopicUnavailable: no broker answers, or an open Kafka transaction hides the end for minutes.
     """
-    with closing(TopicReader({**_FETCH, **options})) as reader:
+    with closing(TopicReader({**FETCH_ONCE, **options})) as reader:
         reader.add(dict.fromkeys(partitions, 0))
-        ends = reader.high_watermarks(partitions)
-        missing = {each for each, end in ends.items() if end > 0}
-        deadline = time.monotonic() + _STALL_S
-        while missing:
-            before = dict(reader.positions())
-            for record in reader.poll(_RECORDS_PER_POLL, _POLL_S):
-                if record.offset < ends[record.topic, record.partition]:
-                    yield record
-            positions = reader.positions()
-            missing = {each for each in missing if positions[each] < ends[each]}
-            if positions != before:
-                deadline = time.monotonic() + _STALL_S
-            elif missing and time.monotonic() > deadline:
-                raise _stalled(missing)
+        yield from read_until(reader, reader.high_watermarks(partitions))
+
+
+def read_until(
+    reader: TopicReader, ends: Mapping[Partition, int], before_poll: Callable[[], object] = lambda: None
+) -> Iterator[StoredRecord]:
+    """Every committed record below ``ends``, in order within each partition.
+
+    Args:
+        reader: reads these partitions, and no others.
+        ends: high watermarks.
+        before_poll: called several times a second meanwhile.
+
+    Raises:
+        TopicRefused: a topic is gone, or we may not read it.
+        TopicUnavailable: no broker answers, or an open Kafka transaction hides an end for minutes.
+    """
+    missing = {each for each, end in ends.items() if end > 0}
+    deadline = time.monotonic() + _STALL_S
+    while missing:
+        before = dict(reader.positions())
+        before_poll()
+        for record in reader.poll(_RECORDS_PER_POLL, _POLL_S):
+            if record.offset < ends[record.topic, record.partition]:
+                yield record
+        positions = reader.positions()
+        missing = {each for each in missing if positions[each] < ends[each]}
+        if positions != before:
+            deadline = time.monotonic() + _STALL_S
+        elif missing and time.monotonic() > deadline:
+            raise _stalled(missing)
 
 
 def _stalled(partitions: Collection[Partition]) -> TopicUnavailable:

@@ -73,6 +73,13 @@ class TopicReader:
             [TopicPartition(topic, number, offset or OFFSET_BEGINNING) for (topic, number), offset in starts.items()]
         )
 
+    def remove(self, partitions: Collection[Partition]) -> None:
+        """Read these partitions no more; ``add`` may take them up again from any offset."""
+        self._consumer.incremental_unassign([TopicPartition(*each) for each in partitions])
+        for each in partitions:
+            del self._positions[each]
+        self._held -= set(partitions)
+
     def poll(self, max_records: int, timeout_s: float) -> list[StoredRecord]:
         """Up to ``max_records`` committed records; empty when none came in time.
 

@@ -1,0 +1,63 @@
+"""TRUNCATE → a tombstone for every live key of the topic, in Kafka transactions of bounded size and age.
+
+The topic itself is asked which keys live, and for a large one that takes minutes. Meanwhile the server wants signs of
+life, and Kafka aborts a transaction that stays open for a minute.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cdc.crashpoints import reach
+from cdc.publish.publisher import KafkaPublisher
+from cdc.replay.live_keys import live_keys
+
+_ROWS_PER_COMMIT = 50_000
+_MAX_AGE_S = 5.0
+
+
+def publish_tombstones(
+    options: Mapping[str, Any],
+    topic: str,
+    header: bytes,
+    *,
+    publisher: KafkaPublisher,
+    commit: Callable[[], None],
+    sign_of_life: Callable[[], None],
+) -> int:
+    """Delete every key that the topic holds a row for.
+
+    Args:
+        options: librdkafka settings from the configuration.
+        topic: a state topic; nothing uncommitted of it may be in the open Kafka transaction.
+        header: of every tombstone.
+        publisher: takes them.
+        commit: commits the Kafka transaction, with progress that does not cover the TRUNCATE.
+        sign_of_life: called several times a second.
+
+    Returns:
+        How many tombstones were written; the last ones are not committed yet.
+    """
+    count = 0
+    committed_at = time.monotonic()
+
+    def commit_some() -> None:
+        nonlocal committed_at
+        commit()
+        committed_at = time.monotonic()
+        reach("bridge.inside_truncate")
+
+    def before_poll() -> None:
+        sign_of_life()
+        if publisher.is_open and time.monotonic() - committed_at > _MAX_AGE_S:
+            commit_some()
+
+    for key in live_keys(options, topic, before_poll=before_poll):
+        publisher.produce(topic, key, None, header)
+        count += 1
+        if count % _ROWS_PER_COMMIT == 0:
+            commit_some()
+            sign_of_life()
+    return count
