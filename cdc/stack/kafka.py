@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -50,7 +50,7 @@ SETTINGS: Mapping[str, str] = {
 
 
 class KafkaBroker(EmbeddedServer):
-    """A single Kafka node on the loopback, plain text, no authorisation."""
+    """A single Kafka node on the loopback, plain text, no authorisation unless its settings ask for some."""
 
     _stop_signals: ClassVar[tuple[signal.Signals, ...]] = (signal.SIGTERM,)
     _death_signal: ClassVar[signal.Signals] = signal.SIGKILL
@@ -63,12 +63,14 @@ class KafkaBroker(EmbeddedServer):
         self._archive = ClassArchive(java, libs.parent, say)
         self._options: list[str] = []
         self._settings: Mapping[str, str] = {}
+        self._listeners: Mapping[str, int] = {}
 
     @classmethod
     def open(
         cls,
         *,
         settings: Mapping[str, str] | None = None,
+        listeners: Collection[str] = (),
         heap_mb: int = 768,
         quick_start: bool = False,
         detached: bool = False,
@@ -78,6 +80,7 @@ class KafkaBroker(EmbeddedServer):
 
         Args:
             settings: broker settings on top of ``SETTINGS``.
+            listeners: names of more listeners beside PLAINTEXT, for instance SASL_SSL; ``settings`` say how they work.
             heap_mb: Java heap; the default carries the demo and the benchmarks, 512 is enough for tests.
             quick_start: compile less; half a second saved at the start is paid back in throughput. For tests.
             detached: let it outlive this process.
@@ -91,6 +94,7 @@ class KafkaBroker(EmbeddedServer):
         broker = cls(Record("Kafka", detached=detached), java, libs, say=say, detached=detached)
         broker._options = [f"-Xmx{heap_mb}m", *(["-XX:TieredStopAtLevel=1"] if quick_start else [])]
         broker._settings = {**SETTINGS, **(settings or {})}
+        broker._listeners = {name: free_port() for name in listeners}
         try:
             shutil.copytree(_formatted(java, libs, say), broker.directory / "data")
             return broker.start()
@@ -108,14 +112,18 @@ class KafkaBroker(EmbeddedServer):
         """``host:port`` for clients."""
         return f"{HOST}:{self.port}"
 
+    def listener(self, name: str) -> str:
+        """``host:port`` of one of ``listeners``."""
+        return f"{HOST}:{self._listeners[name]}"
+
     def stop(self) -> None:
         """End the broker in an orderly way, harder after 15 seconds; no error when it does not run."""
         super().stop()
         self._archive.keep()
 
     def _command(self) -> list[str | Path]:
-        properties = self.directory / "server.properties"
-        properties.write_text(_properties(self.directory / "data", self.port, free_port(), self._settings))
+        properties, ports = self.directory / "server.properties", {"PLAINTEXT": self.port, **self._listeners}
+        properties.write_text(_properties(self.directory / "data", ports, free_port(), self._settings))
         archive = self._archive.flags(train=not self._detached)
         options = [*self._options, *archive, "-XX:+ExitOnOutOfMemoryError", "-Dlog4j2.level=INFO"]
         return [*_java(self._java, self._libs), *options, "kafka.Kafka", properties]
@@ -143,14 +151,15 @@ def _java(java: Java, libs: Path) -> list[str | Path]:
     return [java.executable, "-XX:+UseSerialGC", "-cp", class_path]
 
 
-def _properties(data: Path, port: int, controller_port: int, settings: Mapping[str, str]) -> str:
+def _properties(data: Path, ports: Mapping[str, int], controller_port: int, settings: Mapping[str, str]) -> str:
+    listeners = ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
     node = {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@{HOST}:{controller_port}",
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+        "listeners": f"{listeners},CONTROLLER://{HOST}:{controller_port}",
+        "advertised.listeners": listeners,
         "log.dirs": str(data),
     }
     return "".join(f"{name}={value}\n" for name, value in {**node, **settings}.items())
@@ -162,7 +171,7 @@ def _formatted(java: Java, libs: Path, say: Say) -> Path:
     def make(directory: Path) -> None:
         say("formatting a Kafka node (once)")
         properties = directory / "server.properties"
-        properties.write_text(_properties(directory / "data", 1, 2, {}))
+        properties.write_text(_properties(directory / "data", {"PLAINTEXT": 1}, 2, {}))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = [*_java(java, libs), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
         done = subprocess.run(tool, cwd=directory, capture_output=True, text=True)
