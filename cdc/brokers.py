@@ -1,0 +1,104 @@
+"""Kafka's door: an admin client that can say why the brokers do not let us in. Shared by ``publish`` and ``replay``.
+
+librdkafka tells the reason of a failed connection only to ``error_cb``, between calls, and goes on connecting; the call
+that waits for it says "timed out" at last. So the first question is asked again and again with ever longer patience,
+and a reason that no retry will change ends it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata
+
+from cdc.errors import ConfigError, TopicRefused, TopicUnavailable
+
+_FIRST_PATIENCE_S: Final = 0.25
+_SAYS_WHY: Final = {KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT}
+_AUTHENTICATION: Final = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
+
+_log = logging.getLogger("cdc.kafka")
+
+
+def refused_connection(error: KafkaError) -> TopicRefused | None:
+    """Why the brokers will not have us, or we not them; None when a retry may help."""
+    if error.code() in _AUTHENTICATION:
+        return TopicRefused(
+            f"Kafka refused the connection: {error.str()}",
+            remedy="correct sasl.mechanism and sasl.username under kafka.options, and kafka.password or "
+            "kafka.password_file",
+        )
+    if error.code() == KafkaError._SSL:  # a connection that merely broke during the handshake is _TRANSPORT
+        return TopicRefused(
+            f"no trusted connection to Kafka: {error.str()}",
+            remedy="set ssl.ca.location under kafka.options to the authority that signed the brokers' certificates, "
+            "and kafka.bootstrap to a name that they carry",
+        )
+    return None
+
+
+def bad_option(error: KafkaException) -> ConfigError:
+    """librdkafka knows no such option or value."""
+    return ConfigError(
+        f"kafka.options: {error.args[0].str()}", remedy="see librdkafka's CONFIGURATION.md for names and values"
+    )
+
+
+class BrokerAdmin(AdminClient):
+    """An admin client.
+
+    Args:
+        options: librdkafka settings from the configuration.
+
+    Raises:
+        ConfigError: librdkafka knows no such option or value.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._reports = _Reports()
+        ours: dict[str, Any] = {"log.connection.close": False, **options, "error_cb": self._reports.take}
+        try:
+            super().__init__(ours, logger=_log)
+        except KafkaException as error:
+            raise bad_option(error) from error
+
+    def metadata(self, topic: str | None = None, *, timeout_s: float) -> ClusterMetadata:
+        """Brokers, and one topic or all that we may see.
+
+        Raises:
+            TopicRefused: the brokers will not let us in, or show no certificate that we trust.
+            TopicUnavailable: none answers; with the reason, if one was told.
+        """
+        deadline, patience_s = time.monotonic() + timeout_s, _FIRST_PATIENCE_S
+        while True:
+            try:
+                return self.list_topics(topic, timeout=patience_s)
+            except KafkaException as error:
+                failure: KafkaError = error.args[0]
+                self.poll(0)
+                if self._reports.refusal is not None:
+                    raise self._reports.refusal from error
+                left_s = deadline - time.monotonic()
+                if left_s <= 0 or failure.code() not in _SAYS_WHY:
+                    raise TopicUnavailable(
+                        f"cannot reach Kafka: {self._reports.newest or failure.str()}",
+                        remedy="is kafka.bootstrap right, and a broker up? Does security.protocol fit its listener?",
+                    ) from error
+                patience_s = max(min(2 * patience_s, left_s), _FIRST_PATIENCE_S)
+
+
+class _Reports:
+    """What ``error_cb`` was told. Not the client's own method: the client would then hold itself."""
+
+    def __init__(self) -> None:
+        self.refusal: TopicRefused | None = None
+        self.newest = ""
+
+    def take(self, error: KafkaError) -> None:
+        self.refusal = self.refusal or refused_connection(error)
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self.newest = error.str()
