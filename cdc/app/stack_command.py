@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import signal
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import typer
 
@@ -25,12 +25,13 @@ BackendOption = Annotated[
 @stack_app.command()
 def up(
     backend: BackendOption = "auto",
-    pg: Annotated[Literal["16", "18"], typer.Option(help="PostgreSQL version.")] = "16",
+    pg: Annotated[Literal["14", "15", "16", "17", "18"], typer.Option(help="PostgreSQL version.")] = "16",
     detach: Annotated[bool, typer.Option("--detach", help="Leave it running, until: cdc stack down")] = False,
 ) -> None:
     """Start both servers and print how to reach them; Ctrl-C stops and removes them.
 
-    The first start downloads Kafka (45 MB). Data live in a temporary directory.
+    The first start downloads Kafka (45 MB), and PostgreSQL 14, 15 or 17 when asked for (15 MB each).
+    Data live in a temporary directory.
 
     Examples:
 
@@ -41,7 +42,7 @@ def up(
         eval "$(cdc stack up --detach)"     # sets CDC_PG_URL and CDC_KAFKA in this shell
     """
     _require_extra()
-    from cdc.stack import open_stack
+    from cdc.stack import PostgresMajor, open_stack
     from cdc.stack.running import running
 
     standing = [entry for entry in running() if entry.detached and entry.is_alive()]
@@ -53,7 +54,7 @@ def up(
     # A polite end must remove the servers as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
-        stack = open_stack(backend=backend, major=18 if pg == "18" else 16, detached=detach, say=_tell)
+        stack = open_stack(backend=backend, major=cast(PostgresMajor, int(pg)), detached=detach, say=_tell)
         typer.echo(f"export CDC_PG_URL='{stack.postgres.dsn()}'\nexport CDC_KAFKA='{stack.kafka.bootstrap}'")
         if detach:
             _tell("both stay up; stop them with: cdc stack down")
@@ -112,25 +113,21 @@ def status(backend: BackendOption = "auto") -> None:
 def _materials() -> list[tuple[str, str]]:
     """What the embedded servers are made from, found or the reason why not."""
     from cdc.stack.account import unprivileged
+    from cdc.stack.binaries import materials
     from cdc.stack.cache import cache_dir
     from cdc.stack.jars import kafka_home
     from cdc.stack.java import find_java
-    from cdc.stack.postgres import wheel_version
 
     try:
         java = find_java()
         found = f"Java {java.major} from {java.origin}, {java.executable}"
     except StackError as error:
         found = error.message
-    try:
-        binaries = f"16 and 18 from wheel {wheel_version()}"
-    except StackError as error:
-        binaries = error.message
     accounts = ", else ".join(account.name for account in unprivileged()) or "none possible"
     home = kafka_home()
     return [
         ("Java for Kafka", found),
-        ("PostgreSQL binaries", f"{binaries}; run as {accounts}"),
+        ("PostgreSQL binaries", f"{materials()}; run as {accounts}"),
         ("Kafka jars", f"in {home}" if home.exists() else "not downloaded yet (45 MB at the first start)"),
         ("cache", str(cache_dir())),
     ]

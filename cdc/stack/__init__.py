@@ -1,8 +1,9 @@
 """Real PostgreSQL and Kafka for the demo and the tests: given by URL, in containers, or embedded."""
 
+from cdc.stack.binaries import PostgresMajor
 from cdc.stack.choice import Backend, Choice, choose, probe
 from cdc.stack.kafka import KafkaBroker
-from cdc.stack.postgres import PostgresMajor, PostgresServer
+from cdc.stack.postgres import PostgresServer
 from cdc.stack.stack import Kafka, Postgres, Stack, open_kafka, open_postgres, open_stack
 
 __all__ = [

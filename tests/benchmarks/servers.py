@@ -14,7 +14,7 @@ import confluent_kafka
 import psycopg
 from psycopg import sql
 
-from cdc.stack.jars import kafka_version, read_lock
+from cdc.stack.jars import kafka_version
 from cdc.stack.kafka import KafkaBroker
 from cdc.stack.postgres import PostgresServer
 
@@ -76,7 +76,7 @@ class Servers:
                 f"{platform.system()} {platform.release()}",
                 f"Python {platform.python_version()}",
                 f"PostgreSQL {row[0] if row else '?'} (fsync on, synchronous_commit on)",
-                f"Kafka {kafka_version(read_lock())} (one node, {BROKER_HEAP_MB} MB heap)",
+                f"Kafka {kafka_version()} (one node, {BROKER_HEAP_MB} MB heap)",
                 f"psycopg {version('psycopg')}",
                 f"librdkafka {confluent_kafka.libversion()[0]}",
             )

@@ -7,7 +7,8 @@ import hashlib
 import pytest
 
 from cdc.errors import StackError
-from cdc.stack.jars import fetch_jars, kafka_version, read_lock
+from cdc.stack.artefacts import read_lock
+from cdc.stack.jars import KAFKA_LOCK, fetch_jars, kafka_version
 
 CONTENT = b"these are the right bytes"
 
@@ -31,8 +32,8 @@ def downloading(content: bytes):
 
 
 def test_the_committed_lock_names_a_whole_broker():
-    artefacts = read_lock()
-    assert kafka_version(artefacts) == "4.3.1"
+    artefacts = read_lock(KAFKA_LOCK)
+    assert kafka_version() == "4.3.1"
     assert len(artefacts) == 46
     assert all(len(artefact.sha256) == 64 for artefact in artefacts)
     # Without a logging binding the broker would say nothing, not even why it did not start.
