@@ -14,6 +14,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from cdc.acls import BRIDGE_ON_TOPICS, Acl
+from cdc.brokers import bad_option, refused_connection
 from cdc.errors import CdcError, FencedError, TopicRefused, TopicUnavailable
 
 _log = logging.getLogger("cdc.kafka")
@@ -24,14 +26,7 @@ _SLICE_S = 1.0
 
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE}
-_UNAUTHORISED = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError._AUTHENTICATION,
-}
+_UNAUTHORISED = {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 
 PRODUCER_SETTINGS: dict[str, Any] = {
     "enable.idempotence": True,
@@ -59,24 +54,29 @@ class KafkaPublisher:
         options: librdkafka settings from the configuration.
         transactional_id: one per bridge.
         max_message_bytes: the topics' ``max.message.bytes``: a larger row is refused here, with its key.
+
+    Raises:
+        ConfigError: librdkafka knows no such option or value.
     """
 
     def __init__(self, options: Mapping[str, Any], *, transactional_id: str, max_message_bytes: int) -> None:
+        self._options = options
         self._transactional_id = transactional_id
         self._open = False
         self._topics: set[str] = set()
         self._failure: CdcError | None = None
-        self._producer = Producer(
-            {
-                **PRODUCER_SETTINGS,
-                **options,
-                "transactional.id": transactional_id,
-                "message.max.bytes": max_message_bytes,
-                "on_delivery": self._delivery_failed,
-                "error_cb": self._client_error,
-            },
-            logger=_log,
-        )
+        settings = {
+            **PRODUCER_SETTINGS,
+            **options,
+            "transactional.id": transactional_id,
+            "message.max.bytes": max_message_bytes,
+            "on_delivery": self._delivery_failed,
+            "error_cb": self._client_error,
+        }
+        try:
+            self._producer = Producer(settings, logger=_log)
+        except KafkaException as error:
+            raise bad_option(error) from error
         self._send = self._producer.produce
 
     @property
@@ -166,6 +166,7 @@ class KafkaPublisher:
                 call(_SLICE_S)
                 return
             except KafkaException as error:
+                self._producer.poll(0)
                 if error.args[0].retriable() and time.monotonic() < deadline and self._failure is None:
                     continue
                 raise self._error(what, error) from error
@@ -182,11 +183,11 @@ class KafkaPublisher:
         if self._failure is not None:
             return self._failure
         if kafka_error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            return _unauthorised(*sorted(self._topics))
+            return self._unauthorised(*sorted(self._topics))
         if kafka_error.code() in _UNAUTHORISED:
             return TopicRefused(
                 f"Kafka does not allow {what} for transactional id {self._transactional_id!r}: {kafka_error.str()}",
-                remedy="grant WRITE and DESCRIBE on the transactional id and the bridge's topics; see `cdc check`",
+                remedy=Acl("transactional-id", self._transactional_id, ("Write",)).command(self._options),
             )
         return TopicUnavailable(f"{what} failed: {kafka_error.str()}")
 
@@ -200,27 +201,22 @@ class KafkaPublisher:
         topic, key = message.topic() or "?", message.key() or b""
         if error.code() in _TOO_LARGE:
             self._failure = _too_large(topic, key, "larger than the broker takes")
-        elif error.code() in _UNAUTHORISED:
-            self._failure = _unauthorised(topic)
+        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            self._failure = self._unauthorised(topic)
 
     def _client_error(self, error: KafkaError) -> None:
-        if error.code() in _UNAUTHORISED and self._failure is None:
-            self._failure = TopicRefused(
-                f"Kafka refused the connection: {error.str()}", remedy="check the SASL settings under kafka.options"
-            )
+        self._failure = self._failure or refused_connection(error)
+
+    def _unauthorised(self, *topics: str) -> TopicRefused:
+        names = ", ".join(map(repr, topics))
+        return TopicRefused(
+            f"not authorised to write topic {names}" if len(topics) == 1 else f"not authorised to write one of {names}",
+            remedy="\n".join(Acl("topic", topic, BRIDGE_ON_TOPICS).command(self._options) for topic in topics),
+        )
 
 
 def _too_large(topic: str, key: bytes, size: str) -> TopicRefused:
     return TopicRefused(
         f"the row with key {key.decode(errors='replace')} is too large for topic {topic!r} ({size})",
         remedy=f"raise topics.max_message_bytes in the configuration and max.message.bytes of topic {topic!r}",
-    )
-
-
-def _unauthorised(*topics: str) -> TopicRefused:
-    names = ", ".join(map(repr, topics))
-    return TopicRefused(
-        f"not authorised to write topic {names}" if len(topics) == 1 else f"not authorised to write one of {names}",
-        remedy="grant WRITE and DESCRIBE on it to the bridge's principal: kafka-acls.sh --add --allow-principal … "
-        "--operation Write --operation Describe --topic …",
     )

@@ -7,23 +7,23 @@ Every other difference is a warning with the command that mends it.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import ClusterMetadata, ConfigResource, NewTopic, ResourceType
 
+from cdc.acls import BRIDGE_ON_TOPICS, Acl
+from cdc.brokers import BrokerAdmin
 from cdc.config import TopicsConfig
 from cdc.errors import CdcError, TopicRefused, TopicUnavailable
-
-_log = logging.getLogger("cdc.kafka")
 
 _TIMEOUT_S = 15.0
 _METADATA_POLL_S = 0.02
 _FATAL = {"cleanup.policy", "partitions"}
+_IMPOSSIBLE = {KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,14 @@ class TopicAdmin:
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        self._admin = AdminClient({"log.connection.close": False, **options}, logger=_log)
+        self._options = options
+        self._admin = BrokerAdmin(options)
 
     def partitions(self) -> dict[str, int]:
         """Partition count of every topic that we may see.
 
         Raises:
+            TopicRefused: the brokers will not let us in.
             TopicUnavailable: no broker answers.
         """
         return {name: len(topic.partitions) for name, topic in self._metadata().topics.items()}
@@ -109,7 +111,7 @@ class TopicAdmin:
                 future.result(timeout=2 * _TIMEOUT_S)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise _translate(f"create topic {name!r}", error.args[0]) from error
+                    raise self._translate("create", name, error.args[0]) from error
         self._wait_for_leaders(missing)
         return [each.name for each in missing]
 
@@ -133,10 +135,7 @@ class TopicAdmin:
             time.sleep(_METADATA_POLL_S)
 
     def _metadata(self) -> ClusterMetadata:
-        try:
-            return self._admin.list_topics(timeout=_TIMEOUT_S)
-        except KafkaException as error:
-            raise _translate("list topics", error.args[0]) from error
+        return self._admin.metadata(timeout_s=_TIMEOUT_S)
 
     def drift(self, specifications: Iterable[TopicSpecification]) -> list[Drift]:
         """Where existing topics differ from what they should be; missing topics are not reported."""
@@ -151,7 +150,7 @@ class TopicAdmin:
             try:
                 entries = future.result(timeout=2 * _TIMEOUT_S)
             except KafkaException as error:
-                raise _translate(f"describe topic {resource.name!r}", error.args[0]) from error
+                raise self._translate("describe", resource.name, error.args[0]) from error
             found = {name: str(entry.value) for name, entry in entries.items()}
             found["partitions"] = str(existing[specification.name])
             asked = {**specification.settings, "partitions": str(specification.partitions)}
@@ -161,6 +160,18 @@ class TopicAdmin:
                 if not _same(found.get(setting, "?"), value)
             ]
         return drifts
+
+    def _translate(self, what: str, topic: str, error: KafkaError) -> CdcError:
+        if error.code() in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}:
+            return TopicRefused(
+                f"not authorised to {what} topic {topic!r}",
+                remedy=Acl("topic", topic, BRIDGE_ON_TOPICS).command(self._options),
+            )
+        if error.code() in _IMPOSSIBLE:
+            return TopicRefused(
+                f"Kafka refuses to {what} topic {topic!r}: {error.str()}", remedy="adapt the `topics` section"
+            )
+        return TopicUnavailable(f"cannot {what} topic {topic!r}: {error.str()}", remedy="is a broker up?")
 
 
 def state_settings(topics: TopicsConfig) -> dict[str, str]:
@@ -196,16 +207,3 @@ def _same(found: str, wanted: str) -> bool:
         return float(found) == float(wanted)
     except ValueError:
         return found == wanted
-
-
-def _translate(what: str, error: KafkaError) -> CdcError:
-    if error.code() in {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError._AUTHENTICATION,
-    }:
-        return TopicRefused(f"not authorised to {what}: {error.str()}", remedy="grant it to the bridge's principal")
-    if error.code() in {KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION}:
-        return TopicRefused(f"Kafka refuses to {what}: {error.str()}", remedy="adapt the `topics` section")
-    return TopicUnavailable(f"cannot {what}: {error.str()}", remedy="is kafka.bootstrap right, and the broker up?")

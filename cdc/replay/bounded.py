@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from typing import Any, Final
 
+from cdc.brokers import BrokerAdmin
 from cdc.errors import TopicUnavailable
 from cdc.ports import Partition, StoredRecord
-from cdc.replay.client import missing_topic, open_admin, topic_partitions
+from cdc.replay.client import missing_topic, topic_partitions
 from cdc.replay.reader import TopicReader
 
 _RECORDS_PER_POLL: Final = 5_000
@@ -28,7 +29,7 @@ def partitions_of(options: Mapping[str, Any], topic: str) -> list[Partition]:
         TopicRefused: there is no such topic, or we may not see it.
         TopicUnavailable: no broker answers.
     """
-    found = topic_partitions(open_admin(options), topic)
+    found = topic_partitions(BrokerAdmin(options), options, topic)
     if not found:
         raise missing_topic(topic)
     return found

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
-from cdc.errors import CdcError, ConfigError, TopicRefused, TopicUnavailable
+from cdc.acls import SINK_ON_TOPICS, Acl
+from cdc.brokers import BrokerAdmin, bad_option, refused_connection
+from cdc.errors import CdcError, TopicRefused, TopicUnavailable
 
 REQUEST_TIMEOUT_S: Final = 10.0
 """A broker that does not answer a metadata or offset request for this long counts as away."""
@@ -38,9 +39,7 @@ _CONSUMER_SETTINGS: Final[dict[str, Any]] = {
 
 _MISSING: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 _FORBIDDEN: Final = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
-_NOT_LET_IN: Final = {KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION, KafkaError._SSL}
 _OFFSET_GONE: Final = {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET}
-_BAD_OPTION: Final = {KafkaError._INVALID_ARG, KafkaError._CONFLICT}
 
 _log = logging.getLogger("cdc.kafka")
 
@@ -58,38 +57,27 @@ def open_consumer(options: Mapping[str, Any], **settings: Any) -> Consumer:
     try:
         return Consumer({**_CONSUMER_SETTINGS, **options}, logger=_log, **settings)
     except KafkaException as error:
-        raise translated(error.args[0], "the Kafka client") from error
+        raise bad_option(error) from error
 
 
-def open_admin(options: Mapping[str, Any]) -> AdminClient:
-    """An admin client: for offsets and metadata only.
-
-    Raises:
-        ConfigError: librdkafka knows no such option or value.
-    """
-    try:
-        return AdminClient({"log.connection.close": False, **options}, logger=_log)
-    except KafkaException as error:
-        raise translated(error.args[0], "the Kafka client") from error
-
-
-def topic_partitions(admin: AdminClient, topic: str) -> list[tuple[str, int]]:
+def topic_partitions(admin: BrokerAdmin, options: Mapping[str, Any], topic: str) -> list[tuple[str, int]]:
     """The topic's partitions, in order; none when there is no such topic.
+
+    Args:
+        admin: a client with these ``options``.
+        topic: its name.
 
     Raises:
         TopicUnavailable: no broker answers.
         TopicRefused: we may not see the topic.
     """
-    try:
-        metadata = admin.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics.get(topic)
-    except KafkaException as error:
-        raise translated(error.args[0], f"topic {topic!r}") from error
+    metadata = admin.metadata(topic, timeout_s=REQUEST_TIMEOUT_S).topics.get(topic)
     if metadata is None:
         return []
     if metadata.error is not None:
         if metadata.error.code() in _MISSING:
             return []
-        raise translated(metadata.error, f"topic {topic!r}")
+        raise translated(metadata.error, topic, options)
     return [(topic, number) for number in sorted(metadata.partitions)]
 
 
@@ -100,25 +88,26 @@ def missing_topic(topic: str) -> TopicRefused:
     )
 
 
-def translated(error: KafkaError, subject: str) -> CdcError:
+def translated(error: KafkaError, topic: str | None, options: Mapping[str, Any]) -> CdcError:
     """What librdkafka reports, as whose fault it is.
 
     Args:
         error: librdkafka's report.
-        subject: what it is about, for instance ``topic 'shop.public.orders'``.
+        topic: what it is about; None when it is about the brokers.
+        options: of the client.
     """
     code, text = error.code(), error.str()
+    subject = "Kafka" if topic is None else f"topic {topic!r}"
     if code in _MISSING:
         return TopicRefused(f"{subject} does not exist", remedy="start the bridge (cdc run), which creates it")
     if code in _FORBIDDEN:
-        return TopicRefused(f"not authorised to read {subject}", remedy=f"grant READ and DESCRIBE on {subject}")
-    if code in _NOT_LET_IN:
-        return TopicRefused(f"Kafka refused the connection: {text}", remedy="check kafka.options: security and SASL")
+        remedy = "" if topic is None else Acl("topic", topic, SINK_ON_TOPICS).command(options)
+        return TopicRefused(f"not authorised to read {subject}", remedy=remedy)
+    if (refusal := refused_connection(error)) is not None:
+        return refusal
     if code in _OFFSET_GONE:
         return TopicRefused(
             f"{subject} no longer has the offset to go on from: it was deleted and made anew, or lost data",
             remedy="mirror it from the beginning: delete this sink's rows from the tables of schema cdc in the replica",
         )
-    if code in _BAD_OPTION:
-        return ConfigError(f"kafka.options: {text}", remedy="see librdkafka's CONFIGURATION.md for names and values")
     return TopicUnavailable(f"{subject}: {text}")

@@ -24,10 +24,11 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
+from cdc.brokers import BrokerAdmin
 from cdc.encode.header import HEADER_NAME
 from cdc.errors import CdcError, TopicUnavailable
 from cdc.ports import Partition, StoredRecord
-from cdc.replay.client import REQUEST_TIMEOUT_S, open_admin, open_consumer, topic_partitions, translated
+from cdc.replay.client import REQUEST_TIMEOUT_S, open_consumer, topic_partitions, translated
 
 
 class TopicReader:
@@ -44,8 +45,9 @@ class TopicReader:
         self._failure: CdcError | None = None
         self._positions: dict[Partition, int] = {}
         self._held: set[Partition] = set()
+        self._options = options
         self._consumer = open_consumer(options, error_cb=self._client_error)
-        self._admin = open_admin(options)
+        self._admin = BrokerAdmin(options)
 
     def partitions(self, topic: str) -> Sequence[Partition]:
         """The topic's partitions; none when there is no such topic.
@@ -54,7 +56,7 @@ class TopicReader:
             TopicUnavailable: no broker answers.
             TopicRefused: we may not see the topic.
         """
-        return topic_partitions(self._admin, topic)
+        return topic_partitions(self._admin, self._options, topic)
 
     def add(self, starts: Mapping[Partition, int]) -> None:
         """Read these partitions too, from these offsets on (0: the beginning, wherever that is now).
@@ -67,7 +69,7 @@ class TopicReader:
             for topic in {topic for topic, _ in starts}:
                 self._consumer.list_topics(topic, timeout=REQUEST_TIMEOUT_S)
         except KafkaException as error:
-            raise translated(error.args[0], "Kafka") from error
+            raise translated(error.args[0], None, self._options) from error
         self._positions.update(starts)
         self._consumer.incremental_assign(
             [TopicPartition(topic, number, offset or OFFSET_BEGINNING) for (topic, number), offset in starts.items()]
@@ -158,7 +160,7 @@ class TopicReader:
             try:
                 ends[partition.topic, partition.partition] = future.result().offset
             except KafkaException as error:
-                raise translated(error.args[0], f"topic {partition.topic!r}") from error
+                raise translated(error.args[0], partition.topic, self._options) from error
         return ends
 
     def _take_event(self, message: Any) -> None:
@@ -166,14 +168,14 @@ class TopicReader:
         if error.code() == KafkaError._PARTITION_EOF:
             self._positions[topic, number] = max(self._positions[topic, number], message.offset())
         elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # of the group that we name and never use
-            raise translated(error, f"topic {topic!r}" if topic else "Kafka")
+            raise translated(error, topic or None, self._options)
 
     def _client_error(self, error: KafkaError) -> None:
         """Called from inside ``consume``, which must not be left by an exception."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._failure = TopicUnavailable("no Kafka broker can be reached", remedy="it is tried again by itself")
             return
-        translation = translated(error, "Kafka")
+        translation = translated(error, None, self._options)
         if not translation.retryable:
             self._failure = translation
 
