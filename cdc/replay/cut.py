@@ -10,6 +10,9 @@ seen. The least of what each partition answers is the frontier: a cut may lie at
 *Which of the records read lie before X?* Those with ``lsn < X``; in each partition they are a prefix. The others are
 held back and open the next batch.
 
+A backfill publishes rows while the stream stands still: several progress records then say the same X, and each covers
+more rows before X than the one before. So places for a cut are told apart by where their records lie, not by X alone.
+
 The two are independent of the order in which partitions are read. With a quiet source, each progress is a cut as soon
 as the fence is reached. Behind a backlog, the fence is far away, but busy partitions pass many X on the way, and the
 greatest X that all have passed is a cut as well. New progress never moves a fence that is still being read up to: so
@@ -79,8 +82,9 @@ class CutBuffer:
         self._bytes = 0
         self._seen: list[Cut] = []
         self._targets: Mapping[Partition, int] = {}
-        self._fenced = ZERO
+        self._fenced: Cut | None = None
         self._floor = floor
+        self._taken = -1
 
     @property
     def is_full(self) -> bool:
@@ -93,7 +97,7 @@ class CutBuffer:
             self._waiting.update((each, _Waiting()) for each in partitions)
         else:
             self._others.update(partitions)
-        self._targets, self._fenced = {}, ZERO  # the fence did not ask for these
+        self._targets, self._fenced = {}, None  # the fence did not ask for these
 
     def add(self, records: Iterable[StoredRecord]) -> None:
         """Records of state partitions, in order within each partition."""
@@ -119,15 +123,20 @@ class CutBuffer:
 
     def wants_fence(self, positions: Mapping[Partition, int]) -> bool:
         """Whether a progress record was seen that no fence covers, and the last fence is reached or of no more use."""
-        newest = self._seen[-1].progress.lsn if self._seen else ZERO
-        if newest <= self._fenced or newest < self._floor:
+        newest, fenced = self._seen[-1] if self._seen else None, self._fenced
+        if newest is None or newest.progress.lsn < self._floor:
             return False
-        return not self._targets or self._fenced < self._floor or self.is_fence_reached(positions)
+        if fenced is None:
+            return True
+        if newest.offset <= fenced.offset:
+            return False
+        is_spent = fenced.offset <= self._taken or fenced.progress.lsn < self._floor
+        return is_spent or self.is_fence_reached(positions)
 
     def fence(self, targets: Mapping[Partition, int]) -> None:
         """Positions asked for just now: with them reached, everything before the newest progress seen was read."""
         self._targets = targets
-        self._fenced = self._seen[-1].progress.lsn
+        self._fenced = self._seen[-1]
 
     def is_fence_reached(self, positions: Mapping[Partition, int]) -> bool:
         """Whether every partition was read up to the fence."""
@@ -137,11 +146,14 @@ class CutBuffer:
         """The greatest place for a cut that everything before it was read for; None when there is none yet."""
         if not all(self._reached(each, positions) for each in self._others):
             return None
-        frontier = self._fenced
+        if self._fenced is None:
+            return None
+        frontier = self._fenced.progress.lsn
         for partition, waiting in self._waiting.items():
             if not self._reached(partition, positions):
                 frontier = min(frontier, waiting.newest)
-        place = bisect_left(self._seen, frontier + 1, key=_lsn_of) - 1
+        fenced = bisect_left(self._seen, self._fenced.offset + 1, key=_offset_of)
+        place = bisect_left(self._seen, frontier + 1, hi=fenced, key=_lsn_of) - 1
         if place < 0 or self._seen[place].progress.lsn < self._floor:
             return None
         return self._seen[place]
@@ -164,8 +176,8 @@ class CutBuffer:
 
     def take_cut(self, cut: Cut) -> dict[str, list[StoredRecord]]:
         """``take`` for a cut; earlier places for one are forgotten."""
-        del self._seen[: bisect_left(self._seen, cut.progress.lsn + 1, key=_lsn_of)]
-        self._floor = LSN(cut.progress.lsn + 1)
+        del self._seen[: bisect_left(self._seen, cut.offset + 1, key=_offset_of)]
+        self._floor, self._taken = cut.progress.lsn, cut.offset
         return self.take(cut.progress.lsn)
 
     def spill(self) -> dict[str, list[StoredRecord]]:
@@ -203,6 +215,10 @@ class CutBuffer:
 
 def _lsn_of(cut: Cut) -> LSN:
     return cut.progress.lsn
+
+
+def _offset_of(cut: Cut) -> int:
+    return cut.offset
 
 
 def _lsn_at(records: list[StoredRecord], place: int) -> LSN:

@@ -22,8 +22,8 @@ def record(partition: Partition, offset: int, lsn: int, value: bytes | None = b"
     return StoredRecord(*partition, offset, b"%d" % offset, value, header)
 
 
-def place(lsn: int, offset: int = 0) -> Cut:
-    return Cut(Progress(LSN(lsn), None, 0, SOURCE), offset)
+def place(lsn: int, offset: int | None = None) -> Cut:
+    return Cut(Progress(LSN(lsn), None, 0, SOURCE), lsn if offset is None else offset)
 
 
 def buffer_of(*partitions: Partition, records: int = 1_000, floor: int = 0) -> CutBuffer:
@@ -146,6 +146,28 @@ def test_spill_towards_a_known_progress_leaves_what_lies_beyond() -> None:
     assert buffer.next_offsets(positions) == {A: 1, B: 0}
 
 
+def test_rows_that_come_while_the_stream_stands_still_get_a_cut_of_their_own() -> None:
+    """As a backfill brings them: before the position of a progress that was cut already."""
+    buffer = buffer_of(A)
+    positions = {A: 1, SCHEMAS: 0}
+    buffer.saw(place(20, offset=1))
+    buffer.fence({A: 1, SCHEMAS: 0})
+    buffer.add([record(A, 0, 10)])
+    buffer.saw(place(20, offset=3))
+    first = buffer.cut(positions)
+    assert first == place(20, offset=1), "nobody asked yet what lies before the record at 3"
+    buffer.take_cut(first)
+    buffer.add([record(A, 1, 19)])
+    positions[A] = 2
+    assert buffer.wants_fence(positions)
+    assert buffer.cut(positions) is None
+    buffer.fence({A: 2, SCHEMAS: 0})
+    second = buffer.cut(positions)
+    assert second == place(20, offset=3)
+    assert offsets(buffer.take_cut(second)) == [(0, 1)]
+    assert not buffer.wants_fence(positions)
+
+
 def test_record_without_header_goes_with_its_predecessor() -> None:
     buffer = buffer_of(A)
     stray = record(A, 1, 0)._replace(header=b"")
@@ -165,7 +187,10 @@ def test_remembers_a_bounded_number_of_places() -> None:
 
 
 class History:
-    """A random past: Kafka transactions whose records and markers lie in partitions, as a bridge would write them."""
+    """A random past: Kafka transactions whose records and markers lie in partitions, as a bridge would write them.
+
+    Sometimes the stream stands still and a backfill brings rows, with the last byte before the stream's position.
+    """
 
     def __init__(self, rng: random.Random, partitions: int) -> None:
         self.logs: dict[Partition, list[StoredRecord | None]] = {("t", i): [] for i in range(partitions)}
@@ -182,12 +207,21 @@ class History:
                     self._end_kafka_transaction(touched)
             if rng.random() < 0.4:
                 self._end_kafka_transaction(touched)
-                self.progress.append((place(lsn + 1, len(self.progress)), self.ends()))
+                self._publish(lsn + 1)
+                for _ in range(rng.choice((0, 0, 1, 3))):
+                    for partition in rng.choices(list(self.logs), k=rng.choice((1, 5))):
+                        self.logs[partition].append(record(partition, len(self.logs[partition]), lsn))
+                        touched.add(partition)
+                    self._end_kafka_transaction(touched)
+                    self._publish(lsn + 1)
         self._end_kafka_transaction(touched)
-        self.progress.append((place(lsn + 1, len(self.progress)), self.ends()))
+        self._publish(lsn + 1)
 
     def ends(self) -> dict[Partition, int]:
         return {partition: len(log) for partition, log in self.logs.items()}
+
+    def _publish(self, lsn: int) -> None:
+        self.progress.append((place(lsn, len(self.progress)), self.ends()))
 
     def _end_kafka_transaction(self, touched: set[Partition]) -> None:
         for partition in touched:
@@ -211,7 +245,7 @@ def test_any_order_of_reading_gives_commit_prefixes(seed: int) -> None:
     buffer = CutBuffer(rng.choice((3, 10, 1_000)), 1 << 30)
     buffer.watch(history.logs, state=True)
     positions = dict.fromkeys(history.logs, 0)
-    progress_read, applied, cuts = 0, set[tuple[int, int]](), []
+    progress_read, applied, cuts = 0, set[tuple[int, int]](), list[Cut]()
     held: set[Partition] = set()
     for _ in range(20_000):
         if rng.random() < 0.3 and progress_read < len(history.progress):
@@ -233,17 +267,20 @@ def test_any_order_of_reading_gives_commit_prefixes(seed: int) -> None:
             if cut is not None:
                 applied |= set(offsets(buffer.take_cut(cut)))
                 held = set()
-                cuts.append(cut.progress.lsn)
-                assert applied == history.below(cut.progress.lsn), "not a commit prefix"
+                cuts.append(cut)
+                prefix, ends = history.below(cut.progress.lsn), history.progress[cut.offset][1]
+                assert applied <= prefix, "beyond the cut"
+                assert {each for each in prefix if each[1] < ends["t", each[0]]} <= applied, "not a commit prefix"
                 assert_resumable(history, buffer.next_offsets(positions), applied)
             elif buffer.is_full:
                 spilled = buffer.spill()
                 applied |= set(offsets(spilled))
                 held = set() if spilled else set(buffer.ahead())
-        if cuts and cuts[-1] == history.progress[-1][0].progress.lsn:
+        if cuts and cuts[-1] == history.progress[-1][0]:
             break
-    assert cuts == sorted(set(cuts))
-    assert cuts[-1] == history.progress[-1][0].progress.lsn, "stalled"
+    assert [each.offset for each in cuts] == sorted({each.offset for each in cuts})
+    assert cuts[-1] == history.progress[-1][0], "stalled"
+    assert applied == history.below(cuts[-1].progress.lsn)
 
 
 def assert_resumable(history: History, next_offsets: dict[Partition, int], applied: Iterable[tuple[int, int]]) -> None:

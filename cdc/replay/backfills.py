@@ -1,0 +1,72 @@
+"""What ``{name}.__progress`` holds for people: how far the stream is, how far each backfill is, and what was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cdc.encode.backfill import is_backfill_key, is_request_key, parse_backfill, parse_request
+from cdc.encode.progress import parse_progress
+from cdc.record import BackfillProgress, BackfillRequest, Progress
+from cdc.replay.bounded import partitions_of, read_to_end
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBackfill:
+    """A backfill's newest record, and where it lies in the progress topic."""
+
+    progress: BackfillProgress
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The progress topic, read once.
+
+    Attributes:
+        stream: None when nothing is published yet.
+        backfills: by ``namespace.table``, in the order in which they were written last.
+        requests: what people asked and no bridge has taken yet, in order.
+    """
+
+    stream: Progress | None
+    backfills: Mapping[str, StoredBackfill]
+    requests: tuple[BackfillRequest, ...] = ()
+
+
+def read_published(options: Mapping[str, Any], topic: str, stream_key: bytes) -> Published:
+    """Everything of the progress topic that is committed now.
+
+    Args:
+        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        topic: the progress topic.
+        stream_key: as ``encode.progress.stream_key`` makes it.
+
+    Raises:
+        TopicRefused: there is no such topic, or we may not read it.
+        TopicUnavailable: no broker answers.
+        DecodeError: a record is not of this contract.
+    """
+    newest: dict[bytes, tuple[bytes, int]] = {}
+    for record in read_to_end(options, partitions_of(options, topic)):
+        if record.key is None:
+            continue
+        newest.pop(record.key, None)
+        if record.value is not None:
+            newest[record.key] = record.value, record.offset
+    stream = newest.get(stream_key)
+    backfills = [
+        StoredBackfill(parse_backfill(value), at) for key, (value, at) in newest.items() if is_backfill_key(key)
+    ]
+    return Published(
+        stream=None if stream is None else parse_progress(stream[0]),
+        backfills={each.progress.table: each for each in backfills},
+        requests=tuple(parse_request(value) for key, (value, _) in newest.items() if is_request_key(key)),
+    )
+
+
+def read_backfills(options: Mapping[str, Any], topic: str) -> dict[str, BackfillProgress]:
+    """How far each table's backfill is, by ``namespace.table``; arguments and errors as for ``read_published``."""
+    found = read_published(options, topic, b"").backfills
+    return {table: each.progress for table, each in found.items()}
