@@ -159,7 +159,8 @@ class SchemaColumn:
 class TableSchema:
     """A relation definition as ``__schemas`` keeps it, found by ``fingerprint`` (16 hex digits).
 
-    ``key`` holds the key columns' names in key order.
+    ``key`` holds the key columns' names in key order. ``relation_id`` is the table's oid in the source, 0 when unknown:
+    another one under the same name is another table, whose rows have nothing to do with those before.
     """
 
     fingerprint: str
@@ -168,3 +169,4 @@ class TableSchema:
     topic: str
     key: tuple[str, ...]
     columns: tuple[SchemaColumn, ...]
+    relation_id: int = 0

@@ -14,8 +14,10 @@ from typing import Any
 import psycopg
 import structlog
 
+from cdc.app.backfill.demand import Demand
 from cdc.app.bridge import Bridge
 from cdc.app.metering import BridgeMeter
+from cdc.app.succession import Successions
 from cdc.app.tables import TableRegistry
 from cdc.app.translate import Counts, Translator
 from cdc.app.truncate import publish_tombstones
@@ -27,13 +29,14 @@ from cdc.capture.slot import SlotState, create_slot, identify, inspect_slot, rec
 from cdc.capture.stream import WalStream
 from cdc.change import Relation, Row
 from cdc.config import Config
-from cdc.encode.naming import progress_topic
+from cdc.encode.naming import progress_topic, schemas_topic
 from cdc.encode.progress import progress_value, stream_key
 from cdc.encode.table import TableEncoder
 from cdc.errors import GapError, SourceRefused, SourceUnavailable
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topics import TopicAdmin
 from cdc.record import Progress, SourceIdentity
+from cdc.replay.definitions import read_definitions
 from cdc.replay.progress import read_progress
 
 _SLOT_POLL_S = 1.0
@@ -66,6 +69,7 @@ class BridgeSession:
         self._progress_topic = progress_topic(config.name)
         self._progress_key = stream_key(config.source.slot)
         self._slot_due = 0.0
+        self._demands: list[Demand] = []
         self._sql: psycopg.Connection[Any] | None = None
         self._publisher: KafkaPublisher | None = None
         self._stream: WalStream | None = None
@@ -101,6 +105,7 @@ class BridgeSession:
             max_message_bytes=config.topics.max_message_bytes,
         )
         publisher.start()
+        registry.successions = Successions(read_definitions(self._kafka, schemas_topic(config.name)))
         resume = self._resume(slot, identity)
         log.info(
             "streaming",
@@ -117,6 +122,7 @@ class BridgeSession:
             table_for=lambda relation: self._table_for(registry, publisher, relation),
             reread=self._reread,
             truncate=self._truncate,
+            empty=self._empty,
             resume=resume,
             counts=self._counts,
             xid=recent_xid(sql),
@@ -223,12 +229,22 @@ class BridgeSession:
             self._meter.slot(inspect_slot(self._sql, self._config.source.slot))
 
     def _table_for(self, registry: TableRegistry, publisher: KafkaPublisher, relation: Relation) -> TableEncoder | None:
-        """The encoder of a relation. A table that joined is in the catalog only when its transaction is visible."""
+        """The encoder of a relation. What its transaction changed is in the catalog only when that is visible."""
         assert self._sql is not None
-        if not registry.knows(relation):
-            while not current_snapshot(self._sql).sees(self._translator.xid):
-                self._wait_for_visibility()
-        return registry.encoder(relation, publisher.produce)
+        while not current_snapshot(self._sql).sees(self._translator.xid):
+            self._wait_for_visibility()
+        table = registry.encoder(relation)
+        if table is None:
+            return None
+        beginning = registry.new_beginning(table)
+        if beginning is not None:
+            name = table.relation.qualified_name
+            log.warning("table begins anew: every key of its topic is deleted first", table=name, reason=beginning.why)
+            self._translator.begin_anew(table)
+        if demand := registry.demand(table, beginning):
+            self._demands.append(demand)
+        registry.describe(table, publisher.produce)
+        return table
 
     def _wait_for_visibility(self) -> None:
         if self._stop.wait(_VISIBLE_POLL_S):
@@ -261,7 +277,7 @@ class BridgeSession:
         return answers
 
     def _truncate(self, table: TableEncoder, header: bytes) -> None:
-        """Tombstones for every live key, in Kafka transactions of bounded size."""
+        """What ``topics.truncate`` says."""
         policy = self._config.topics.truncate
         if policy == "ignore":
             log.warning("TRUNCATE ignored, as topics.truncate says", table=table.relation.qualified_name)
@@ -271,10 +287,15 @@ class BridgeSession:
                 f"table {table.relation.qualified_name} was truncated, and topics.truncate is 'fail'",
                 remedy="set topics.truncate to 'tombstone' (delete all its keys) or 'ignore' (keep them), then restart",
             )
+        count = self._empty(table, header)
+        log.info("TRUNCATE published", table=table.relation.qualified_name, tombstones=count)
+
+    def _empty(self, table: TableEncoder, header: bytes) -> int:
+        """Tombstones for every live key, in Kafka transactions of bounded size; how many."""
         assert self._publisher is not None
         assert self._stream is not None
         self._commit(self._translator.progress())
-        count = publish_tombstones(
+        return publish_tombstones(
             self._kafka,
             table.topic,
             header,
@@ -282,4 +303,3 @@ class BridgeSession:
             commit=lambda: self._commit(self._translator.progress()),
             sign_of_life=self._stream.feedback_if_due,
         )
-        log.info("TRUNCATE published", table=table.relation.qualified_name, tombstones=count)

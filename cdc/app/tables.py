@@ -8,7 +8,10 @@ from typing import Any
 import psycopg
 import structlog
 
-from cdc.capture.catalog import find_tables
+from cdc.app.backfill.demand import Demand
+from cdc.app.succession import NewBeginning, Successions, shape_change
+from cdc.capture.catalog import find_others, find_tables, in_scope, table_info
+from cdc.capture.preflight_tables import check_scope
 from cdc.capture.table import TableInfo, why_unusable
 from cdc.change import Relation
 from cdc.config import Config
@@ -17,6 +20,8 @@ from cdc.encode.schema import schema_key, schema_value
 from cdc.encode.table import TableEncoder
 from cdc.errors import GapError, SourceRefused, TopicRefused
 from cdc.publish.topics import TopicAdmin, TopicSpecification, bookkeeping_settings, state_settings
+
+Produce = Callable[[str, bytes, bytes | None, bytes], None]
 
 log = structlog.get_logger("cdc.bridge")
 
@@ -47,17 +52,30 @@ class TableRegistry:
 
     Args:
         config: the whole configuration.
-        connection: for looking up the key of a table that appears later.
+        connection: for looking up tables.
         admin: creates topics.
+        left_out: unusable tables that appeared while the process ran; a pattern reaches them, and they were warned of.
+
+    Attributes:
+        successions: which definition each topic was last written with; set it before the first ``encoder``.
     """
 
-    def __init__(self, config: Config, connection: psycopg.Connection[Any], admin: TopicAdmin) -> None:
+    def __init__(
+        self,
+        config: Config,
+        connection: psycopg.Connection[Any],
+        admin: TopicAdmin,
+        left_out: Sequence[str] = (),
+    ) -> None:
         self._config = config
         self._connection = connection
         self._admin = admin
-        self._described: set[str] = set()
+        self._described: dict[str, str] = {}
+        self.successions = Successions()
         source = config.source
-        self.tables = find_tables(connection, source.tables, source.exclude, source.keys)
+        found = find_tables(connection, source.tables, source.exclude, source.keys)
+        self.tables = tuple(each for each in found if each.qualified_name not in left_out)
+        refuse_named(connection, source.tables, source.exclude)
         if not self.tables:
             raise SourceRefused(
                 f"no table matches source.tables ({', '.join(source.tables)})",
@@ -81,48 +99,126 @@ class TableRegistry:
                 raise TopicRefused(text, remedy=drift.remedy)
             log.warning(text, remedy=drift.remedy)
 
-    def knows(self, relation: Relation) -> bool:
-        """Whether ``encoder`` answers without looking into the catalog."""
-        return (relation.namespace, relation.name) in self._infos
-
-    def encoder(
-        self, relation: Relation, produce: Callable[[str, bytes, bytes | None, bytes], None]
-    ) -> TableEncoder | None:
-        """The encoder for a relation, its definition written to ``__schemas``; None for a table not in scope.
+    def encoder(self, relation: Relation) -> TableEncoder | None:
+        """The encoder for a relation of the stream, once its transaction is visible; None when not in scope.
 
         Raises:
-            GapError: its key is no longer the one that its topic was written under.
+            SourceRefused: the table has no usable key, or a partition whose old rows cannot be trusted.
         """
-        info = self._infos.get((relation.namespace, relation.name)) or self._discover(relation)
+        info = self._info(relation)
         if info is None:
             return None
-        flagged = {column.name for column in relation.columns if column.in_identity}
-        if not set(info.key) <= flagged:
-            raise GapError(
-                f"the key of {relation.qualified_name} changed: the stream says ({', '.join(sorted(flagged))}), "
-                f"its topic is keyed by ({', '.join(info.key)})",
-                remedy="give the table a new topic under topics.names, so that both keys are never mixed",
-            )
         topic = state_topic(self._config, relation.namespace, relation.name)
-        table = TableEncoder(relation, info.key, topic)
-        if table.fingerprint not in self._described:
-            self._described.add(table.fingerprint)
-            produce(schemas_topic(self._config.name), schema_key(table.fingerprint), schema_value(table.schema), b"")
-        return table
+        return TableEncoder(relation, self.successions.key(relation, topic, info.key), topic)
 
-    def _discover(self, relation: Relation) -> TableInfo | None:
-        """A table that joined the publication after the start: ours if the patterns say so."""
-        source = self._config.source
-        in_scope = find_tables(self._connection, source.tables, source.exclude, source.keys)
-        name = (relation.namespace, relation.name)
-        info = next((each for each in in_scope if (each.namespace, each.name) == name), None)
+    def chunk_encoder(self, relation: Relation) -> TableEncoder | None:
+        """The encoder for rows read from the table today; None while the stream has not come to its key of today."""
+        topic = state_topic(self._config, relation.namespace, relation.name)
+        info = self._infos.get((relation.namespace, relation.name))
         if info is None:
             return None
+        today = table_info(self._connection, relation.namespace, relation.name, self._config.source.keys) or info
+        last = self.successions.last(topic)
+        key = last.key if last is not None and set(last.key) == set(today.key) else today.key
+        table = TableEncoder(relation, key, topic)
+        return None if self.successions.new_beginning(table.schema) else table
+
+    def new_beginning(self, table: TableEncoder) -> NewBeginning | None:
+        """Why the table's topic must be emptied before its next row; None when it goes on as it is.
+
+        Raises:
+            GapError: it would, but the configuration wants a person to decide.
+        """
+        beginning = self.successions.new_beginning(table.schema)
+        if beginning is not None and beginning.cause == "key" and not self._config.heals_gaps:
+            raise GapError(
+                f"table {table.relation.qualified_name} cannot go on in topic {table.topic!r}: {beginning.why}",
+                remedy="set source.on_gap: rebackfill and restart: the old keys are deleted and the table is published "
+                "again under the new key; or give it another topic under topics.names",
+            )
+        return beginning
+
+    def demand(self, table: TableEncoder, beginning: NewBeginning | None) -> Demand | None:
+        """The backfill that a table needs whose topic begins anew, or which came under another name; else None."""
+        name = table.relation.qualified_name
+        if beginning is None and self.successions.last(table.topic) is None:
+            before = self.successions.last_of(table.relation.relation_id)
+            if before is None:
+                return None
+            old = f"{before.namespace}.{before.name}"
+            log.warning(
+                "table was renamed: it has a topic of its own under the new name, the old one stays as it is",
+                table=name,
+                old_name=old,
+                topic=table.topic,
+                old_topic=before.topic,
+                remedy=f"when nobody reads it any more: kafka-topics.sh --delete --topic {before.topic}",
+            )
+            return Demand(name, False, f"the table was called {old} before")
+        return Demand(name, False, beginning.why) if beginning is not None else None
+
+    def describe(self, table: TableEncoder, produce: Produce) -> None:
+        """Write the table's definition to ``__schemas`` unless it is the one that its topic was last written with."""
+        schema = table.schema
+        if self._described.get(table.topic) == table.fingerprint:
+            return
+        before = self.successions.last(table.topic)
+        if before is not None and (change := shape_change(before, schema)) and set(before.key) == set(schema.key):
+            log.warning(
+                "table changed its shape: rows that do not change keep the old one in the topic",
+                table=table.relation.qualified_name,
+                change=change,
+                remedy=f"cdc backfill {table.relation.qualified_name}",
+            )
+        self._described[table.topic] = table.fingerprint
+        self.successions.wrote(schema)
+        produce(schemas_topic(self._config.name), schema_key(table.fingerprint), schema_value(schema), b"")
+
+    def _info(self, relation: Relation) -> TableInfo | None:
+        """The table as the catalog has it today, or last had it: ours if the patterns say so."""
+        source, name = self._config.source, (relation.namespace, relation.name)
+        if not in_scope(*name, source.tables, source.exclude):
+            self._tell_of_leaving(relation)
+            return None
+        info = table_info(self._connection, *name, source.keys)
+        if info is None:
+            return self._infos.get(name)  # dropped or renamed since
         _refuse([info])
+        is_new = name not in self._infos
         self._infos[name] = info
-        self.tables = (*self.tables, info)
-        self.ensure_topics()
+        self.tables = (*(each for each in self.tables if (each.namespace, each.name) != name), info)
+        if is_new:
+            self.ensure_topics()
         return info
+
+    def _tell_of_leaving(self, relation: Relation) -> None:
+        before = self.successions.last_of(relation.relation_id)
+        if before is None or not before.topic:
+            return
+        log.warning(
+            "table was renamed out of source.tables: its changes are not published any more, its topic stays as it is",
+            table=relation.qualified_name,
+            old_name=f"{before.namespace}.{before.name}",
+            topic=before.topic,
+            remedy=f"add {relation.qualified_name} to source.tables, or, when nobody reads it any more: "
+            f"kafka-topics.sh --delete --topic {before.topic}",
+        )
+        self.successions.left(relation)
+
+
+def refuse_named(connection: psycopg.Connection[Any], patterns: Sequence[str], exclude: Sequence[str]) -> None:
+    """Stop on what ``source.tables`` spells out and logical replication does not carry: views, unlogged tables …
+
+    Raises:
+        SourceRefused: all of them by name, with the command for each.
+    """
+    others = [each for each in find_others(connection, patterns, exclude) if each.explicit]
+    findings = check_scope((), others, ())
+    if findings:
+        raise SourceRefused(
+            "; ".join(f"{each.subject} {each.text}" for each in findings),
+            remedy="\n".join(each.remedy for each in findings),
+        )
 
 
 def _refuse(tables: Sequence[TableInfo]) -> None:

@@ -94,6 +94,7 @@ class Translator:
         table_for: the encoder of a relation, or None for a table that is not ours to publish.
         reread: see ``Reread``.
         truncate: publishes the tombstones of a TRUNCATE; called between records, with the header to use.
+        empty: the same for a table that begins anew, whatever the policy for TRUNCATE says.
         resume: the stored progress.
         counts: what happened, for metrics.
         xid: a recent 64-bit transaction id: pgoutput sends only the low 32 bits of each.
@@ -106,6 +107,7 @@ class Translator:
         table_for: Callable[[Relation], TableEncoder | None],
         reread: Reread,
         truncate: Callable[[TableEncoder, bytes], None],
+        empty: Callable[[TableEncoder, bytes], object] = lambda *_: None,
         resume: Progress,
         counts: Counts,
         xid: int,
@@ -115,6 +117,7 @@ class Translator:
         self._table_for = table_for
         self._reread = reread
         self._truncate_topic = truncate
+        self._empty_topic = empty
         self._resume = resume
         self._counts = counts
         self._xid = xid
@@ -244,6 +247,14 @@ class Translator:
                 published.counts.truncates += 1
                 table = published.encoder
                 self._truncate_topic(table, self._stamp.header(TRUNCATE, seq, table.fingerprint))
+        self._seq = seq
+
+    def begin_anew(self, table: TableEncoder) -> None:
+        """Delete every key of a topic before the change at hand, which is the first of a table that begins anew."""
+        self.settle()
+        seq = self._seq
+        self._seq = seq - 1  # what is published while the tombstones go out covers only what came before
+        self._empty_topic(table, self._stamp.header(TRUNCATE, seq, table.fingerprint))
         self._seq = seq
 
     def settle(self) -> None:

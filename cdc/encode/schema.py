@@ -36,6 +36,7 @@ def table_schema(relation: Relation, key: Sequence[str], topic: str) -> TableSch
         topic=topic,
         key=tuple(key),
         columns=tuple(SchemaColumn(column.name, sql_type(column)) for column in relation.columns),
+        relation_id=relation.relation_id,
     )
 
 
@@ -55,6 +56,7 @@ def schema_value(schema: TableSchema) -> bytes:
             "topic": schema.topic,
             "key": schema.key,
             "columns": [{"name": column.name, "type": column.sql_type} for column in schema.columns],
+            "relation": schema.relation_id,
         }
     )
 
@@ -76,6 +78,7 @@ def parse_schema(value: bytes) -> TableSchema:
             topic=fields["topic"],
             key=tuple(fields["key"]),
             columns=tuple(SchemaColumn(column["name"], column["type"]) for column in fields["columns"]),
+            relation_id=int(fields.get("relation", 0)),
         )
         texts = [schema.fingerprint, schema.namespace, schema.name, schema.topic, *schema.key]
         texts += [text for column in schema.columns for text in (column.name, column.sql_type)]

@@ -25,6 +25,7 @@ _SETTINGS: Mapping[str, str] = {
     "wal_level": "logical",
     "max_replication_slots": "20",
     "max_wal_senders": "20",
+    "max_prepared_transactions": "10",
 }
 
 

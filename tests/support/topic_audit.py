@@ -26,7 +26,7 @@ class TopicAudit:
     records: int = 0
     faults: list[str] = field(default_factory=list)
     _partitions: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
-    _keys: dict[tuple[str, bytes], tuple[int, int, int]] = field(default_factory=dict)
+    _keys: dict[tuple[str, bytes], tuple[int, int, int, bool]] = field(default_factory=dict)
 
     def add(self, record: StoredRecord) -> None:
         """Take a record; those of one partition in their order."""
@@ -38,14 +38,16 @@ class TopicAudit:
         if here < last:
             self.faults.append(f"{where}: behind a record of {last[0]:X}#{last[1]} in the same partition")
         self._partitions[record.topic, record.partition] = here
-        partition, *before = self._keys.get((record.topic, record.key or b""), (record.partition, 0, 0))
+        key = record.topic, record.key or b""
+        partition, before_lsn, before_seq, was_row = self._keys.get(key, (record.partition, 0, 0, True))
+        before = before_lsn, before_seq
         if partition != record.partition:
             self.faults.append(f"{where}: the key also lies in partition {partition}")
-        if here == tuple(before):
+        if here == before and (was_row or record.value is None):  # a row behind its table's tombstones is none
             self.faults.append(f"{where}: came twice")
-        elif here < tuple(before):
+        elif here < before:
             self.faults.append(f"{where}: went back from {before[0]:X}#{before[1]}")
-        self._keys[record.topic, record.key or b""] = record.partition, *here
+        self._keys[key] = record.partition, *here, record.value is not None
 
 
 def audit(records: Iterable[StoredRecord]) -> list[str]:

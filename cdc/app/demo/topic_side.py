@@ -37,7 +37,8 @@ class TopicCopy:
         live: record key → row, of every key whose last record is not a tombstone.
         records: committed records read; ``tombstones`` of them had a null value.
         backward: coordinates of records whose (lsn, seq) lies before an earlier one's in the same partition.
-        duplicates: coordinates of records that repeat another's (key, lsn, seq).
+        duplicates: coordinates of records that repeat another's (key, lsn, seq); a tombstone and a row behind it
+            are none: that is a table that was made anew.
         toast_newer: records that carry ``toast=newer``.
     """
 
@@ -47,7 +48,7 @@ class TopicCopy:
     backward: list[str] = field(default_factory=list)
     duplicates: list[str] = field(default_factory=list)
     toast_newer: int = 0
-    _seen: set[tuple[bytes, int, int]] = field(default_factory=set)
+    _seen: set[tuple[bytes, int, int, bool]] = field(default_factory=set)
     _last: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def add(self, record: StoredRecord) -> None:
@@ -57,10 +58,11 @@ class TopicCopy:
         coordinates = f"{record.topic}[{record.partition}]@{record.offset} {key.decode()} {lsn}#{seq}"
         if (lsn, seq) < self._last.get(record.partition, (0, 0)):
             self.backward.append(coordinates)
-        if (key, lsn, seq) in self._seen:
+        change = key, lsn, seq, record.value is None
+        if change in self._seen:
             self.duplicates.append(coordinates)
         self._last[record.partition] = lsn, seq
-        self._seen.add((key, lsn, seq))
+        self._seen.add(change)
         self.records += 1
         self.toast_newer += fields.get("toast") == "newer"
         if record.value is None:

@@ -79,6 +79,7 @@ def test_schema_comes_back() -> None:
             {"name": "price", "type": "numeric(12,2)"},
             {"name": "tags", "type": "text[]"},
         ],
+        "relation": 16384,
     }
     assert schema_key(schema.fingerprint) == b'{"schema":"%b"}' % schema.fingerprint.encode()
 
