@@ -13,7 +13,8 @@ from cdc.capture.copy_both import CopyBoth
 from cdc.capture.preflight import Finding, check_server, check_slot
 from cdc.capture.preflight_tables import check_publication, check_scope, check_table
 from cdc.capture.publication import inspect_publication
-from cdc.capture.server import server_facts, table_rights
+from cdc.capture.rights import table_rights
+from cdc.capture.server import server_facts
 from cdc.capture.slot import inspect_slot
 from cdc.capture.table import TableInfo
 from cdc.config import Config
@@ -49,7 +50,7 @@ def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
         findings += check_scope(tables, others, unmatched(source.tables, tables))
         rights = table_rights(conn, tables)
         for info in tables:
-            findings += check_table(info, rights[info.qualified_name], facts.role)
+            findings += check_table(info, rights, facts.role)
         if tables:
             findings += check_publication(
                 inspect_publication(conn, source.publication),

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from cdc.capture.catalog import OtherRelation
 from cdc.capture.preflight import Finding, Level
 from cdc.capture.publication import Mode, PublicationState, alteration_command, creation_command, why_unfit
-from cdc.capture.server import ServerFacts, TableRights
+from cdc.capture.rights import TableRights, why_unreadable
+from cdc.capture.server import ServerFacts
 from cdc.capture.table import TableInfo, quoted, why_unusable
 from cdc.change import ReplicaIdentity
 
@@ -47,22 +48,14 @@ def check_scope(
     return findings
 
 
-def check_table(info: TableInfo, rights: TableRights, role: str) -> list[Finding]:
+def check_table(info: TableInfo, rights: Mapping[str, TableRights], role: str) -> list[Finding]:
     """Key, replica identity, TOAST exposure and privileges of one table; one OK finding when all is well."""
-    subject, table = f"table {info.qualified_name}", info.quoted_name
-    findings = []
+    subject = f"table {info.qualified_name}"
     refusal = why_unusable(info)
-    if refusal:
-        findings.append(Finding("FAIL", subject, refusal.reason.removeprefix(subject).strip(), refusal.remedy))
-    if not (rights.can_use_namespace and rights.can_select):
-        grants = (
-            [] if rights.can_use_namespace else [f"GRANT USAGE ON SCHEMA {quoted(info.namespace)} TO {quoted(role)};"]
-        )
-        grants += [] if rights.can_select else [f"GRANT SELECT ON {table} TO {quoted(role)};"]
-        findings.append(Finding("FAIL", subject, f"may not be read by role {role}", " ".join(grants)))
-    if rights.filtered:
-        text = f"hides rows from role {role} by row-level security: re-read values would be missing"
-        findings.append(Finding("FAIL", subject, text, f"ALTER ROLE {quoted(role)} BYPASSRLS;"))
+    findings = [
+        Finding("FAIL", subject, why.reason.removeprefix(subject).strip(), why.remedy)
+        for why in (*([refusal] if refusal else []), *why_unreadable(info, rights, role))
+    ]
     findings += [] if refusal else _cautions(info)
     if not findings:
         key = ", ".join(info.key)

@@ -5,14 +5,12 @@ https://www.postgresql.org/docs/current/runtime-config-replication.html
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
 
 from cdc.capture.connect import source_errors
-from cdc.capture.table import TableInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +43,6 @@ class ServerFacts:
     idle_slot_timeout: str
 
 
-@dataclass(frozen=True, slots=True)
-class TableRights:
-    """What our role may do with one table.
-
-    Attributes:
-        filtered: a row-level security policy hides rows from us.
-        owned: we may add it to a publication.
-    """
-
-    can_use_namespace: bool
-    can_select: bool
-    filtered: bool
-    owned: bool
-
-
 # A managed service may let members of a role replicate without giving the attribute: Amazon RDS has rds_replication.
 _FACTS: Final = """
 SELECT current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery(),
@@ -75,14 +58,6 @@ SELECT current_setting('server_version_num')::int, current_setting('server_versi
   coalesce(current_setting('idle_replication_slot_timeout', true), '0')
 """
 
-_RIGHTS: Final = """
-SELECT n.nspname || '.' || c.relname, has_schema_privilege(n.oid, 'USAGE'), has_table_privilege(c.oid, 'SELECT'),
-  row_security_active(c.oid), pg_has_role(c.relowner, 'USAGE')
-FROM unnest(%s::text[], %s::text[]) AS wanted (namespace, name)
-JOIN pg_namespace n ON n.nspname = wanted.namespace
-JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
-"""
-
 
 def server_facts(conn: psycopg.Connection[Any]) -> ServerFacts:
     """Ask the server; any role may."""
@@ -91,10 +66,3 @@ def server_facts(conn: psycopg.Connection[Any]) -> ServerFacts:
     assert row is not None
     version_number, version, in_recovery, wal_level, slots_max, slots_used, idle, *rest = row
     return ServerFacts(version_number, version, in_recovery, wal_level, slots_max, slots_used, tuple(idle), *rest)
-
-
-def table_rights(conn: psycopg.Connection[Any], tables: Sequence[TableInfo]) -> dict[str, TableRights]:
-    """Our rights by qualified name."""
-    with source_errors("reading privileges"):
-        rows = conn.execute(_RIGHTS, ([each.namespace for each in tables], [each.name for each in tables])).fetchall()
-    return {name: TableRights(*rights) for name, *rights in rows}
