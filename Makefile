@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-integration test-fault check bench clean
+.PHONY: help demo test test-unit test-integration test-matrix test-fault check bench clean
 
 help: ## what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test-unit: $(STAMP) ## unit and architecture rings only (seconds)
 
 test-integration: $(STAMP) ## rooms against real servers
 	@$(BIN)/python -m pytest tests/integration tests/property
+
+test-matrix: $(STAMP) ## rooms against PostgreSQL 14, 15, 16, 17 and 18 (half an hour)
+	@$(BIN)/python -m pytest tests/integration tests/property --pg-majors=14,15,16,17,18
 
 test-fault: $(STAMP) ## kill, cut and fence; SEED=n replays a run
 	@$(BIN)/python -m pytest tests/fault

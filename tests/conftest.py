@@ -10,13 +10,30 @@ from typing import Any
 
 import pytest
 
-from cdc.stack import Kafka, Postgres, PostgresMajor, PostgresServer, open_kafka, open_postgres
+from cdc.stack import Kafka, Postgres, PostgresMajor, open_kafka
 from cdc.stack.cache import Say
 from tests.support.deployment import Deploy, Deployment, deployed
-from tests.support.servers import Database, OwnStack, fresh_database
+from tests.support.servers import Database, OwnStack, Servers, fresh_database
+from tests.support.versions import DEFAULT, parse_majors, versions_for
 
 # A shell lets its background jobs ignore Ctrl-C, and what they start inherits that; commands under test must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--pg-majors``: the test matrix."""
+    text = "run every test that needs a PostgreSQL on each of these versions, for instance 14,15,16,17,18"
+    parser.addoption("--pg-majors", type=parse_majors, default=[], metavar="LIST", help=text)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test per PostgreSQL version: those of its ``pg`` mark, or of ``--pg-majors``."""
+    markers = metafunc.definition.iter_markers("parametrize")
+    if "pg_major" not in metafunc.fixturenames or any("pg_major" in marker.args[0] for marker in markers):
+        return
+    versions = versions_for(metafunc.definition.get_closest_marker("pg"), metafunc.config.getoption("--pg-majors"))
+    if versions != [DEFAULT]:
+        metafunc.parametrize("pg_major", versions, indirect=True, scope="session", ids=lambda major: f"pg{major}")
 
 
 @pytest.fixture(scope="session")
@@ -35,18 +52,30 @@ def say(pytestconfig: pytest.Config) -> Say:
 
 
 @pytest.fixture(scope="session")
-def postgres(say: Say) -> Iterator[Postgres]:
-    """The session's PostgreSQL 16, or the server in CDC_PG_URL."""
-    server = open_postgres(major=16, for_tests=True, say=say)
-    yield server
-    server.close()
+def servers(say: Say) -> Iterator[Servers]:
+    """The session's PostgreSQL servers, one per version."""
+    started = Servers(say)
+    yield started
+    started.close()
 
 
 @pytest.fixture(scope="session")
-def postgres18() -> Iterator[PostgresServer]:
-    """The session's PostgreSQL 18, always embedded."""
-    with PostgresServer.open(major=18, fsync=False) as server:
-        yield server
+def pg_major(request: pytest.FixtureRequest) -> PostgresMajor:
+    """The PostgreSQL under ``postgres``, ``database`` and ``own_stack``; ``@pytest.mark.pg(16, 18)`` for several."""
+    major: PostgresMajor = getattr(request, "param", DEFAULT)
+    return major
+
+
+@pytest.fixture(scope="session")
+def postgres(servers: Servers, pg_major: PostgresMajor) -> Postgres:
+    """The session's PostgreSQL of the version under test; as version 16, the server in CDC_PG_URL if there is one."""
+    return servers.of(pg_major)
+
+
+@pytest.fixture(scope="session")
+def other_postgres(servers: Servers, pg_major: PostgresMajor) -> Postgres:
+    """A server of another version than ``postgres``: 18, or 16 beside that."""
+    return servers.of(16 if pg_major == 18 else 18)
 
 
 @pytest.fixture(scope="session")
@@ -58,24 +87,16 @@ def kafka(say: Say) -> Iterator[Kafka]:
 
 
 @pytest.fixture
-def pg_major() -> PostgresMajor:
-    """The PostgreSQL under ``database``; for both: ``@pytest.mark.parametrize("pg_major", [16, 18])``."""
-    return 16
-
-
-@pytest.fixture
-def database(request: pytest.FixtureRequest, pg_major: PostgresMajor) -> Iterator[Database]:
+def database(servers: Servers, pg_major: PostgresMajor) -> Iterator[Database]:
     """A fresh database on the session's server, dropped with its slots at the end."""
-    server: Postgres = request.getfixturevalue("postgres18" if pg_major == 18 else "postgres")
-    with fresh_database(server) as fresh:
+    with fresh_database(servers.of(pg_major)) as fresh:
         yield fresh
 
 
 @pytest.fixture
-def replica(request: pytest.FixtureRequest, pg_major: PostgresMajor) -> Iterator[Database]:
+def replica(servers: Servers, pg_major: PostgresMajor) -> Iterator[Database]:
     """A fresh, empty database for a mirror, on another server than ``database``: their WAL positions stay apart."""
-    server: Postgres = request.getfixturevalue("postgres" if pg_major == 18 else "postgres18")
-    with fresh_database(server) as fresh:
+    with fresh_database(servers.of(16 if pg_major == 18 else 18)) as fresh:
         yield fresh
 
 
@@ -91,8 +112,8 @@ def deploy(database: Database, replica: Database, kafka: Kafka, tmp_path: Path) 
 
 
 @pytest.fixture
-def own_stack() -> Iterator[OwnStack]:
+def own_stack(pg_major: PostgresMajor) -> Iterator[OwnStack]:
     """Private servers: ``own_stack.postgres()``, ``own_stack.kafka()``; the test may kill them."""
-    servers = OwnStack()
-    yield servers
-    servers.close()
+    started = OwnStack(pg_major)
+    yield started
+    started.close()

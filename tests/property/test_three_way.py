@@ -1,7 +1,7 @@
 """Random schemas, rows and transactions, with kills in between: source = fold of topic = replica, whatever the seed.
 
-Fixed seeds, so that a failure is a regression and not bad luck. To replay one or to try another:
-``SEED=7 python -m pytest tests/property/test_three_way.py``.
+Fixed seeds, other ones for each version, so that a failure is a regression and not bad luck. To replay one or to try
+another: ``SEED=7 python -m pytest tests/property/test_three_way.py --pg-majors=17``.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from cdc.app.demo.daemon import Daemon, wait_for
 from cdc.app.demo.place import Place
 from cdc.app.demo.positions import is_captured
 from cdc.app.demo.proof import describe, pinned
-from cdc.stack import Kafka, PostgresMajor
+from cdc.stack import Kafka, Postgres, PostgresMajor
 from cdc.stack.embedded import free_port
 from tests.support.oracle import assert_three_way, wait_until_mirrored
 from tests.support.servers import Database, fresh_database
 from tests.support.type_catalogue import CUSTOM_TYPES
 from tests.support.workload import Workload
 
-_SEEDS = [int(os.environ["SEED"])] if "SEED" in os.environ else [1, 2, 3, 4]
+_SEEDS_PER_VERSION = 1 if "SEED" in os.environ else 2
 _ROUNDS = 3
 _TRANSACTIONS_PER_ROUND = 80
 
 
 @pytest.fixture
-def replica(request: pytest.FixtureRequest, pg_major: PostgresMajor) -> Iterator[Database]:
+def replica(postgres: Postgres) -> Iterator[Database]:
     """A second database on the server of ``database``."""
-    with fresh_database(request.getfixturevalue("postgres18" if pg_major == 18 else "postgres")) as fresh:
+    with fresh_database(postgres) as fresh:
         yield fresh
 
 
@@ -46,10 +46,15 @@ def place(database: Database, replica: Database, kafka: Kafka, tmp_path: Path) -
     return here
 
 
-@pytest.mark.parametrize(("seed", "pg_major"), [(seed, 18 if seed % 2 else 16) for seed in _SEEDS])
-def test_source_topic_and_replica_agree(seed: int, database: Database, replica: Database, place: Place) -> None:
+@pytest.mark.pg(16, 18)
+@pytest.mark.parametrize("nth", range(_SEEDS_PER_VERSION))
+def test_source_topic_and_replica_agree(
+    pg_major: PostgresMajor, nth: int, database: Database, replica: Database, place: Place
+) -> None:
+    seed = int(os.environ.get("SEED", pg_major * _SEEDS_PER_VERSION + nth))
     rng = random.Random(seed)
-    print(f"SEED={seed} python -m pytest {Path(__file__).name}")  # noqa: T201 - shown when the test fails
+    replay = f"SEED={seed} python -m pytest {Path(__file__).name} --pg-majors={pg_major}"
+    print(replay)  # noqa: T201 - shown when the test fails
     daemons = [Daemon(command, place.config, place.directory / f"{command}.log") for command in ("run", "sink")]
     if seed % 3:  # otherwise the replica does not know the custom types, and their columns are text there
         replica.execute(CUSTOM_TYPES)

@@ -11,7 +11,9 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from cdc.stack import KafkaBroker, Postgres, PostgresMajor, PostgresServer
+from cdc.stack import KafkaBroker, Postgres, PostgresMajor, PostgresServer, open_postgres
+from cdc.stack.cache import Say
+from tests.support.versions import DEFAULT
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,45 @@ def drop_slots(admin: psycopg.Connection[Any], database: str) -> None:
 
 
 @dataclass
-class OwnStack:
-    """Starts embedded servers of one test, which may kill, stop and restart them; all are closed at its end."""
+class Servers:
+    """PostgreSQL servers that many tests share, one per version; each starts when the first test asks for it."""
 
+    _say: Say
+    _started: dict[PostgresMajor, Postgres] = field(default_factory=dict)
+
+    def of(self, major: PostgresMajor) -> Postgres:
+        """The server of this version; embedded, but for 16, which CDC_PG_URL or Docker may provide."""
+        if major not in self._started:
+            self._started[major] = (
+                open_postgres(major=major, for_tests=True, say=self._say)
+                if major == DEFAULT
+                else PostgresServer.open(major=major, fsync=False, say=self._say)
+            )
+        return self._started[major]
+
+    def close(self) -> None:
+        """Close all of them."""
+        for server in self._started.values():
+            server.close()
+
+
+@dataclass
+class OwnStack:
+    """Starts embedded servers of one test, which may kill, stop and restart them; all are closed at its end.
+
+    Attributes:
+        major: the PostgreSQL to start when the test does not say.
+    """
+
+    major: PostgresMajor = DEFAULT
     _cleanup: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def postgres(
-        self, major: PostgresMajor = 16, settings: Mapping[str, str] | None = None, *, fsync: bool = False
+        self, major: PostgresMajor | None = None, settings: Mapping[str, str] | None = None, *, fsync: bool = False
     ) -> PostgresServer:
         """A PostgreSQL. Without fsync it still survives ``kill``: the operating system keeps what was written."""
-        return self._cleanup.enter_context(PostgresServer.open(major=major, settings=settings, fsync=fsync))
+        server = PostgresServer.open(major=major or self.major, settings=settings, fsync=fsync)
+        return self._cleanup.enter_context(server)
 
     def kafka(self, settings: Mapping[str, str] | None = None, *, heap_mb: int = 512) -> KafkaBroker:
         """A Kafka node."""

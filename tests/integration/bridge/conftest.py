@@ -7,18 +7,18 @@ from contextlib import ExitStack
 
 import pytest
 
-from cdc.stack import Kafka, Postgres, PostgresServer
+from cdc.stack import Kafka, Postgres
 from tests.support.deployment import Deployment, deployed
 from tests.support.servers import fresh_database
 
 
 @pytest.fixture(scope="module")
 def live(
-    postgres: Postgres, postgres18: PostgresServer, kafka: Kafka, tmp_path_factory: pytest.TempPathFactory
+    postgres: Postgres, other_postgres: Postgres, kafka: Kafka, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
     """One bridge and one sink for a whole module; tables join when a test makes them."""
     with ExitStack() as stack:
-        source, mirror = (stack.enter_context(fresh_database(server)) for server in (postgres, postgres18))
+        source, mirror = (stack.enter_context(fresh_database(server)) for server in (postgres, other_postgres))
         source.execute("CREATE TABLE first (id integer PRIMARY KEY)")
         deployment = stack.enter_context(
             deployed(

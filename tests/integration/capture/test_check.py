@@ -149,7 +149,7 @@ def test_warnings_that_have_a_remedy_end_with_it(database, conn):
     assert left == [warnings[3]]
 
 
-@pytest.mark.parametrize("pg_major", [18])
+@pytest.mark.pg(18, since=18)
 def test_slot_that_idleness_would_end(database, conn):
     conn.execute("alter system set idle_replication_slot_timeout = '1d'")
     conn.execute("select pg_reload_conf()")

@@ -30,7 +30,7 @@ def state_of(conn: psycopg.Connection[Any], name: str) -> SlotState:
     return state
 
 
-@pytest.mark.parametrize("pg_major", [16, 18])
+@pytest.mark.pg(16, 18)
 def test_slot_from_its_making_to_its_end(database, conn):
     name = f"s_{database.name}"
     assert inspect_slot(conn, name) is None

@@ -99,6 +99,7 @@ def test_a_broker_that_is_down_is_worth_another_try(monkeypatch: pytest.MonkeyPa
     assert caught.value.retryable
 
 
+@pytest.mark.pg(matrix=False)
 def test_without_the_rights_the_topic_and_the_grant_are_named(own_stack: OwnStack) -> None:
     broker = own_stack.kafka(
         settings={

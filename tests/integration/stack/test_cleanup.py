@@ -73,12 +73,14 @@ def test_an_owner_that_ends_orderly_removes_everything_itself(by):
     assert server["directory"] not in {entry.directory for entry in records.running()}
 
 
+@pytest.mark.pg(matrix=False)
 def test_a_sweep_spares_servers_whose_owner_lives(own_stack):
     server = own_stack.postgres()
     assert str(server.directory) not in {entry.directory for entry in records.sweep()}
     assert server.pid
 
 
+@pytest.mark.pg(matrix=False)
 def test_a_sweep_stops_a_server_that_outlived_its_owner(own_stack):
     """As on systems without a parent-death signal."""
     server = own_stack.postgres()

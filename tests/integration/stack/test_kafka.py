@@ -53,6 +53,7 @@ def read_committed(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes
         consumer.close()
 
 
+@pytest.mark.pg(matrix=False)
 def test_committed_records_survive_a_kill_and_transactions_go_on(own_stack):
     broker = own_stack.kafka()
     bootstrap = broker.bootstrap

@@ -22,7 +22,7 @@ def one(server: PostgresServer, query: LiteralString) -> tuple[Any, ...] | None:
         return connection.execute(query).fetchone()
 
 
-@pytest.mark.parametrize("pg_major", [16, 18])
+@pytest.mark.pg(16, 18)
 def test_a_database_is_ready_for_logical_replication(database, pg_major):
     database.execute("select pg_create_logical_replication_slot('of_this_test', 'pgoutput')")
     [settings] = database.execute(
@@ -32,8 +32,8 @@ def test_a_database_is_ready_for_logical_replication(database, pg_major):
     assert settings == (pg_major, "logical", "on", "UTC", "UTF8")
 
 
-def test_fsync_is_on_unless_a_test_turns_it_off(postgres18):
-    assert one(postgres18, "show fsync") == ("off",)
+def test_fsync_is_on_unless_a_test_turns_it_off(own_stack):
+    assert one(own_stack.postgres(), "show fsync") == ("off",)
     with PostgresServer.open() as server:
         assert one(server, "show fsync") == ("on",)
 
