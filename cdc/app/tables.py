@@ -12,6 +12,7 @@ from cdc.app.backfill.demand import Demand
 from cdc.app.succession import NewBeginning, Successions, shape_change
 from cdc.capture.catalog import find_others, find_tables, in_scope, table_info
 from cdc.capture.preflight_tables import check_scope
+from cdc.capture.rights import table_rights, why_unreadable
 from cdc.capture.table import TableInfo, why_unusable
 from cdc.change import Relation
 from cdc.config import Config
@@ -81,7 +82,7 @@ class TableRegistry:
                 f"no table matches source.tables ({', '.join(source.tables)})",
                 remedy="correct source.tables, or create the tables first",
             )
-        _refuse(self.tables)
+        _refuse(connection, self.tables)
         self._infos = {(each.namespace, each.name): each for each in self.tables}
 
     def ensure_topics(self) -> None:
@@ -183,7 +184,7 @@ class TableRegistry:
         info = table_info(self._connection, *name, source.keys)
         if info is None:
             return self._infos.get(name)  # dropped or renamed since
-        _refuse([info])
+        _refuse(self._connection, [info])
         is_new = name not in self._infos
         self._infos[name] = info
         self.tables = (*(each for each in self.tables if (each.namespace, each.name) != name), info)
@@ -221,11 +222,17 @@ def refuse_named(connection: psycopg.Connection[Any], patterns: Sequence[str], e
         )
 
 
-def _refuse(tables: Sequence[TableInfo]) -> None:
-    """Stop on tables that cannot be carried, all of them by name, with the command for each."""
-    refusals = [(info.qualified_name, refusal) for info in tables if (refusal := why_unusable(info))]
+def _refuse(connection: psycopg.Connection[Any], tables: Sequence[TableInfo]) -> None:
+    """Stop on tables that cannot be carried or read, all of them by name, with the command for each."""
+    rights, role = table_rights(connection, tables), connection.info.user
+    refusals = [
+        (info.qualified_name, refusal)
+        for info in tables
+        for refusal in (why_unusable(info), *why_unreadable(info, rights, role))
+        if refusal is not None
+    ]
     if refusals:
-        names = ", ".join(name for name, _ in refusals)
+        names = ", ".join(dict.fromkeys(name for name, _ in refusals))
         raise SourceRefused(
             "; ".join(refusal.reason for _, refusal in refusals),
             remedy="\n".join([*(refusal.remedy for _, refusal in refusals), f"or source.exclude: [{names}]"]),
