@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 NAMES = frozenset(
     {
+        "backfill.before_chunk_done",
+        "backfill.inside_sweep",
         "bridge.before_kafka_commit",
         "bridge.after_kafka_commit",
         "bridge.after_confirm",

@@ -8,6 +8,10 @@ make walsender and bridge wake each other for each row. The Kafka transaction is
 - when it is full (rows, bytes) or older than twenty times what the last commit took: a busy one gets big batches,
   and commits cost it at most about a twentieth of the time.
 
+A backfill goes on beside the stream: between two source transactions one portion of it at most per read, so that the
+stream never waits for long. While it does, a drained stream closes the Kafka transaction less eagerly, for each one
+costs the backfill the time of its commit.
+
 https://www.postgresql.org/docs/current/protocol-logical-replication.html
 """
 
@@ -16,15 +20,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from cdc.app.translate import Translator
+from cdc.capture.reread import Snapshot
 from cdc.capture.stream import WalStream
 from cdc.change import Begin, Commit, Delete, Insert, Truncate, Update
 from cdc.crashpoints import reach
 from cdc.decode.pgoutput import PgOutputDecoder
 from cdc.decode.walsender import KEEPALIVE_TAG, XLOG_DATA_HEADER_BYTES, XLOG_DATA_TAG, parse_keepalive
 from cdc.errors import DecodeError
+from cdc.lsn import LSN
 from cdc.record import Progress
 
 _FRAMES_PER_READ = 512
@@ -32,8 +38,34 @@ _MAX_ROWS = 50_000
 _MAX_BYTES = 32 * 1024 * 1024
 _MIN_AGE_S, _MAX_AGE_S = 0.05, 1.0
 _AGE_PER_COMMIT = 20.0
+_BUSY_AGE_PER_COMMIT = 4.0
+"""Beside a backfill a streamed change may wait this many times what the last commit took."""
 _IDLE_PROGRESS_INTERVAL_S = 1.0
 _WAIT_S = 0.5
+_BUSY_WAIT_S = 0.002
+_MAX_UNSEEN = 32
+"""Published transactions remembered without asking whether snapshots see them by now."""
+
+
+class Beside(Protocol):
+    """What goes on beside the stream: the backfill."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether ``step`` has something to do, now or soon."""
+
+    @property
+    def wants_flush(self) -> bool:
+        """Whether something waits to be written although no row was published."""
+
+    def attend(self) -> None:
+        """Take up new work."""
+
+    def step(self) -> int:
+        """Publish a portion; bytes produced."""
+
+    def flush(self, lsn: LSN) -> None:
+        """Write down how far it is, into the Kafka transaction that is about to be committed."""
 
 
 class Bridge:
@@ -42,9 +74,12 @@ class Bridge:
     Args:
         stream: frames in, confirmations out.
         translator: makes records of changes.
+        backfill: goes on beside the stream.
+        snapshot: what the source sees now.
         has_records: whether the Kafka transaction holds any.
         commit: commits the Kafka transaction with this progress in it.
         resume: the stored progress.
+        is_first: nothing was published ever: readers are told at once where the stream begins.
         on_commit: told after each Kafka commit that is confirmed.
     """
 
@@ -53,31 +88,40 @@ class Bridge:
         *,
         stream: WalStream,
         translator: Translator,
+        backfill: Beside,
+        snapshot: Callable[[], Snapshot],
         has_records: Callable[[], bool],
         commit: Callable[[Progress], None],
         resume: Progress,
+        is_first: bool = False,
         on_commit: Callable[[Progress], None],
     ) -> None:
         self._stream = stream
         self._translator = translator
+        self._backfill = backfill
+        self._snapshot = snapshot
         self._has_records = has_records
         self._commit = commit
         self._on_commit = on_commit
         self._published = resume.lsn
+        self._is_first = is_first
         self._decoder = PgOutputDecoder()
         self._handlers: dict[type, Callable[[Any], None]] = {
             Insert: translator.insert,
             Update: translator.update,
             Delete: translator.delete,
             Begin: translator.begin,
-            Commit: translator.commit,
+            Commit: self._source_commit,
             Truncate: translator.truncate,
         }
         self._rows = 0
         self._bytes = 0
-        self._opened_at = 0.0
+        self._opened_at = self._streamed_at = 0.0
         self._max_age_s = _MIN_AGE_S
+        self._busy_age_s = 0.0
         self._last_commit_at = 0.0
+        self._has_streamed = False
+        self._may_step = False
 
     def run(self, stop: threading.Event) -> None:
         """Stream until ``stop`` is set, then publish and confirm what was read.
@@ -85,10 +129,15 @@ class Bridge:
         Raises:
             CdcError: see its class for what to do; everything confirmed so far is safe.
         """
+        if self._is_first:
+            self.close_batch()
         while not stop.is_set():
             frames = self._stream.read(_FRAMES_PER_READ)
+            self._may_step = self._backfill.is_active
             if frames:
                 self._take(frames)
+            stepped = self._may_step and self._step()
+            if frames or stepped:
                 if self._is_due():
                     self.close_batch()
             else:
@@ -99,8 +148,12 @@ class Bridge:
         """Commit the Kafka transaction with the progress it reaches, then confirm that to the server."""
         translator = self._translator
         translator.settle()
+        if len(translator.unseen) > _MAX_UNSEEN:
+            translator.saw(self._snapshot().sees)
         progress = translator.progress()
-        if not self._has_records() and progress.lsn == self._published:
+        if self._has_records() or self._backfill.wants_flush:
+            self._backfill.flush(progress.lsn)
+        if not self._has_records() and progress.lsn == self._published and not self._is_first:
             return
         reach("bridge.before_kafka_commit")
         started = time.monotonic()
@@ -111,13 +164,19 @@ class Bridge:
         self._stream.confirm(progress.lsn)
         reach("bridge.after_confirm")
         self._published = progress.lsn
+        self._is_first = False
         self._rows = self._bytes = 0
+        self._has_streamed = False
+        self._busy_age_s = min(took * _BUSY_AGE_PER_COMMIT, _MAX_AGE_S)
         self._max_age_s = min(max(took * _AGE_PER_COMMIT, _MIN_AGE_S), _MAX_AGE_S)
         self._on_commit(progress)
 
     def _take(self, frames: list[bytes]) -> None:
         """Decode and hand on; the hot loop."""
         decode, handlers = self._decoder.decode, self._handlers
+        if not self._has_streamed:
+            self._has_streamed = True
+            self._streamed_at = time.monotonic()
         if not self._rows:
             self._opened_at = time.monotonic()
         self._rows += len(frames)
@@ -134,6 +193,23 @@ class Bridge:
             else:
                 raise DecodeError(f"unknown frame {frame[:1]!r} from the walsender")
 
+    def _source_commit(self, message: Commit) -> None:
+        self._translator.commit(message)
+        if self._may_step:
+            self._step()
+
+    def _step(self) -> bool:
+        """A portion of the backfill, when the stream stands between two source transactions; once per read."""
+        if self._translator.inside_transaction:
+            return False
+        self._may_step = False
+        if not self._rows:
+            self._opened_at = time.monotonic()
+        stepped = self._backfill.step()
+        self._bytes += stepped
+        self._rows += bool(stepped)
+        return stepped > 0
+
     def _keepalive(self, frame: bytes) -> None:
         """Everything before the keepalive's position was sent: an idle slot advances, unrelated WAL is let go."""
         keepalive = parse_keepalive(frame)
@@ -149,15 +225,22 @@ class Bridge:
         now = time.monotonic()
         if self._has_records() or self._translator.holds_records:
             return self._rows >= _MAX_ROWS or self._bytes >= _MAX_BYTES or now - self._opened_at > self._max_age_s
+        if self._backfill.wants_flush:
+            return True
         moved = self._translator.complete_lsn > self._published
         return moved and now - self._last_commit_at > _IDLE_PROGRESS_INTERVAL_S
 
     def _drained(self) -> None:
         """Nothing more to read for now: publish what is complete, else wait for more."""
-        if not self._translator.inside_transaction and (self._has_records() or self._translator.holds_records):
-            self.close_batch()
-            return
+        self._backfill.attend()
+        busy = self._backfill.is_active
+        has_records = self._has_records() or self._translator.holds_records
+        if has_records and not self._translator.inside_transaction:
+            is_old = self._has_streamed and time.monotonic() - self._streamed_at >= self._busy_age_s
+            if is_old or not busy:
+                self.close_batch()
+                return
         self._stream.feedback_if_due()
         if self._is_due():
             self.close_batch()
-        self._stream.wait(_WAIT_S)
+        self._stream.wait(_BUSY_WAIT_S if busy else _WAIT_S)

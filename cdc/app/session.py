@@ -9,12 +9,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import psycopg
 import structlog
 
 from cdc.app.backfill.demand import Demand
+from cdc.app.backfill.start import start_backfill
+from cdc.app.backfill.touched import TouchedKeys
+from cdc.app.backfill.work import Backfill
 from cdc.app.bridge import Bridge
 from cdc.app.metering import BridgeMeter
 from cdc.app.succession import Successions
@@ -71,6 +75,7 @@ class BridgeSession:
         self._slot_due = 0.0
         self._demands: list[Demand] = []
         self._sql: psycopg.Connection[Any] | None = None
+        self._backfill: Backfill | None = None
         self._publisher: KafkaPublisher | None = None
         self._stream: WalStream | None = None
 
@@ -85,7 +90,7 @@ class BridgeSession:
         finally:
             if self._publisher is not None and self._publisher.is_open:
                 self._meter.aborted()
-            for part in (self._publisher, self._stream, self._sql):
+            for part in (self._backfill, self._publisher, self._stream, self._sql):
                 if part is not None:
                     part.close()
 
@@ -117,6 +122,7 @@ class BridgeSession:
         session = CopyBoth(source.connection(), application_name=f"cdc {config.name}")
         self._stream = stream = WalStream(session, resume.lsn)
         session.start(source.slot, source.publication, resume.lsn)
+        touched = TouchedKeys()
         translator = Translator(
             produce=publisher.produce,
             table_for=lambda relation: self._table_for(registry, publisher, relation),
@@ -126,14 +132,29 @@ class BridgeSession:
             resume=resume,
             counts=self._counts,
             xid=recent_xid(sql),
+            touched=touched,
         )
         self._translator = translator
+        self._backfill = backfill = start_backfill(
+            config,
+            sql=sql,
+            registry=registry,
+            publisher=publisher,
+            streamed=translator,
+            touched=touched,
+            demands=self._demands,
+            commit=lambda: bridge.close_batch(),
+            report=lambda _: None,
+        )
         bridge = Bridge(
             stream=stream,
             translator=translator,
+            backfill=backfill,
+            snapshot=lambda: current_snapshot(sql),
             has_records=lambda: publisher.is_open,
             commit=self._commit,
             resume=resume,
+            is_first=not resume.commit_ts,
             on_commit=self._committed,
         )
         self._works()
@@ -157,7 +178,8 @@ class BridgeSession:
                         remedy="drop the topics of this bridge and start over, or give it another name",
                     )
                 create_slot(sql, name)
-                self._warn_of_older_rows(registry)
+                if self._config.snapshot.mode == "never":
+                    self._warn_of_older_rows(registry)
                 continue
             if state.database != sql.info.dbname:
                 raise SourceRefused(
@@ -211,7 +233,7 @@ class BridgeSession:
                 "somebody else read from it, and those changes are missing",
                 remedy="give every bridge a slot of its own; start over with new topics",
             )
-        return Progress(stored.lsn, stored.partial, stored.commit_ts, identity)
+        return replace(stored, source=identity)
 
     def _stored_progress(self) -> Progress | None:
         return read_progress(self._kafka, self._progress_topic, self._progress_key)

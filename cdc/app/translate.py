@@ -12,10 +12,11 @@ the stream's order, always.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from cdc.app.backfill.touched import TouchedKeys
 from cdc.change import (
     Begin,
     Commit,
@@ -98,6 +99,7 @@ class Translator:
         resume: the stored progress.
         counts: what happened, for metrics.
         xid: a recent 64-bit transaction id: pgoutput sends only the low 32 bits of each.
+        touched: told of every key that a change touches, for the topics that it watches.
     """
 
     def __init__(
@@ -111,8 +113,12 @@ class Translator:
         resume: Progress,
         counts: Counts,
         xid: int,
+        touched: TouchedKeys | None = None,
     ) -> None:
         self._produce = produce
+        self._touched = touched or TouchedKeys()
+        self._watched = self._touched.keys
+        self._unseen = set(resume.unseen)
         self._emit = produce
         self._table_for = table_for
         self._reread = reread
@@ -132,13 +138,31 @@ class Translator:
 
     @property
     def inside_transaction(self) -> bool:
-        """Whether a Begin was seen and its Commit not yet."""
-        return self._begin is not None
+        """Whether a transaction is published in part, by us or before the start, and not to its end."""
+        return self._begin is not None or self._is_rest_awaited
+
+    @property
+    def _is_rest_awaited(self) -> bool:
+        """Whether the transaction that was published in part before the start is still to come."""
+        return self._resume.partial is not None and self._complete <= self._resume.partial.lsn
 
     @property
     def xid(self) -> int:
         """64-bit id of the transaction that is being read."""
         return self._xid
+
+    @property
+    def unseen(self) -> Set[int]:
+        """Published transactions that a snapshot of the source may not see yet."""
+        return self._unseen
+
+    def saw(self, sees: Callable[[int], bool]) -> None:
+        """Forget published transactions that snapshots of the source see from now on."""
+        self._unseen = {xid for xid in self._unseen if not sees(xid)}
+
+    def watch_keys(self) -> None:
+        """``touched`` began or ceased to watch topics."""
+        self._route()
 
     @property
     def holds_records(self) -> bool:
@@ -152,10 +176,10 @@ class Translator:
 
     def progress(self) -> Progress:
         """Where the stream is, for the Kafka transaction that is about to be committed."""
-        partial = None
+        partial = self._resume.partial if self._is_rest_awaited else None
         if self._begin is not None and self._begin.final_lsn >= self._resume.lsn:
             partial = Position(self._begin.final_lsn, max(self._seq, self._skip))
-        return Progress(self._complete, partial, self._commit_ts, self._resume.source)
+        return Progress(self._complete, partial, self._commit_ts, self._resume.source, tuple(sorted(self._unseen)))
 
     def advance(self, lsn: LSN) -> None:
         """A keepalive said that everything before ``lsn`` was sent; true for us only between transactions."""
@@ -172,7 +196,9 @@ class Translator:
         self._skip = 0
         if message.final_lsn < self._resume.lsn:
             self._skip = sys.maxsize
-        elif self._resume.partial is not None and message.final_lsn == self._resume.partial.lsn:
+            return
+        self._unseen.add(self._xid)
+        if self._resume.partial is not None and message.final_lsn == self._resume.partial.lsn:
             self._skip = self._resume.partial.seq
 
     def commit(self, message: Commit) -> None:
@@ -246,6 +272,8 @@ class Translator:
                 self._seq = seq - 1  # what is published while the tombstones go out covers only what came before
                 published.counts.truncates += 1
                 table = published.encoder
+                if table.topic in self._watched:
+                    self._touched.truncated[table.topic].append(self._xid)
                 self._truncate_topic(table, self._stamp.header(TRUNCATE, seq, table.fingerprint))
         self._seq = seq
 
@@ -254,6 +282,8 @@ class Translator:
         self.settle()
         seq = self._seq
         self._seq = seq - 1  # what is published while the tombstones go out covers only what came before
+        if table.topic in self._watched:
+            self._touched.truncated[table.topic].append(self._xid)
         self._empty_topic(table, self._stamp.header(TRUNCATE, seq, table.fingerprint))
         self._seq = seq
 
@@ -262,7 +292,7 @@ class Translator:
         if not self._held:
             return
         held, self._held = self._held, []
-        self._emit = self._produce
+        self._route()
         whole = self._reread_held(held)
         for place, (topic, key, value, header, table, row, _) in enumerate(held):
             if table is None or row is None:
@@ -290,9 +320,24 @@ class Translator:
                 header = with_null_documents(header, nulls)
             self._emit(table.topic, key, table.value(new), header)
             return False
-        self._emit = self._hold
+        if table.topic in self._watched:
+            self._watched[table.topic][key] = self._xid
         self._held.append(_Held(table.topic, key, None, header, table, new, self._xid))
+        self._route()
         return True
+
+    def _route(self) -> None:
+        """Where the next record goes: held back behind others or not, and noted down while a backfill is under way."""
+        self._emit = self._noted if self._watched else self._hold if self._held else self._produce
+
+    def _noted(self, topic: str, key: bytes, value: bytes | None, header: bytes) -> None:
+        keys = self._watched.get(topic)
+        if keys is not None:
+            keys[key] = self._xid
+        if self._held:
+            self._hold(topic, key, value, header)
+        else:
+            self._produce(topic, key, value, header)
 
     def _hold(self, topic: str, key: bytes, value: bytes | None, header: bytes) -> None:
         self._held.append(_Held(topic, key, value, header))

@@ -78,6 +78,27 @@ class SnapshotConfig(BaseModel):
     mode: Literal["initial", "never", "when_needed"] = "initial"
     """initial (default) publishes the rows that are there when a table joins, so that its topic is the whole table;
     never publishes changes only; when_needed is initial, and again after a gap, as source.on_gap: rebackfill."""
+    parallel: int = Field(default=2, ge=1, le=16)
+    """Connections that read tables side by side: 2 keep the publishing thread busy, more only help a slow server."""
+    dsn: _Dsn | None = None
+    """libpq connection string of a physical standby to read tables from, best without the password; by default they
+    are read from the source itself."""
+    password: SecretStr | None = None
+    """Password for that connection, kept out of dsn so that it is never printed."""
+    password_file: str | None = None
+    """File whose first line is the password; a relative path starts at the configuration file."""
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> SnapshotConfig:
+        password_file.settle(self, info, *(() if self.dsn is None else (self.dsn.get_secret_value(),)))
+        if self.dsn is None and self.password is not None:
+            raise ValueError("password is given, but no dsn that it would belong to")
+        return self
+
+    def connection(self) -> dict[str, str]:
+        """As ``SourceConfig.connection``; only with a dsn."""
+        assert self.dsn is not None
+        return password_file.connection(self.dsn, self.password)
 
 
 class KafkaConfig(BaseModel):
@@ -235,10 +256,10 @@ class Config(BaseModel):
     def secrets(self) -> tuple[str, ...]:
         """Every secret text in use, for the log filter; longest first, so that none leaves a remainder of another."""
         found: set[str] = set()
-        for section in (self.source, self.kafka, self.sink):
+        for section in (self.source, self.snapshot, self.kafka, self.sink):
             if section is not None and section.password is not None:
                 found.add(section.password.get_secret_value())
-            if isinstance(section, SourceConfig | SinkConfig):
+            if isinstance(section, SourceConfig | SnapshotConfig | SinkConfig) and section.dsn is not None:
                 found.update(masking.dsn_secrets(section.dsn.get_secret_value()))
         found.update(str(value) for name, value in self.kafka.options.items() if masking.is_secret_key(name))
         return tuple(sorted((secret for secret in found if secret), key=len, reverse=True))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import struct
 import threading
+from dataclasses import replace
 
 import pytest
 
 from cdc.app.bridge import Bridge
 from cdc.app.translate import Counts, Translator
+from cdc.capture.reread import Snapshot
 from cdc.encode.table import TableEncoder
 from cdc.errors import TopicUnavailable
 from cdc.lsn import LSN
@@ -45,6 +47,20 @@ def insert(key: int) -> bytes:
     return frame(b"I" + struct.pack(">IBH", 1, ord("N"), 1) + b"t" + struct.pack(">I", len(text)) + text)
 
 
+class Idle:
+    """A backfill with nothing to do."""
+
+    is_active = False
+    wants_flush = False
+
+    def attend(self) -> None: ...
+
+    def step(self) -> int:
+        raise AssertionError("nothing to do")
+
+    def flush(self, lsn: LSN) -> None: ...
+
+
 class Script:
     """Plays frames; records, commits and confirmations end up in one journal, in the order they happened."""
 
@@ -65,6 +81,8 @@ class Script:
         self.bridge = Bridge(
             stream=self,  # type: ignore[arg-type]
             translator=translator,
+            backfill=Idle(),
+            snapshot=lambda: Snapshot(100, frozenset()),
             has_records=lambda: bool(self.journal) and isinstance(self.journal[-1], bytes),
             commit=self.commit,
             resume=RESUME,
@@ -83,7 +101,7 @@ class Script:
     def commit(self, progress: Progress) -> None:
         if self.fail_commit:
             raise TopicUnavailable("commit_transaction failed")
-        self.journal.append(progress)
+        self.journal.append(replace(progress, unseen=()))
 
     def confirm(self, lsn: LSN) -> None:
         self.journal.append(("confirmed", lsn))

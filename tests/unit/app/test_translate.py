@@ -26,6 +26,7 @@ from cdc.lsn import LSN
 from cdc.record import Position, Progress, Record, SourceIdentity
 
 SOURCE = SourceIdentity("7", 1, 5)
+XIDS = ((3 << 32) + 501,)
 DOCUMENT = Relation(
     1,
     "public",
@@ -109,7 +110,7 @@ def test_a_transaction_becomes_records_in_order() -> None:
         (b'{"id":1}', b'{"id":1,"title":"new","body":"text"}', Position(LSN(200), 2)),
         (b'{"id":1}', None, Position(LSN(200), 3)),
     ]
-    assert topic.translator.progress() == Progress(LSN(210), None, 1_000, SOURCE)
+    assert topic.translator.progress() == Progress(LSN(210), None, 1_000, SOURCE, XIDS)
 
 
 def test_the_header_carries_the_64_bit_transaction_id() -> None:
@@ -150,7 +151,7 @@ def test_progress_inside_a_transaction_is_partial_and_never_goes_back() -> None:
     assert topic.translator.progress().partial == Position(LSN(200), 2)
     topic.translator.insert(insert(2))
     topic.translator.insert(insert(3))
-    assert topic.translator.progress() == Progress(LSN(100), Position(LSN(200), 3), 0, SOURCE)
+    assert topic.translator.progress() == Progress(LSN(100), Position(LSN(200), 3), 0, SOURCE, XIDS)
 
 
 def test_a_keepalive_advances_only_between_transactions() -> None:
@@ -160,7 +161,7 @@ def test_a_keepalive_advances_only_between_transactions() -> None:
     assert topic.translator.complete_lsn == LSN(100)
     topic.translator.commit(Commit(LSN(200), LSN(210), 1_000))
     topic.translator.advance(LSN(250))
-    assert topic.translator.progress() == Progress(LSN(250), None, 1_000, SOURCE)
+    assert topic.translator.progress() == Progress(LSN(250), None, 1_000, SOURCE, XIDS)
 
 
 def test_unchanged_toast_holds_back_everything_behind_it_and_is_reread_once() -> None:

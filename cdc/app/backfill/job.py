@@ -1,0 +1,142 @@
+"""One table's backfill, as the publishing thread sees it: its record, its open chunks, what is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from cdc.app.backfill.plan import CHUNK_BLOCKS, Blocks, is_done, remaining, with_done
+from cdc.app.backfill.readers import ChunkTask
+from cdc.capture.chunk import Chunk, Heap
+from cdc.capture.reread import Snapshot
+from cdc.capture.table import TableInfo
+from cdc.lsn import LSN
+from cdc.record import BackfillProgress, BackfillState, LeafProgress
+
+_PORTION_ROWS: Final = 1_000
+_RATED_CHUNK_S: Final = 5.0
+"""With a rate, a chunk is so small that it is read in about this time: its transaction does not stay open for long."""
+
+
+class BackfillJob:
+    """A table under way.
+
+    Args:
+        table: as the catalog has it now.
+        progress: as stored, or new.
+        after: where the stream stood when recording of touched keys began.
+    """
+
+    def __init__(self, table: TableInfo, progress: BackfillProgress, after: LSN) -> None:
+        self.table = table
+        self.progress = progress
+        self.after = after
+        self.is_dirty = True
+        self._taken: dict[tuple[str, str], dict[Blocks, Snapshot | None]] = {}
+        self._first_open = 0
+        self._began_s = time.monotonic()
+        self._rows_at_begin = progress.rows
+
+    @property
+    def topic(self) -> str:
+        """The state topic."""
+        return self.progress.topic
+
+    @property
+    def chunks_under_way(self) -> int:
+        """Chunks given to the readers and not finished."""
+        return sum(map(len, self._taken.values()))
+
+    @property
+    def is_read(self) -> bool:
+        """Whether every block was read and published."""
+        leaves = self.progress.leaves
+        return all(map(is_done, leaves)) and not self.chunks_under_way
+
+    @property
+    def is_ahead_of_its_rate(self) -> bool:
+        """Whether it has to wait, so that no more than ``rate`` rows a second are published."""
+        rate = self.progress.rate
+        if rate is None:
+            return False
+        return self.progress.rows - self._rows_at_begin > rate * (time.monotonic() - self._began_s)
+
+    def change(self, state: BackfillState, reason: str = "") -> None:
+        """Move on to another state."""
+        self.progress = replace(self.progress, state=state, reason=reason)
+        self.is_dirty = True
+
+    def plan(self, heaps: Sequence[Heap]) -> None:
+        """Take the heaps as they are now: what is done of one stays done unless it was rewritten or is gone."""
+        known = {(leaf.namespace, leaf.name, leaf.filenode): leaf for leaf in self.progress.leaves}
+        leaves = tuple(
+            known.get((heap.namespace, heap.name, heap.filenode))
+            or LeafProgress(heap.namespace, heap.name, heap.filenode, heap.blocks)
+            for heap in heaps
+        )
+        self._first_open = 0
+        if leaves != self.progress.leaves:
+            self.progress = replace(self.progress, leaves=leaves)
+            self.is_dirty = True
+
+    def floors(self) -> list[Snapshot] | None:
+        """For each chunk under way a snapshot that its own is not older than; None when one has none."""
+        known = [each for taken in self._taken.values() for each in taken.values()]
+        floors = [each for each in known if each is not None]
+        return floors if len(floors) == len(known) else None
+
+    def next_task(self, guard: frozenset[int], newest: Snapshot | None) -> ChunkTask | None:
+        """The next chunk for a reader; None when all are done or under way.
+
+        Args:
+            guard: transactions that its snapshot must see.
+            newest: the newest snapshot that is known by now.
+        """
+        size, portion_rows = self._sizes()
+        leaves = self.progress.leaves
+        for place in range(self._first_open, len(leaves)):
+            leaf, self._first_open = leaves[place], place
+            taken = self._taken.setdefault((leaf.namespace, leaf.name), {})
+            for blocks in remaining(leaf, taken, size):
+                taken[blocks] = newest
+                end = None if blocks.end >= 2**32 else blocks.end
+                chunk = Chunk(self.table, leaf.namespace, leaf.name, blocks.start, end, self.progress.where)
+                return ChunkTask(self, leaf, blocks, chunk, guard, self.after, portion_rows)
+        return None
+
+    def published(self, rows: int, seq: int) -> None:
+        """Rows went out."""
+        self.progress = replace(self.progress, rows=self.progress.rows + rows, seq=seq)
+        self.is_dirty = True
+
+    def swept(self, keys: int, seq: int) -> None:
+        """Tombstones went out."""
+        self.progress = replace(self.progress, swept=self.progress.swept + keys, seq=seq)
+        self.is_dirty = True
+
+    def finished(self, task: ChunkTask) -> None:
+        """A chunk was published whole."""
+        self.give_back(task)
+        leaves = tuple(
+            with_done(leaf, task.blocks) if _is_same(leaf, task.leaf) else leaf for leaf in self.progress.leaves
+        )
+        self.progress = replace(self.progress, leaves=leaves)
+        self.is_dirty = True
+
+    def give_back(self, task: ChunkTask) -> None:
+        """A chunk is not under way any more."""
+        self._taken.get((task.leaf.namespace, task.leaf.name), {}).pop(task.blocks, None)
+
+    def _sizes(self) -> tuple[int, int]:
+        rate, blocks = self.progress.rate, sum(leaf.blocks for leaf in self.progress.leaves)
+        if rate is None:
+            return CHUNK_BLOCKS, _PORTION_ROWS
+        rows_per_block = max(self.progress.estimated_rows / max(blocks, 1), 1.0)
+        size = int(rate * _RATED_CHUNK_S / rows_per_block)
+        return max(1, min(size, CHUNK_BLOCKS)), max(1, min(rate // 5, _PORTION_ROWS))
+
+
+def _is_same(one: LeafProgress, other: LeafProgress) -> bool:
+    return (one.namespace, one.name, one.filenode) == (other.namespace, other.name, other.filenode)

@@ -1,0 +1,174 @@
+"""The threads that read chunks, and what they hand to the one thread that publishes.
+
+They only wait for the server and collect lines; parsing and encoding happen in the publishing thread, in small
+portions between two reads of the stream, so that the stream never waits for long. A bounded queue holds the readers
+back when the publishing thread is busy: memory does not depend on the size of a chunk, a row or a table.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import psycopg
+import structlog
+
+from cdc.app.backfill.plan import Blocks
+from cdc.capture.chunk import Chunk, ChunkReader, ChunkView, open_chunk_reader, replayed
+from cdc.errors import CdcError
+from cdc.lsn import LSN
+from cdc.record import LeafProgress
+
+_PORTION_ROWS: Final = 1_000
+_PORTION_BYTES: Final = 1024 * 1024
+_PORTIONS_PER_READER: Final = 8
+_POLL_S: Final = 0.05
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0
+
+log = structlog.get_logger("cdc.backfill")
+
+
+class ChunkTask(NamedTuple):
+    """A chunk to read.
+
+    Attributes:
+        owner: whose chunk it is.
+        leaf: as it was when the chunk was planned.
+        blocks: of that leaf.
+        chunk: the same for the server.
+        guard: transactions that the snapshot must see.
+        after: on a standby: what it must have replayed before the snapshot is taken.
+        portion_rows: at most so many rows in one portion.
+    """
+
+    owner: object
+    leaf: LeafProgress
+    blocks: Blocks
+    chunk: Chunk
+    guard: frozenset[int]
+    after: LSN
+    portion_rows: int = _PORTION_ROWS
+
+
+class Portion(NamedTuple):
+    """Some rows of a chunk, in COPY's text format; ``view`` None when the heap is gone."""
+
+    task: ChunkTask
+    view: ChunkView | None
+    lines: list[bytes]
+    is_last: bool
+
+
+class ChunkFailure(NamedTuple):
+    """A chunk that cannot be read until somebody changes something."""
+
+    task: ChunkTask
+    error: CdcError
+
+
+class ChunkReaders:
+    """Reading threads.
+
+    Args:
+        connection: of the server to read from.
+        application_name: what ``pg_stat_activity`` shows.
+        publication: whose row filters and column lists apply.
+        count: how many.
+    """
+
+    def __init__(self, connection: Mapping[str, str], *, application_name: str, publication: str, count: int) -> None:
+        self._connection = connection
+        self._application_name = application_name
+        self._publication = publication
+        self._stop = threading.Event()
+        self._tasks: queue.Queue[ChunkTask] = queue.Queue()
+        self._ready: queue.Queue[Portion | ChunkFailure] = queue.Queue(count * _PORTIONS_PER_READER)
+        self.count = count
+        self.waits_for: str = ""
+        """Why a reader cannot go on at the moment, for people."""
+        self._threads = [threading.Thread(target=self._work, name=f"backfill {i}", daemon=True) for i in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, task: ChunkTask) -> None:
+        """Have a chunk read; its portions come in order, mixed with those of other chunks."""
+        self._tasks.put(task)
+
+    def take(self) -> Portion | ChunkFailure | None:
+        """The next portion; None when there is none at the moment."""
+        try:
+            return self._ready.get_nowait()
+        except queue.Empty:
+            return None
+
+    def close(self) -> None:
+        """End the threads; what they read is dropped."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        conn: psycopg.Connection[Any] | None = None
+        task: ChunkTask | None = None
+        pause_s = _FIRST_PAUSE_S
+        while not self._stop.is_set():
+            try:
+                task = task or self._next()
+                if task is None:
+                    continue
+                if conn is None or conn.closed:
+                    conn = open_chunk_reader(self._connection, application_name=self._application_name)
+                self._read(conn, task)
+                task, pause_s = None, _FIRST_PAUSE_S
+            except CdcError as error:
+                assert task is not None
+                if conn is not None:
+                    conn.close()
+                if error.retryable:
+                    log.warning("reading a table is tried again", error=error.message, pause_s=pause_s)
+                    self._stop.wait(pause_s)
+                    pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                    continue
+                self._put(ChunkFailure(task, error))
+                task = None
+        if conn is not None:
+            conn.close()
+
+    def _next(self) -> ChunkTask | None:
+        try:
+            return self._tasks.get(timeout=_POLL_S)
+        except queue.Empty:
+            return None
+
+    def _read(self, conn: psycopg.Connection[Any], task: ChunkTask) -> None:
+        while not replayed(conn, task.after):
+            self.waits_for = "the standby to replay what is published already"
+            if self._stop.wait(_POLL_S):
+                return
+        with ChunkReader(conn, task.chunk, self._publication) as reader:
+            view = reader.begin()
+            while view is not None and not all(map(view.snapshot.sees, task.guard)):
+                self.waits_for = "a published transaction to become visible (a synchronous standby is awaited?)"
+                if self._stop.wait(_POLL_S):
+                    return
+                view = reader.begin()
+            self.waits_for = ""
+            if view is None or view.filenode != task.leaf.filenode:
+                self._put(Portion(task, view, [], True))
+                return
+            reader.copy()
+            is_last = False
+            while not is_last and not self._stop.is_set():
+                lines = reader.rows(task.portion_rows, _PORTION_BYTES)
+                is_last = not lines
+                self._put(Portion(task, view, lines, is_last))
+
+    def _put(self, portion: Portion | ChunkFailure) -> None:
+        while not self._stop.is_set():
+            try:
+                self._ready.put(portion, timeout=_POLL_S)
+                return
+            except queue.Full:
+                continue

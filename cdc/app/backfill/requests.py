@@ -1,0 +1,63 @@
+"""What people ask of the running bridge, as it arrives in the progress topic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from cdc.encode.backfill import is_request_key, parse_request
+from cdc.record import BackfillRequest
+from cdc.replay.bounded import partitions_of
+from cdc.replay.reader import TopicReader
+
+_INTERVAL_S: Final = 0.5
+_RECORDS_PER_POLL: Final = 5_000
+
+
+class RequestBox:
+    """Requests, each once.
+
+    Args:
+        options: librdkafka settings from the configuration.
+        topic: the progress topic.
+        ends: where reading goes on: behind what was read for ``waiting``.
+        waiting: requests that were there before.
+    """
+
+    def __init__(
+        self, options: Mapping[str, Any], ends: Mapping[tuple[str, int], int], waiting: Iterable[BackfillRequest]
+    ) -> None:
+        self._new = list(waiting)
+        self._told = {each.request for each in self._new}
+        self._due = 0.0
+        self._reader = TopicReader(options)
+        self._reader.add(ends)
+
+    def take(self) -> list[BackfillRequest]:
+        """Those that arrived since the last call; asks the brokers' answers twice a second at most."""
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + _INTERVAL_S
+            while records := self._reader.poll(_RECORDS_PER_POLL, 0):
+                for record in records:
+                    if is_request_key(record.key) and record.value is not None:
+                        request = parse_request(record.value)
+                        if request.request not in self._told:
+                            self._told.add(request.request)
+                            self._new.append(request)
+        taken, self._new = self._new, []
+        return taken
+
+    def close(self) -> None:
+        """Let the client go."""
+        self._reader.close()
+
+
+def ends_of(options: Mapping[str, Any], topic: str) -> dict[tuple[str, int], int]:
+    """Where the topic ends now."""
+    reader = TopicReader(options)
+    try:
+        return reader.high_watermarks(partitions_of(options, topic))
+    finally:
+        reader.close()

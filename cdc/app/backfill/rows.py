@@ -1,0 +1,112 @@
+"""Portions of chunks → records, and ghosts → tombstones: what the backfill adds to the topic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from cdc.app.backfill.job import BackfillJob
+from cdc.app.backfill.readers import Portion
+from cdc.app.backfill.surroundings import Streamed
+from cdc.app.backfill.touched import TouchedKeys
+from cdc.change import Relation
+from cdc.crashpoints import reach
+from cdc.decode.copy_text import parse_line
+from cdc.encode.header import BACKFILL, DELETE, HeaderStamp, with_null_documents
+from cdc.encode.table import TableEncoder
+from cdc.lsn import LSN
+
+
+class RowWriter:
+    """Produces what is still the newest of its key.
+
+    Args:
+        touched: by the stream.
+        streamed: where the stream is.
+        encoder: of a relation; its definition is published.
+        produce: takes a record.
+    """
+
+    def __init__(
+        self,
+        touched: TouchedKeys,
+        streamed: Streamed,
+        encoder: Callable[[Relation], TableEncoder | None],
+        produce: Callable[[str, bytes, bytes | None, bytes], None],
+    ) -> None:
+        self._touched = touched
+        self._streamed = streamed
+        self._make_encoder = encoder
+        self._produce = produce
+        self._encoder: tuple[Relation, TableEncoder] | None = None
+        self._ghosts = ("", "")
+
+    def is_ready(self, relation: Relation) -> bool:
+        """Whether rows of this relation can be encoded now: not while the stream has yet to come to its new key."""
+        return self._encoder_of(relation) is not None
+
+    def publish(self, job: BackfillJob, portion: Portion) -> int:
+        """Produce the rows of a portion that the stream did not touch behind its snapshot.
+
+        Returns:
+            Bytes of values.
+        """
+        view, topic = portion.view, job.topic
+        assert view is not None
+        if not portion.lines or self._touched.is_emptied(topic, view.snapshot):
+            return 0
+        self._streamed.settle()
+        table = self._encoder_of(view.relation)
+        assert table is not None
+        header, fingerprint, produce = self._stamp(view.snapshot_text).header, table.fingerprint, self._produce
+        touched, sees = self._touched.keys[topic], view.snapshot.sees
+        before = seq = job.progress.seq
+        total = 0
+        for line in portion.lines:
+            row = parse_line(line)
+            key = table.key(row)
+            if touched and (xid := touched.get(key)) is not None and not sees(xid):
+                continue
+            seq += 1
+            stamped = header(BACKFILL, seq, fingerprint)
+            if nulls := table.null_documents(row):
+                stamped = with_null_documents(stamped, nulls)
+            value = table.value(row)
+            produce(topic, key, value, stamped)
+            total += len(value)
+        job.published(seq - before, seq)
+        return total
+
+    def describe_ghosts(self, relation: Relation, snapshot_text: str) -> None:
+        """With which definition and snapshot the following tombstones are written."""
+        table = self._encoder_of(relation)
+        self._ghosts = ("0" * 16 if table is None else table.fingerprint, snapshot_text)
+
+    def publish_ghosts(self, job: BackfillJob, keys: Sequence[bytes]) -> int:
+        """Produce tombstones for the keys that the stream did not touch since the sweep began.
+
+        Returns:
+            Bytes of keys.
+        """
+        touched = self._touched.keys[job.topic]
+        ghosts = [key for key in keys if key not in touched]
+        if not ghosts:
+            return 0
+        fingerprint, snapshot_text = self._ghosts
+        stamp = self._stamp(snapshot_text)
+        for seq, key in enumerate(ghosts, job.progress.seq + 1):
+            self._produce(job.topic, key, None, stamp.header(DELETE, seq, fingerprint))
+        job.swept(len(ghosts), job.progress.seq + len(ghosts))
+        reach("backfill.inside_sweep")
+        return sum(map(len, ghosts))
+
+    def _stamp(self, snapshot_text: str) -> HeaderStamp:
+        return HeaderStamp(LSN(self._streamed.complete_lsn - 1), None, time.time_ns() // 1_000, snapshot_text)
+
+    def _encoder_of(self, relation: Relation) -> TableEncoder | None:
+        if self._encoder is None or self._encoder[0] is not relation:
+            table = self._make_encoder(relation)
+            if table is None:
+                return None
+            self._encoder = (relation, table)
+        return self._encoder[1]

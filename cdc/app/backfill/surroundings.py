@@ -1,0 +1,58 @@
+"""What the backfill needs of the rest of the bridge, so that it can be tried without servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from cdc.app.backfill.sweep import Sweep
+from cdc.capture.chunk import Heap
+from cdc.capture.table import TableInfo
+from cdc.change import Relation
+from cdc.encode.table import TableEncoder
+from cdc.lsn import LSN
+from cdc.record import BackfillProgress
+
+
+class Streamed(Protocol):
+    """What the backfill needs of the translator."""
+
+    @property
+    def complete_lsn(self) -> LSN:
+        """Everything that committed before this was handed on."""
+
+    @property
+    def unseen(self) -> Iterable[int]:
+        """Published transactions that a snapshot may not see yet."""
+
+    def settle(self) -> None:
+        """Let go of what is held back."""
+
+    def watch_keys(self) -> None:
+        """The watched topics changed."""
+
+
+class Surroundings(NamedTuple):
+    """What the backfill does to the world, and asks of it.
+
+    Attributes:
+        tables: every table in scope, with its topic.
+        measure: the heaps of a table now.
+        describe: a table as the stream would describe it now, and a snapshot's text.
+        end_offsets: of a topic's partitions now, in order.
+        encoder: of a relation read from the table, its definition published; None while the stream is not there yet.
+        produce: takes a record.
+        commit: closes the Kafka transaction.
+        report: told of every change of a table's progress.
+        sweep: finds keys whose latest record lies below these offsets.
+    """
+
+    tables: Callable[[], Sequence[tuple[TableInfo, str]]]
+    measure: Callable[[TableInfo], Sequence[Heap]]
+    describe: Callable[[TableInfo], tuple[Relation, str]]
+    end_offsets: Callable[[str], tuple[int, ...]]
+    encoder: Callable[[Relation], TableEncoder | None]
+    produce: Callable[[str, bytes, bytes | None, bytes], None]
+    commit: Callable[[], None]
+    report: Callable[[BackfillProgress], None]
+    sweep: Callable[[str, tuple[int, ...]], Sweep]

@@ -1,0 +1,373 @@
+"""The backfill beside the stream: what the publishing thread does between two reads of the stream.
+
+Theory of operation (why it is right: ``touched``). For each table that is under way the translator notes every key that
+the stream touches. Reading threads bring chunks in portions. A portion waits until the stream has published everything
+before its snapshot's H; then the rows that are still the newest are published as ``op=r``, between two source
+transactions, and a chunk's completion stands in the same Kafka transaction as its last rows. A crash therefore repeats
+at most the chunks that were under way.
+
+Backfill records carry as ``lsn`` the last byte before the position up to which the stream is published. So they belong
+to every cut from that position on, and (lsn, seq) never falls within a partition.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import structlog
+
+from cdc.app.backfill.demand import Demand
+from cdc.app.backfill.job import BackfillJob
+from cdc.app.backfill.readers import ChunkFailure, ChunkReaders, ChunkTask, Portion
+from cdc.app.backfill.requests import RequestBox
+from cdc.app.backfill.rows import RowWriter
+from cdc.app.backfill.surroundings import Streamed, Surroundings
+from cdc.app.backfill.sweep import Sweep
+from cdc.app.backfill.touched import TouchedKeys
+from cdc.capture.reread import Snapshot
+from cdc.capture.table import TableInfo
+from cdc.crashpoints import reach
+from cdc.encode.backfill import backfill_key, backfill_value, request_key
+from cdc.errors import CdcError, SourceRefused
+from cdc.lsn import LSN
+from cdc.record import BackfillProgress, BackfillRequest
+
+_PRUNE_KEYS: Final = 50_000
+_FLUSH_INTERVAL_S: Final = 1.0
+
+log = structlog.get_logger("cdc.backfill")
+
+
+class Backfill:
+    """All backfills of one session.
+
+    Args:
+        stored: by table, as the last session left them.
+        readers: running.
+        requests: what people ask.
+        touched: the translator's.
+        streamed: the translator.
+        progress_topic: where the records go.
+        demands: what the bridge itself asks for; taken from here one by one.
+        around: see ``Surroundings``.
+    """
+
+    def __init__(
+        self,
+        stored: Mapping[str, BackfillProgress],
+        readers: ChunkReaders,
+        requests: RequestBox,
+        touched: TouchedKeys,
+        streamed: Streamed,
+        progress_topic: str,
+        demands: list[Demand],
+        around: Surroundings,
+    ) -> None:
+        self._records = dict(stored)
+        self._readers = readers
+        self._requests = requests
+        self._demands = demands
+        self._touched = touched
+        self._streamed = streamed
+        self._progress_topic = progress_topic
+        self._around = around
+        self._jobs: dict[str, BackfillJob] = {}
+        self._unwritten: set[str] = set()
+        self._head: Portion | None = None
+        self._newest: Snapshot | None = None
+        self._sweep: tuple[BackfillJob, Sweep] | None = None
+        self._rows = RowWriter(touched, streamed, around.encoder, around.produce)
+        self._under_way = 0
+        self._flushed_s = 0.0
+
+    @property
+    def is_active(self) -> bool:
+        """Whether there is something to do now; a paused table is not."""
+        return bool(self._jobs) or any(each.state in ("waiting", "running") for each in self._records.values())
+
+    @property
+    def open_tables(self) -> Sequence[str]:
+        """Tables that are not finished, paused ones too."""
+        return [table for table, each in self._records.items() if each.is_open]
+
+    def add(self, table: TableInfo, topic: str, **details: Any) -> None:
+        """Take a table up, from its beginning: what was under way for it is given up.
+
+        Args:
+            table: as the catalog has it.
+            topic: its state topic.
+            details: attributes of ``BackfillProgress`` other than the usual: cause, where, rate, sweep, request.
+        """
+        name, now = table.qualified_name, _now()
+        self._drop_job(name)
+        before = self._records.get(name)
+        progress = BackfillProgress(
+            table=name,
+            topic=topic,
+            request=uuid.uuid4().hex,
+            state="waiting",
+            cause="request",
+            whole=before.whole if before is not None else True,
+            where=None,
+            rate=None,
+            sweep=False,
+            below=(),
+            leaves=(),
+            estimated_rows=table.estimated_rows,
+            rows=0,
+            swept=0,
+            # Only ever grows, so that (lsn, seq) does when two backfills follow one another on a database at rest
+            seq=before.seq if before is not None else 0,
+            lsn=self._streamed.complete_lsn,
+            started_at=now,
+            updated_at=now,
+        )
+        self._write(replace(progress, **details))
+
+    def attend(self) -> None:
+        """Take up what was asked for since the last call."""
+        while self._demands:
+            demand = self._demands.pop(0)
+            for table, topic in self._around.tables():
+                if table.qualified_name == demand.table:
+                    log.info("backfill needed", table=demand.table, reason=demand.reason)
+                    self.add(table, topic, cause="gap", whole=False, sweep=demand.sweep)
+        for request in self._requests.take():
+            self._obey(request)
+            self._around.produce(self._progress_topic, request_key(request.request), None, b"")
+
+    def _obey(self, request: BackfillRequest) -> None:
+        """Do what a person asks; tables that are not in scope are left out, with a warning."""
+        in_scope = {table.qualified_name: (table, topic) for table, topic in self._around.tables()}
+        for name in request.tables or in_scope:
+            if name not in in_scope:
+                log.warning("a backfill was asked for a table that is not captured", table=name)
+            elif request.command == "start":
+                table, topic = in_scope[name]
+                self.add(
+                    table,
+                    topic,
+                    request=request.request,
+                    where=request.where,
+                    rate=request.rate,
+                    sweep=request.sweep and request.where is None,
+                )
+            elif (progress := self._records.get(name)) is not None and progress.is_open:
+                self._change(progress, request.command)
+        log.info("backfill request", command=request.command, tables=list(request.tables) or "all")
+
+    def step(self) -> int:
+        """Publish a portion, if one is due. Only between source transactions.
+
+        Returns:
+            Bytes of values and keys that were produced.
+
+        Raises:
+            CdcError: the session ends.
+        """
+        self._feed()
+        if self._sweep is not None:
+            return self._sweep_on(*self._sweep)
+        if self._head is None:
+            taken = self._readers.take()
+            if isinstance(taken, ChunkFailure):
+                self._under_way -= 1
+                self._fail(taken.task.chunk.table.qualified_name, taken.error)
+                return 0
+            self._head = taken
+        head = self._head
+        if head is None:
+            self._finish_what_is_read()
+            return 0
+        job = self._jobs.get(head.task.chunk.table.qualified_name)
+        if job is None or head.task.owner is not job:
+            return self._done_with(head, None)  # given up meanwhile
+        view = head.view
+        if view is None or view.filenode != head.task.leaf.filenode:
+            job.give_back(head.task)
+            self._done_with(head, None)
+            job.plan(self._around.measure(job.table))
+            log.info("the table was rewritten; reading it anew", table=head.task.chunk.table.qualified_name)
+            return 0
+        if view.lsn > self._streamed.complete_lsn or job.is_ahead_of_its_rate or not self._rows.is_ready(view.relation):
+            return 0
+        self._newest = view.snapshot
+        published = self._rows.publish(job, head)
+        self._done_with(head, job)
+        return published
+
+    def flush(self, lsn: LSN) -> None:
+        """Write every record that changed, into the Kafka transaction that is about to be committed."""
+        for name, job in list(self._jobs.items()):
+            if job.is_dirty:
+                job.is_dirty = False
+                self._records[name] = job.progress
+                self._unwritten.add(name)
+            if not job.progress.is_open:
+                del self._jobs[name]
+        for name in self._unwritten:
+            self._records[name] = record = replace(self._records[name], lsn=lsn, updated_at=_now())
+            if name in self._jobs:
+                self._jobs[name].progress = record
+            self._around.produce(self._progress_topic, backfill_key(name), backfill_value(record), b"")
+            self._around.report(record)
+        self._unwritten.clear()
+        self._flushed_s = time.monotonic()
+
+    @property
+    def wants_flush(self) -> bool:
+        """Whether a record waits to be written: at once when a state changed, else once a second."""
+        if self._unwritten or any(not job.progress.is_open for job in self._jobs.values()):
+            return True
+        is_due = time.monotonic() - self._flushed_s > _FLUSH_INTERVAL_S
+        return is_due and any(job.is_dirty for job in self._jobs.values())
+
+    def close(self) -> None:
+        """End the threads."""
+        self._readers.close()
+        self._requests.close()
+        if self._sweep is not None:
+            self._sweep[1].close()
+
+    def _feed(self) -> None:
+        """Keep every reader busy: chunks of the tables under way first, then the next table."""
+        while self._under_way < 2 * self._readers.count:
+            task = next(filter(None, map(self._next_task, self._jobs.values())), None)
+            if task is not None:
+                self._under_way += 1
+                self._readers.submit(task)
+            elif not self._begin_next():
+                break
+        for job in self._jobs.values():
+            if len(self._touched.keys.get(job.topic, ())) > _PRUNE_KEYS and self._sweep is None:
+                self._touched.prune(job.topic, job.floors() or ())
+
+    def _next_task(self, job: BackfillJob) -> ChunkTask | None:
+        if job.progress.state != "running":
+            return None
+        return job.next_task(self._touched.guard(job.topic), self._newest)
+
+    def _begin_next(self) -> bool:
+        """Begin the next table that waits; False when there is none."""
+        for name, progress in self._records.items():
+            if name not in self._jobs and progress.state in ("waiting", "running"):
+                tables = {table.qualified_name: table for table, _ in self._around.tables()}
+                if name in tables:
+                    self._begin(tables[name], progress)
+                else:
+                    self._write(replace(progress, state="failed", reason="the table is not captured any more"))
+                return True
+        return False
+
+    def _begin(self, table: TableInfo, progress: BackfillProgress) -> None:
+        """Offsets first, then recording, then the first chunk: nothing may fall between them."""
+        if progress.sweep and not progress.below:
+            progress = replace(progress, below=self._around.end_offsets(progress.topic))
+        self._touched.watch(progress.topic, self._streamed.unseen)
+        self._streamed.watch_keys()
+        job = BackfillJob(table, progress, self._streamed.complete_lsn)
+        job.change("running")
+        job.plan(self._around.measure(table))
+        self._jobs[table.qualified_name] = job
+        log.info(
+            "backfill",
+            table=table.qualified_name,
+            cause=progress.cause,
+            estimated_rows=table.estimated_rows,
+            resumed=bool(progress.rows),
+        )
+
+    def _done_with(self, portion: Portion, job: BackfillJob | None) -> int:
+        self._head = None
+        if portion.is_last:
+            self._under_way -= 1
+            if job is not None:
+                reach("backfill.before_chunk_done")
+                job.finished(portion.task)
+        return 0
+
+    def _finish_what_is_read(self) -> None:
+        for job in list(self._jobs.values()):
+            if job.progress.state != "running" or not job.is_read:
+                continue
+            # Partitions that were attached meanwhile brought rows of which the stream says nothing
+            heaps = self._around.measure(job.table)
+            job.plan(heaps)
+            if not heaps and job.table.kind == "r":
+                self._fail(job.table.qualified_name, SourceRefused("the table is gone"))
+            elif job.is_read:
+                if job.progress.sweep and job.progress.where is None:
+                    self._begin_sweep(job)
+                    return
+                self._finish(job)
+
+    def _begin_sweep(self, job: BackfillJob) -> None:
+        """From here on keys are noted anew: what the stream touches behind the sweep's back is no ghost."""
+        self._around.commit()
+        self._touched.watch(job.topic, ())
+        self._rows.describe_ghosts(*self._around.describe(job.table))
+        self._sweep = (job, self._around.sweep(job.topic, job.progress.below))
+
+    def _sweep_on(self, job: BackfillJob, sweep: Sweep) -> int:
+        """Tombstones for some of the keys that the table does not have."""
+        keys = sweep.take()
+        if job.progress.state != "running":
+            sweep.close()
+            self._sweep = None
+            return 0
+        if keys is None:
+            self._sweep = None
+            self._finish(job)
+            return 0
+        return self._rows.publish_ghosts(job, keys)
+
+    def _finish(self, job: BackfillJob) -> None:
+        whole = job.progress.whole or job.progress.where is None
+        job.progress = replace(job.progress, whole=whole)
+        job.change("done")
+        self._end(job)
+        log.info("backfill done", table=job.progress.table, rows=job.progress.rows, swept=job.progress.swept)
+
+    def _fail(self, name: str, error: CdcError) -> None:
+        job = self._jobs.get(name)
+        if job is not None and job.progress.is_open:
+            job.change("failed", str(error))
+            self._end(job)
+            log.error("backfill failed", table=name, error=error.message, remedy=error.remedy or None)
+
+    def _end(self, job: BackfillJob) -> None:
+        self._touched.forget(job.topic)
+        self._streamed.watch_keys()
+
+    def _change(self, progress: BackfillProgress, command: str) -> None:
+        job = self._jobs.get(progress.table)
+        if command == "cancel":
+            self._drop_job(progress.table)
+            self._write(replace(job.progress if job else progress, state="cancelled"))
+        elif command == "pause" and progress.state != "paused":
+            self._drop_job(progress.table)
+            self._write(replace(job.progress if job else progress, state="paused"))
+        elif command == "resume" and progress.state == "paused":
+            self._write(replace(progress, state="waiting"))
+
+    def _drop_job(self, name: str) -> None:
+        """Chunks under way are read to their end and thrown away."""
+        job = self._jobs.pop(name, None)
+        if job is not None:
+            if self._sweep is not None and self._sweep[0] is job:
+                self._sweep[1].close()
+                self._sweep = None
+            self._records[name] = job.progress
+            self._end(job)
+
+    def _write(self, progress: BackfillProgress) -> None:
+        self._records[progress.table] = progress
+        self._unwritten.add(progress.table)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000

@@ -1,0 +1,327 @@
+"""A chunk of a backfill: a range of blocks of one heap, read in one snapshot, beside the stream.
+
+Block ranges divide a table although its rows move meanwhile: a row that moves is an UPDATE, hence in the stream, which
+has been running since before the first chunk. Only a rewrite moves rows without a word; it changes the filenode.
+Nothing is written, so a standby can be read as well.
+
+Order of things in the chunk's transaction: lock (no rewrite from here on) → snapshot, and with it H, the WAL's
+end then: whatever the snapshot sees committed before H → rows. H can be asked before the rows: it belongs to the snapshot.
+TID range scans: https://www.postgresql.org/docs/14/release-14.html
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from psycopg import errors as sqlstate
+from psycopg import pq
+
+from cdc.capture.connect import connect, source_errors
+from cdc.capture.reread import Snapshot
+from cdc.capture.table import TableInfo, quoted
+from cdc.change import Column, Relation
+from cdc.errors import SourceRefused, SourceUnavailable
+from cdc.lsn import LSN
+from cdc.pgtypes import type_name
+
+_BLOCK_BYTES: Final = 8_192
+
+# A chunk takes as long as it takes: what a role or database limits for its users must not cut it off.
+_SETTINGS: Final = (
+    "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET lock_timeout = 0;"
+    " SET default_transaction_read_only = on"
+)
+
+
+class Heap(NamedTuple):
+    """A table or partition that holds rows, as it is now. Without a filenode it is gone."""
+
+    namespace: str
+    name: str
+    filenode: int
+    blocks: int
+
+
+class Chunk(NamedTuple):
+    """Blocks ``start`` to ``end`` of a heap; ``end`` None means all that follows.
+
+    Attributes:
+        table: whose rows they are: the root of a partitioned table, or the heap itself.
+        where: SQL condition, None for all rows.
+    """
+
+    table: TableInfo
+    namespace: str
+    name: str
+    start: int
+    end: int | None
+    where: str | None
+
+
+class ChunkView(NamedTuple):
+    """What a chunk is read in.
+
+    Attributes:
+        snapshot: whose changes its rows have.
+        snapshot_text: the same, as ``pg_current_snapshot()`` prints it.
+        lsn: H: everything that the snapshot sees committed before it.
+        filenode: of the heap.
+        relation: the published columns, as the stream would describe them.
+    """
+
+    snapshot: Snapshot
+    snapshot_text: str
+    lsn: LSN
+    filenode: int
+    relation: Relation
+
+
+def open_chunk_reader(connection: Mapping[str, str], *, application_name: str) -> psycopg.Connection[Any]:
+    """A connection for reading chunks, of the primary or a standby."""
+    conn = connect(connection, application_name=application_name)
+    with source_errors("preparing to read a table"):
+        conn.execute(_SETTINGS)
+    return conn
+
+
+def measure(conn: psycopg.Connection[Any], table: TableInfo) -> list[Heap]:
+    """The heaps of a table and their lengths now; none when the table is gone."""
+    leaves = table.leaves if table.kind == "p" else ((table.namespace, table.name),)
+    with source_errors(f"measuring {table.qualified_name}"):
+        rows = conn.execute(
+            "SELECT n.nspname::text, c.relname::text, pg_catalog.pg_relation_filenode(c.oid)::bigint,"
+            " pg_catalog.pg_relation_size(c.oid) / %s"
+            " FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS wanted(namespace, name, place)"
+            " JOIN pg_catalog.pg_namespace n ON n.nspname = namespace"
+            " JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = name"
+            " WHERE c.relkind = 'r' ORDER BY place",
+            (_BLOCK_BYTES, [namespace for namespace, _ in leaves], [name for _, name in leaves]),
+        ).fetchall()
+    return [Heap(namespace, name, filenode, int(blocks)) for namespace, name, filenode, blocks in rows]
+
+
+def describe(conn: psycopg.Connection[Any], table: TableInfo, publication: str) -> tuple[Relation, str]:
+    """The table as the stream would describe it now, and ``pg_current_snapshot()``.
+
+    Raises:
+        SourceRefused: it is gone.
+        SourceUnavailable: the connection broke.
+    """
+    with source_errors(f"describing {table.qualified_name}"):
+        try:
+            columns = _published(conn, table, publication).columns
+            relation = _describe(conn, table, columns)
+            row = conn.execute("SELECT pg_catalog.pg_current_snapshot()::text").fetchone()
+        except (sqlstate.UndefinedTable, sqlstate.InvalidSchemaName) as error:
+            raise SourceRefused(f"table {table.qualified_name} is gone") from error
+    assert row is not None
+    return relation, row[0]
+
+
+def replayed(conn: psycopg.Connection[Any], lsn: LSN) -> bool:
+    """Whether this server shows what committed before ``lsn``; a standby may be behind."""
+    with source_errors("asking how far the server is"):
+        row = conn.execute(
+            "SELECT NOT pg_catalog.pg_is_in_recovery() OR pg_catalog.pg_last_wal_replay_lsn() >= %s::pg_lsn",
+            (str(lsn),),
+        ).fetchone()
+    return row == (True,)
+
+
+class ChunkReader:
+    """One chunk, from its snapshot to its last row. Use it in a ``with`` block; the transaction ends with that.
+
+    Args:
+        conn: from ``open_chunk_reader``; used by nobody else meanwhile.
+        chunk: what to read.
+        publication: whose row filter and column list apply.
+    """
+
+    def __init__(self, conn: psycopg.Connection[Any], chunk: Chunk, publication: str) -> None:
+        self._conn = conn
+        self._chunk = chunk
+        self._publication = publication
+        self._poll = select.poll()
+        self._poll.register(conn.pgconn.socket, select.POLLIN)
+        self._reading = False
+
+    def __enter__(self) -> ChunkReader:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.end()
+
+    def begin(self) -> ChunkView | None:
+        """Take the snapshot; None when the heap is gone. Can be called again for a newer snapshot.
+
+        Raises:
+            SourceUnavailable: the connection broke.
+            SourceRefused: we may not read the table.
+        """
+        self.end()
+        chunk, table = self._chunk, self._chunk.table
+        grant = f"GRANT USAGE ON SCHEMA {quoted(chunk.namespace)} TO {quoted(self._conn.info.user)}; "
+        grant += f"GRANT SELECT ON {quoted(chunk.namespace, chunk.name)} TO {quoted(self._conn.info.user)};"
+        with source_errors(f"reading {chunk.namespace}.{chunk.name}", remedy=grant):
+            try:
+                self._conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                self._conn.execute(
+                    f"LOCK TABLE ONLY {quoted(chunk.namespace, chunk.name)} IN ACCESS SHARE MODE".encode()
+                )
+                row = self._conn.execute(_VIEW, (quoted(chunk.namespace, chunk.name),)).fetchone()
+                published = _published(self._conn, table, self._publication)
+                relation = _describe(self._conn, table, published.columns)
+            except (sqlstate.UndefinedTable, sqlstate.InvalidSchemaName):
+                self.end()
+                return None
+        assert row is not None
+        snapshot, lsn, filenode = row
+        self._filter = published.row_filter
+        self._columns = [column.name for column in relation.columns]
+        return ChunkView(Snapshot.parse(snapshot), snapshot, _at_rest(LSN.parse(lsn)), filenode, relation)
+
+    def copy(self) -> None:
+        """Ask for the rows.
+
+        Raises:
+            SourceRefused: the server does not take the query: a wrong ``where``, for instance.
+        """
+        chunk = self._chunk
+        conditions = [f"ctid >= '({chunk.start},0)'::pg_catalog.tid"]
+        if chunk.end is not None:
+            conditions.append(f"ctid < '({chunk.end},0)'::pg_catalog.tid")
+        conditions += [f"({each})" for each in (self._filter, chunk.where) if each]
+        columns = ", ".join(map(quoted, self._columns))
+        query = (
+            f"COPY (SELECT {columns} FROM ONLY {quoted(chunk.namespace, chunk.name)}"
+            f" WHERE {' AND '.join(conditions)}) TO STDOUT"
+        )
+        result = self._conn.pgconn.exec_(query.encode())
+        if result.status != pq.ExecStatus.COPY_OUT:
+            raise self._failed(result)
+        self._reading = True
+
+    def rows(self, max_rows: int, max_bytes: int) -> list[bytes]:
+        """The next rows as lines of COPY's text format; fewer than asked for only at the end.
+
+        Raises:
+            SourceUnavailable: the connection broke, or a standby had to cancel the reading.
+        """
+        lines: list[bytes] = []
+        total = 0
+        pgconn, append = self._conn.pgconn, lines.append
+        get_copy_data = pgconn.get_copy_data
+        try:
+            while len(lines) < max_rows and total < max_bytes:
+                size, data = get_copy_data(1)
+                if size > 0:
+                    append(bytes(data))
+                    total += size
+                elif size == 0:
+                    self._poll.poll(1_000)
+                    pgconn.consume_input()
+                else:
+                    self._reading = False
+                    result = pgconn.get_result()
+                    if result is not None and result.status != pq.ExecStatus.COMMAND_OK:
+                        raise self._failed(result)
+                    while pgconn.get_result() is not None:
+                        pass
+                    break
+        except psycopg.Error as error:
+            raise SourceUnavailable(f"PostgreSQL went away while a table was read: {error}") from error
+        return lines
+
+    def end(self) -> None:
+        """End the transaction, whatever state it is in; a reading under way breaks the connection off."""
+        pgconn = self._conn.pgconn
+        if self._reading or pgconn.status != pq.ConnStatus.OK:
+            self._conn.close()
+        elif pgconn.transaction_status != pq.TransactionStatus.IDLE:
+            with source_errors("reading a table"):
+                self._conn.execute("ROLLBACK")
+
+    def _failed(self, result: Any) -> SourceRefused | SourceUnavailable:
+        state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+        said = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"the connection broke").decode()
+        name = f"{self._chunk.namespace}.{self._chunk.name}"
+        if state[:2] in ("", "08", "40", "53", "57"):  # lost, recovery conflict, out of resources, shut down
+            return SourceUnavailable(f"reading {name} was broken off: {said}")
+        return SourceRefused(
+            f"PostgreSQL refuses to read {name}: {said}",
+            remedy="correct --where"
+            if self._chunk.where
+            else f"GRANT SELECT ON {quoted(self._chunk.namespace, self._chunk.name)} "
+            f"TO {quoted(self._conn.info.user)};",
+        )
+
+
+class _Published(NamedTuple):
+    columns: Sequence[str] | None
+    row_filter: str | None
+
+
+def _published(conn: psycopg.Connection[Any], table: TableInfo, publication: str) -> _Published:
+    """Column list and row filter; PostgreSQL 14 has neither."""
+    if conn.info.server_version < 150000:
+        return _Published(None, None)
+    row = conn.execute(
+        "SELECT attnames::text[], rowfilter FROM pg_catalog.pg_publication_tables"
+        " WHERE pubname = %s AND schemaname = %s AND tablename = %s",
+        (publication, table.namespace, table.name),
+    ).fetchone()
+    return _Published(None, None) if row is None else _Published(*row)
+
+
+def _describe(conn: psycopg.Connection[Any], table: TableInfo, columns: Sequence[str] | None) -> Relation:
+    """The table as the stream's next Relation message would describe it; a domain by its base type, as there."""
+    rows = conn.execute(_COLUMNS, (table.quoted_name, columns, columns)).fetchall()
+    if not rows:
+        raise sqlstate.UndefinedTable(table.qualified_name)
+    return Relation(
+        relation_id=rows[0][0],
+        namespace=table.namespace,
+        name=table.name,
+        replica_identity=table.replica_identity,
+        columns=tuple(
+            Column(name, oid, modifier, type_name(namespace, base), name in table.key)
+            for _, name, oid, modifier, namespace, base in rows
+        ),
+    )
+
+
+def _at_rest(lsn: LSN) -> LSN:
+    """``lsn``, but the end of a page where it lies just behind the next page's header.
+
+    The insert position skips the header (24 bytes, 40 at the start of a segment) of a page that nothing was written
+    to yet. On a server at rest no WAL ends there, so the stream would never come to it.
+    """
+    return LSN(lsn - lsn % _BLOCK_BYTES) if lsn % _BLOCK_BYTES in (24, 40) else lsn
+
+
+_VIEW: Final = """
+SELECT pg_catalog.pg_current_snapshot()::text,
+  (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+   ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text,
+  pg_catalog.pg_relation_filenode(%s::pg_catalog.regclass)::bigint
+"""
+
+_COLUMNS: Final = """
+SELECT a.attrelid::bigint, a.attname::text, a.atttypid::bigint, a.atttypmod, n.nspname::text, t.typname::text
+FROM pg_catalog.pg_attribute a
+CROSS JOIN LATERAL (
+  WITH RECURSIVE up AS (
+    SELECT oid, typtype, typbasetype FROM pg_catalog.pg_type WHERE oid = a.atttypid
+    UNION ALL
+    SELECT p.oid, p.typtype, p.typbasetype
+    FROM pg_catalog.pg_type p JOIN up ON up.typtype = 'd' AND p.oid = up.typbasetype
+  ) SELECT oid FROM up WHERE typtype <> 'd') base
+JOIN pg_catalog.pg_type t ON t.oid = base.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+WHERE a.attrelid = %s::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped
+  AND CASE WHEN %s::text[] IS NULL THEN a.attgenerated = '' ELSE a.attname = ANY (%s::text[]) END
+ORDER BY a.attnum
+"""
