@@ -131,7 +131,7 @@ def _read(
 
 
 def _table(row: tuple[Any, ...], keys: Mapping[str, Sequence[str]]) -> TableInfo:
-    namespace, name, kind, relreplident, columns, toastable, indexes, rows, leaves, unlike = row
+    namespace, name, kind, relreplident, columns, toastable, indexes, rows, leaves, unlike, oid = row
     identity = ReplicaIdentity(relreplident)
     by_role: dict[str, list[Index]] = {"primary": [], "identity": [], "unique": []}
     for index in indexes:
@@ -157,6 +157,7 @@ def _table(row: tuple[Any, ...], keys: Mapping[str, Sequence[str]]) -> TableInfo
         leaves=tuple((each[0], each[1]) for each in leaves),
         unlike_partitions=tuple((leaf, mend) for leaf, mend in unlike),
         configured_key=configured,
+        oid=oid,
     )
 
 
@@ -235,7 +236,8 @@ SELECT nspname::text, relname::text, relkind::text, relreplident::text,
      WHERE i.indrelid = leaf.oid
        AND top.indexrelid IN (SELECT pg_catalog.pg_partition_ancestors(i.indexrelid))) twin ON true
    WHERE leaf.root = chosen.oid AND chosen.relkind = 'p' AND (leaf.relreplident <> chosen.relreplident
-     OR chosen.relreplident = 'i' AND twin.indisreplident IS NOT TRUE))
+     OR chosen.relreplident = 'i' AND twin.indisreplident IS NOT TRUE)),
+  chosen.oid::bigint
 FROM chosen ORDER BY nspname COLLATE "C", relname COLLATE "C"
 """
 )

@@ -91,6 +91,20 @@ def ensure_publication(
     return "altered"
 
 
+def add_table(conn: psycopg.Connection[Any], name: str, table: TableInfo) -> None:
+    """Let the publication carry one more table; nothing happens when it does already.
+
+    Raises:
+        SourceRefused: we may not, or there is no such publication.
+    """
+    state = inspect_publication(conn, name)
+    if state is not None and table.qualified_name in state.tables:
+        return
+    statement = f"ALTER PUBLICATION {quoted(name)} ADD TABLE {_only([table])};"
+    with source_errors(f"altering publication {name}", remedy=f"{statement}  -- as a superuser"):
+        conn.execute(sql.SQL(statement))
+
+
 def creation_command(name: str, mode: Mode, tables: Sequence[TableInfo]) -> str:
     """The command that makes the publication as this project wants it."""
     scope = "ALL TABLES" if mode == "all_tables" else f"TABLE {_only(tables)}"

@@ -44,6 +44,7 @@ class TableInfo:
         leaves: of a partitioned table: namespace and name of each partition that holds rows.
         unlike_partitions: leaves whose replica identity differs from the root's: name, and the command that mends it.
         configured_key: what ``source.keys`` says, empty when nothing.
+        oid: tells two tables apart that had the same name one after the other.
     """
 
     namespace: str
@@ -61,6 +62,7 @@ class TableInfo:
     leaves: tuple[tuple[str, str], ...]
     unlike_partitions: tuple[tuple[str, str], ...]
     configured_key: tuple[str, ...]
+    oid: int
 
     @property
     def qualified_name(self) -> str:
