@@ -143,8 +143,10 @@ class ReplicaWriter(Protocol[Rows]):
             ReplicaUnavailable: nothing of the open transaction is left.
         """
 
-    def commit(self, progress: Progress, offsets: Mapping[Partition, int]) -> None:
-        """Record the cut and the offsets to go on from, and commit."""
+    def commit(
+        self, progress: Progress, offsets: Mapping[Partition, int], loading: Collection[str] = frozenset()
+    ) -> None:
+        """Record the cut and the offsets to go on from, and commit. Tables of topics in ``loading`` are not whole."""
 
     def stop_table(self, record: StoredRecord, reason: str) -> None:
         """Roll back what is open; write down that a record stops its table, and why."""

@@ -6,6 +6,9 @@ what arrives meanwhile forms the next: cuts grow by themselves with the load.
 
 Definitions come first: all of ``__schemas`` is read before any row, again before rows are spilled, and its end is part
 of every fence. So no row is applied by an older idea of its table.
+
+Backfills have records in the progress topic, too: a table is exact from the cut on that includes the one which says
+that its topic is whole (``replay.loading``).
 """
 
 from __future__ import annotations
@@ -13,13 +16,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
 
 from cdc.config import Config
+from cdc.encode.backfill import is_backfill_key, parse_backfill
 from cdc.encode.naming import progress_topic, schemas_topic
 from cdc.encode.progress import parse_progress, stream_key
 from cdc.encode.schema import parse_schema
@@ -27,8 +31,9 @@ from cdc.errors import ReplicaRefused
 from cdc.lsn import ZERO
 from cdc.ports import Partition, PreparedRows, RecordReader, ReplicaTable, ReplicaWriter, StoredRecord
 from cdc.record import Progress, SourceIdentity, TableSchema
+from cdc.replay.backfills import Published, read_published
 from cdc.replay.cut import Cut, CutBuffer
-from cdc.replay.progress import read_progress
+from cdc.replay.loading import LoadingTopics
 
 MAX_RECORDS: Final = 30_000
 MAX_BYTES: Final = 16 * 1024 * 1024
@@ -100,6 +105,7 @@ class MirrorSession:
         self._start = self._restored.progress.lsn if self._restored.progress else ZERO
         self._buffer = CutBuffer(MAX_RECORDS, MAX_BYTES, self._start)
         self._source: SourceIdentity | None = None
+        self._loading = LoadingTopics((), 0, ())
         self._watched: set[str] = set()
         self._told: set[str] = set()
         self._rows: Counter[str] = Counter()
@@ -134,9 +140,15 @@ class MirrorSession:
         """Wait for the bridge's topics, learn every definition, assign every partition; False when told to stop."""
         schemas = self._wait(lambda: self._reader.partitions(self._schemas_topic), self._schemas_topic)
         progress = self._wait(lambda: self._reader.partitions(self._progress_topic), self._progress_topic)
-        self._source = self._stored_source() or self._wait(self._published_source, self._progress_topic)
-        if not schemas or not progress or self._source is None:
+        published = self._wait(self._published, self._progress_topic)
+        if not schemas or not progress or published is None:
             return False
+        newest = self._restored.progress or published.stream
+        assert newest is not None
+        self._source = newest.source
+        exact = [each.topic for each in self._replica.tables().values() if each.state == "exact"]
+        start = self._restored.offsets.get((self._progress_topic, 0), 0)
+        self._loading = LoadingTopics(published.backfills.values(), start, exact)
         self._reader.add(dict.fromkeys(schemas, 0))
         self._buffer.watch(schemas, state=False)
         self._replica.meet_source(self._source)
@@ -155,7 +167,8 @@ class MirrorSession:
             batches = self._prepare(buffer.take_cut(place))
             offsets = {**buffer.next_offsets(positions), (self._progress_topic, 0): place.offset}
             rows, self._rows = self._rows, Counter()
-            self._hand_over(lambda: self._write_cut(batches, place, offsets, rows))
+            loading = self._loading.at(place)
+            self._hand_over(lambda: self._write_cut(batches, place, offsets, rows, loading))
         elif buffer.is_full:
             if spilled := buffer.spill():
                 self._learn(self._read_schemas())
@@ -165,12 +178,17 @@ class MirrorSession:
                 self._reader.hold(buffer.ahead())
 
     def _write_cut(
-        self, batches: Sequence[PreparedRows], place: Cut, offsets: Mapping[Partition, int], rows: Mapping[str, int]
+        self,
+        batches: Sequence[PreparedRows],
+        place: Cut,
+        offsets: Mapping[Partition, int],
+        rows: Mapping[str, int],
+        loading: Collection[str],
     ) -> CutReport:
         """In the writer thread."""
         started = time.monotonic()
         self._replica.write(batches)
-        self._replica.commit(place.progress, offsets)
+        self._replica.commit(place.progress, offsets, loading)
         return CutReport(place.progress, rows, dict(self._replica.tables()), time.monotonic() - started)
 
     def _prepare(self, records: Mapping[str, Sequence[StoredRecord]]) -> list[PreparedRows]:
@@ -211,7 +229,11 @@ class MirrorSession:
         return definitions
 
     def _see(self, record: StoredRecord) -> None:
-        if record.key != self._stream_key or record.value is None:
+        if record.value is None:
+            return
+        if is_backfill_key(record.key):
+            self._loading.saw(parse_backfill(record.value), record.offset)
+        if record.key != self._stream_key:
             return
         progress = parse_progress(record.value)
         assert self._source is not None
@@ -256,12 +278,10 @@ class MirrorSession:
                 self._told.add(table.topic)
                 log.error("table is stopped", table=table.name, topic=table.topic, reason=table.reason)
 
-    def _stored_source(self) -> SourceIdentity | None:
-        return self._restored.progress.source if self._restored.progress else None
-
-    def _published_source(self) -> SourceIdentity | None:
-        progress = read_progress(self._kafka, self._progress_topic, self._stream_key)
-        return progress.source if progress else None
+    def _published(self) -> Published | None:
+        """What the progress topic holds; None while it does not say, and we do not know, whose topics these are."""
+        found = read_published(self._kafka, self._progress_topic, self._stream_key)
+        return found if found.stream is not None or self._restored.progress is not None else None
 
     def _wait(self, ask: Callable[[], Answer], topic: str) -> Answer | None:
         """The first answer that is not empty; None when told to stop. A sink may be started before its bridge."""

@@ -73,4 +73,5 @@ mirrored_table: Final = sa.Table(
     sa.Column("stopped_offset", sa.BigInteger),
     sa.Column("rows_applied", sa.BigInteger, nullable=False, server_default="0"),
 )
-"""``state``: ``loading`` until the first cut, then ``exact``; ``stopped`` with reason and culprit."""
+"""``state``: ``loading`` until the first cut, and while the topic does not hold the whole table yet, or not any more
+after a gap; else ``exact``; ``stopped`` with reason and culprit."""

@@ -156,8 +156,10 @@ class PostgresReplica:
                     raise self._culprit(statements, batch, error) from error
                 self._written[batch.topic] += len(batch)
 
-    def commit(self, progress: Progress, offsets: Mapping[Partition, int]) -> None:
-        """Record the cut and the offsets to go on from, and commit.
+    def commit(
+        self, progress: Progress, offsets: Mapping[Partition, int], loading: Collection[str] = frozenset()
+    ) -> None:
+        """Record the cut and the offsets to go on from, and commit. Tables of topics in ``loading`` are not whole.
 
         Raises:
             ReplicaUnavailable: nothing of the open transaction is left, or its outcome is unknown.
@@ -180,7 +182,7 @@ class PostgresReplica:
             if moved:
                 topics, numbers = zip(*moved, strict=True)
                 execute(_RECORD_OFFSETS, [self._name, [*topics], [*numbers], [*moved.values()]])
-            self._registry.applied(self._written)
+            self._registry.applied(self._written, loading)
             reach("sink.before_replica_commit")
             self._end()
         self._offsets.update(moved)

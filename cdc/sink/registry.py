@@ -98,19 +98,20 @@ class TableRegistry:
             )
         )
 
-    def applied(self, counts: Mapping[str, int]) -> None:
-        """At a cut: count rows by topic; whatever takes rows is exact now."""
-        risen = [topic for topic in self._statements if self._tables[topic].state != _EXACT]
-        for topic in {**dict.fromkeys(risen), **counts}:
+    def applied(self, counts: Mapping[str, int], loading: Collection[str]) -> None:
+        """At a cut: count rows by topic; whatever takes rows is exact now, unless its topic is not whole."""
+        states = {topic: _LOADING if topic in loading else _EXACT for topic in self._statements}
+        changed = [topic for topic, state in states.items() if self._tables[topic].state != state]
+        for topic in {**dict.fromkeys(changed), **counts}:
             table = self._tables[topic]
             self._tables[topic] = table._replace(
-                state=_EXACT, reason=None, rows_applied=table.rows_applied + counts.get(topic, 0)
+                state=states[topic], reason=None, rows_applied=table.rows_applied + counts.get(topic, 0)
             )
             self._connection.execute(
                 sa.update(mirrored_table)
                 .where(mirrored_table.c.name == self._name, mirrored_table.c.topic == topic)
                 .values(
-                    state=_EXACT,
+                    state=states[topic],
                     reason=None,
                     stopped_key=None,
                     stopped_partition=None,

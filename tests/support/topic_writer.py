@@ -6,20 +6,42 @@ import itertools
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import orjson
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from cdc.encode.header import DELETE, UPDATE, HeaderStamp
+from cdc.encode.backfill import backfill_key, backfill_value
+from cdc.encode.header import BACKFILL, DELETE, UPDATE, HeaderStamp
 from cdc.encode.naming import progress_topic, schemas_topic, topic_name
 from cdc.encode.progress import progress_value, stream_key
 from cdc.encode.schema import schema_key, schema_value
 from cdc.lsn import LSN
-from cdc.record import Position, Progress, SchemaColumn, SourceIdentity, TableSchema
+from cdc.record import BackfillProgress, Position, Progress, SchemaColumn, SourceIdentity, TableSchema
 
 SOURCE = SourceIdentity("7300000000000000001", 1, 16384)
+FIRST_BACKFILL = BackfillProgress(
+    table="",
+    topic="",
+    request="r1",
+    state="running",
+    cause="initial",
+    whole=False,
+    where=None,
+    rate=None,
+    sweep=False,
+    below=(),
+    leaves=(),
+    estimated_rows=0,
+    rows=0,
+    swept=0,
+    seq=0,
+    lsn=LSN(0),
+    started_at=1_700_000_000_000_000,
+    updated_at=1_700_000_000_000_000,
+)
 _TIMEOUT_S = 30
 
 
@@ -95,6 +117,19 @@ class TopicWriter:
         position = Position(LSN(partial[0]), partial[1]) if partial else None
         progress = Progress(LSN(lsn), position, 1_700_000_000_000_000 + lsn, source)
         self.producer.produce(self.progress_topic, key=self.key, value=progress_value(progress))
+
+    def backfill(self, table: TableSchema, lsn: int, **changes: Any) -> None:
+        """Write a backfill's progress: of the first one of a table, under way, unless ``changes`` say otherwise."""
+        progress = replace(FIRST_BACKFILL, table=f"{table.namespace}.{table.name}", topic=table.topic, lsn=LSN(lsn))
+        progress = replace(progress, **changes)
+        self.producer.produce(self.progress_topic, key=backfill_key(progress.table), value=backfill_value(progress))
+
+    def backfilled(self, table: TableSchema, row: Mapping[str, Any], lsn: int, seq: int = 1) -> None:
+        """Write a row of a backfill, published while the stream stood at ``lsn``."""
+        header = HeaderStamp(LSN(lsn - 1), None, 1_700_000_000_000_000, "700:700:").header(
+            BACKFILL, seq, table.fingerprint
+        )
+        self.write(table.topic, self.key_of(table, row), orjson.dumps(dict(row)), header)
 
     def upsert(self, table: TableSchema, row: Mapping[str, Any], lsn: int, seq: int = 1) -> None:
         """Write a row; values as JSON takes them, or raw with ``orjson.Fragment``."""

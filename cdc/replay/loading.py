@@ -1,0 +1,71 @@
+"""Which topics do not hold their whole table yet, as of a cut.
+
+Theory of operation. A backfill's record lies in the progress topic before the stream's record of the same Kafka
+transaction, and says from which LSN on its topic is complete. So a cut includes it when it lies before the record that
+the cut was found by, and, where it says *whole*, when the cut is not before that LSN.
+
+A cut's offset is where the next session reads on, so records before it are not read again. What they said is in the
+replica's table states; the newest record of a table, when it lies before that offset, says it too.
+
+No I/O: records are handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from cdc.lsn import LSN
+from cdc.record import BackfillProgress
+from cdc.replay.backfills import StoredBackfill
+from cdc.replay.cut import Cut
+
+
+class _Turn(NamedTuple):
+    """From this record on a topic holds its whole table, or does not any more."""
+
+    offset: int
+    lsn: LSN
+    topic: str
+    whole: bool
+
+    def is_in(self, cut: Cut) -> bool:
+        return self.offset < cut.offset and (self.lsn <= cut.progress.lsn or not self.whole)
+
+
+class LoadingTopics:
+    """Follows the backfills' records beside the cuts.
+
+    Args:
+        newest: the newest record of each backfill at the beginning.
+        start: offset in the progress topic from which records will be seen.
+        exact: topics whose replica tables were exact when the last session ended.
+    """
+
+    def __init__(self, newest: Iterable[StoredBackfill], start: int, exact: Collection[str]) -> None:
+        self._loading: set[str] = set()
+        for each in newest:
+            topic = each.progress.topic
+            # A newer record will be seen again; until then the replica says it best
+            is_whole = each.progress.whole if each.offset < start else topic in exact
+            if not is_whole:
+                self._loading.add(topic)
+        self._turns: list[_Turn] = []
+        self._newest = dict.fromkeys(self._loading, False)
+
+    def saw(self, progress: BackfillProgress, offset: int) -> None:
+        """A backfill's record was read."""
+        if self._newest.get(progress.topic, True) != progress.whole:
+            self._newest[progress.topic] = progress.whole
+            self._turns.append(_Turn(offset, progress.lsn, progress.topic, progress.whole))
+
+    def at(self, cut: Cut) -> frozenset[str]:
+        """Topics that are incomplete at this cut; it must not lie before an earlier one."""
+        end = next((i for i, turn in enumerate(self._turns) if not turn.is_in(cut)), len(self._turns))
+        for turn in self._turns[:end]:
+            if turn.whole:
+                self._loading.discard(turn.topic)
+            else:
+                self._loading.add(turn.topic)
+        del self._turns[:end]
+        return frozenset(self._loading)
