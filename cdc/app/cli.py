@@ -15,13 +15,14 @@ from cdc import crashpoints
 from cdc.app.check_command import check
 from cdc.app.config_command import config_app
 from cdc.app.demo.command import demo
+from cdc.app.grants_command import grants_app
 from cdc.app.logs import configure
 from cdc.app.options import ConfigOption, LogLevelOption, load_config
 from cdc.app.run import run_bridge
 from cdc.app.sink_run import run_sink
 from cdc.app.stack_command import stack_app
 from cdc.app.status_command import status
-from cdc.app.supervise import stop_on_signals
+from cdc.app.supervise import hangups, stop_on_signals
 from cdc.errors import CdcError
 
 app = typer.Typer(
@@ -33,6 +34,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(config_app, name="config")
+app.add_typer(grants_app, name="grants")
 app.add_typer(stack_app, name="stack")
 app.command("check")(check)
 app.command("status")(status)
@@ -43,6 +45,8 @@ app.command("demo")(demo)
 def run(config: ConfigOption = None, log_level: LogLevelOption = "info") -> None:
     """Run the bridge: PostgreSQL's row changes to compacted topics, until SIGTERM or Ctrl-C.
 
+    SIGHUP reads the file again: source.tables, source.exclude, source.keys and topics.names may change that way.
+
     Examples:
 
         cdc run -c shop.yaml
@@ -51,7 +55,7 @@ def run(config: ConfigOption = None, log_level: LogLevelOption = "info") -> None
     """
     loaded = load_config(config)
     configure(log_level, loaded.secrets())
-    run_bridge(loaded, stop_on_signals())
+    run_bridge(loaded, stop_on_signals(), hangups(), lambda: load_config(config))
 
 
 @app.command("sink")

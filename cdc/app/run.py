@@ -9,6 +9,7 @@ from collections.abc import Callable
 import structlog
 
 from cdc.app.metering import BridgeMeter
+from cdc.app.scope_watch import ScopeWatch
 from cdc.app.session import BridgeSession
 from cdc.app.supervise import supervise
 from cdc.app.translate import Counts
@@ -19,8 +20,14 @@ _ALLOCATIONS_PER_COLLECTION = 200_000
 log = structlog.get_logger("cdc.bridge")
 
 
-def run_bridge(config: Config, stop: threading.Event) -> None:
+def run_bridge(config: Config, stop: threading.Event, hangup: threading.Event, read: Callable[[], Config]) -> None:
     """Run the bridge until ``stop`` is set.
+
+    Args:
+        config: to begin with.
+        stop: set by SIGTERM and Ctrl-C.
+        hangup: set by SIGHUP: the configuration is to be read again.
+        read: reads it.
 
     Raises:
         CdcError: the operator must act, or another bridge took over.
@@ -29,10 +36,10 @@ def run_bridge(config: Config, stop: threading.Event) -> None:
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
     counts = Counts()
-    with BridgeMeter(config.http, counts) as meter:
+    with BridgeMeter(config.http, counts) as meter, ScopeWatch(config, read, hangup, stop) as scope:
 
         def session(works: Callable[[], None]) -> None:
-            BridgeSession(config, stop, works, meter, counts).run()
+            BridgeSession(scope.config, scope.new_session(), scope, works, meter, counts).run()
 
         supervise(session, stop, meter.retried)
     log.info("stopped", changes=sum(each.changes for each in counts.values()))

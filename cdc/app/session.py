@@ -21,6 +21,7 @@ from cdc.app.backfill.touched import TouchedKeys
 from cdc.app.backfill.work import Backfill
 from cdc.app.bridge import Bridge
 from cdc.app.metering import BridgeMeter
+from cdc.app.scope_watch import ScopeWatch
 from cdc.app.succession import Successions
 from cdc.app.tables import TableRegistry
 from cdc.app.translate import Counts, Translator
@@ -56,16 +57,24 @@ class BridgeSession:
     Args:
         config: the whole configuration.
         stop: ends waiting and streaming.
+        scope: told which tables are streamed.
         works: called when streaming has begun.
         meter: metrics of the process.
         counts: kept over attempts.
     """
 
     def __init__(
-        self, config: Config, stop: threading.Event, works: Callable[[], None], meter: BridgeMeter, counts: Counts
+        self,
+        config: Config,
+        stop: threading.Event,
+        scope: ScopeWatch,
+        works: Callable[[], None],
+        meter: BridgeMeter,
+        counts: Counts,
     ) -> None:
         self._config = config
         self._stop = stop
+        self._scope = scope
         self._works = works
         self._meter = meter
         self._counts = counts
@@ -97,7 +106,7 @@ class BridgeSession:
     def _run(self) -> None:
         config, source = self._config, self._config.source
         self._sql = sql = connect(source.connection(), application_name=f"cdc {config.name}")
-        registry = TableRegistry(config, sql, TopicAdmin(self._kafka))
+        registry = TableRegistry(config, sql, TopicAdmin(self._kafka), self._scope.left_out)
         ensure_publication(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
         identity = identify(sql)
         registry.ensure_topics()
@@ -158,6 +167,7 @@ class BridgeSession:
             on_commit=self._committed,
         )
         self._works()
+        self._scope.serves(registry)
         self._meter.streaming(True)
         try:
             bridge.run(self._stop)

@@ -33,6 +33,13 @@ def stop_on_signals() -> threading.Event:
     return stop
 
 
+def hangups() -> threading.Event:
+    """An event that SIGHUP sets."""
+    event = threading.Event()
+    signal.signal(signal.SIGHUP, lambda _number, _frame: event.set())
+    return event
+
+
 def supervise(
     session: Callable[[Callable[[], None]], None], stop: threading.Event, on_retry: Callable[[CdcError], None]
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import psycopg
@@ -66,23 +66,15 @@ class TableRegistry:
         config: Config,
         connection: psycopg.Connection[Any],
         admin: TopicAdmin,
-        left_out: Sequence[str] = (),
+        left_out: Collection[str] = (),
     ) -> None:
         self._config = config
         self._connection = connection
         self._admin = admin
+        self._left_out = left_out
         self._described: dict[str, str] = {}
         self.successions = Successions()
-        source = config.source
-        found = find_tables(connection, source.tables, source.exclude, source.keys)
-        self.tables = tuple(each for each in found if each.qualified_name not in left_out)
-        refuse_named(connection, source.tables, source.exclude)
-        if not self.tables:
-            raise SourceRefused(
-                f"no table matches source.tables ({', '.join(source.tables)})",
-                remedy="correct source.tables, or create the tables first",
-            )
-        _refuse(connection, self.tables)
+        self.tables = captured(connection, config, left_out)
         self._infos = {(each.namespace, each.name): each for each in self.tables}
 
     def ensure_topics(self) -> None:
@@ -181,6 +173,8 @@ class TableRegistry:
         if not in_scope(*name, source.tables, source.exclude):
             self._tell_of_leaving(relation)
             return None
+        if relation.qualified_name in self._left_out:
+            return None
         info = table_info(self._connection, *name, source.keys)
         if info is None:
             return self._infos.get(name)  # dropped or renamed since
@@ -207,12 +201,29 @@ class TableRegistry:
         self.successions.left(relation)
 
 
-def refuse_named(connection: psycopg.Connection[Any], patterns: Sequence[str], exclude: Sequence[str]) -> None:
-    """Stop on what ``source.tables`` spells out and logical replication does not carry: views, unlogged tables …
+def captured(
+    connection: psycopg.Connection[Any], config: Config, left_out: Collection[str] = ()
+) -> tuple[TableInfo, ...]:
+    """The tables that ``source.tables`` names, each of which can be captured, but those left out.
 
     Raises:
-        SourceRefused: all of them by name, with the command for each.
+        SourceRefused: there are none, or some cannot be carried or read: by name, with the command for each.
     """
+    source = config.source
+    _refuse_named(connection, source.tables, source.exclude)
+    found = find_tables(connection, source.tables, source.exclude, source.keys)
+    tables = tuple(each for each in found if each.qualified_name not in left_out)
+    if not tables:
+        raise SourceRefused(
+            f"no table matches source.tables ({', '.join(source.tables)})",
+            remedy="correct source.tables, or create the tables first",
+        )
+    _refuse(connection, tables)
+    return tables
+
+
+def _refuse_named(connection: psycopg.Connection[Any], patterns: Sequence[str], exclude: Sequence[str]) -> None:
+    """Stop on what ``source.tables`` spells out and logical replication does not carry: views, unlogged tables …"""
     others = [each for each in find_others(connection, patterns, exclude) if each.explicit]
     findings = check_scope((), others, ())
     if findings:

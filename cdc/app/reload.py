@@ -1,0 +1,56 @@
+"""SIGHUP: the configuration file is read again; what tables are captured may change without a restart, no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from cdc.config import Config
+from cdc.errors import ConfigError
+
+RELOADABLE: Final = frozenset({"source.tables", "source.exclude", "source.keys", "topics.names"})
+"""Keys that a session looks at when it begins, and that move no position, topic or secret of the ones before."""
+
+_READ_BY_OTHERS: Final = ("sink", "http.sink_port")
+"""What ``cdc sink`` reads, which takes no notice of SIGHUP."""
+
+
+def reloaded(now: Config, read: Callable[[], Config]) -> tuple[Config, list[str]]:
+    """The configuration to go on with, and which keys it changes; none when the file says what it said.
+
+    Args:
+        now: in force.
+        read: reads file and environment.
+
+    Raises:
+        ConfigError: the file is wrong, or changes what only a restart can; then nothing of it is to be applied.
+    """
+    new = read()
+    changed = [key for key in differing(now.model_dump(), new.model_dump()) if not key.startswith(_READ_BY_OTHERS)]
+    fixed = [key for key in changed if key not in RELOADABLE]
+    if fixed:
+        raise ConfigError(
+            f"{', '.join(fixed)} cannot change while the bridge runs",
+            remedy="restart the bridge; or undo that and send SIGHUP again",
+        )
+    return new, changed
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Dotted keys of ``section.option`` that differ; a mapping that is an option's value counts as one."""
+    found = []
+    for name, value in one.items():
+        if value == other[name]:
+            continue
+        if isinstance(value, dict) and isinstance(other[name], dict) and _is_section(name):
+            found += [f"{name}.{option}" for option in value if value[option] != other[name].get(option)]
+        else:
+            found.append(name)
+    return found
+
+
+def _is_section(name: str) -> bool:
+    annotation = Config.model_fields[name].annotation
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

@@ -1,0 +1,198 @@
+"""A thread that looks every few seconds whether other tables are to be captured, and reads the file again on SIGHUP.
+
+Theory of operation. What tables are captured is settled when a session begins: publication, topics, keys, backfills.
+So this thread changes nothing in a running one; it ends the session at its next quiet moment, and the next begins with
+the tables as they are then. That takes a fraction of a second and nothing is lost, for the slot stands still.
+
+A table that cannot be captured (no key; not ours to publish) must not stop a bridge that was doing well before
+somebody made that table: it is told by name with the command that mends it, and left out until it is mended.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Final
+
+import psycopg
+import structlog
+
+from cdc.app.reload import reloaded
+from cdc.app.tables import TableRegistry, captured
+from cdc.capture.catalog import find_tables
+from cdc.capture.connect import connect
+from cdc.capture.publication import add_table, inspect_publication
+from cdc.capture.table import TableInfo, quoted, why_unusable
+from cdc.config import Config
+from cdc.errors import CdcError, SourceRefused
+
+_INTERVAL_S: Final = 10.0
+
+log = structlog.get_logger("cdc.bridge")
+
+
+class SessionEnd(threading.Event):
+    """Set when this session is to end; the process goes on unless ``stop`` is set, too."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        super().__init__()
+        self._stop = stop
+
+    def is_set(self) -> bool:
+        """Whether to end."""
+        return super().is_set() or self._stop.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleep, at most until the process is to stop."""
+        return self._stop.wait(timeout) or self.is_set()
+
+
+class ScopeWatch:
+    """Use it in a ``with`` block.
+
+    Args:
+        config: at the start.
+        read: reads the configuration anew.
+        hangup: set by SIGHUP.
+        stop: ends the process.
+
+    Attributes:
+        config: in force; a session takes it when it begins.
+        left_out: tables in scope that cannot be captured, and appeared while the process ran.
+    """
+
+    def __init__(
+        self, config: Config, read: Callable[[], Config], hangup: threading.Event, stop: threading.Event
+    ) -> None:
+        self.config = config
+        self.left_out: dict[str, str] = {}
+        self._read = read
+        self._hangup = hangup
+        self._stop = stop
+        self._ended = threading.Event()
+        self._registry: TableRegistry | None = None
+        self._session = SessionEnd(stop)
+        self._gone: set[str] = set()
+        self._sql: psycopg.Connection[Any] | None = None
+        self._thread = threading.Thread(target=self._run, name="scope", daemon=True)
+
+    def __enter__(self) -> ScopeWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._hangup.set()
+        self._thread.join()
+
+    def new_session(self) -> SessionEnd:
+        """What ends the session that begins now."""
+        self._registry = None
+        self._session = SessionEnd(self._stop)
+        return self._session
+
+    def serves(self, registry: TableRegistry) -> None:
+        """The session streams these tables."""
+        self._registry = registry
+
+    def _run(self) -> None:
+        while True:
+            hung_up = self._hangup.wait(_INTERVAL_S)
+            if self._ended.is_set():
+                break
+            try:
+                if hung_up:
+                    self._hangup.clear()
+                    self._reload()
+                self._look()
+            except CdcError as error:
+                if hung_up:
+                    log.error("configuration not reloaded", error=error.message, remedy=error.remedy or None)
+                self._disconnect()  # the session itself tells of outages
+        self._disconnect()
+
+    def _reload(self) -> None:
+        config, changed = reloaded(self.config, self._read)
+        if not changed:
+            log.info("configuration reloaded: nothing changed")
+            return
+        known = {each.qualified_name for each in self._registry.tables} if self._registry is not None else set()
+        for table in captured(self._connection(), config, self.left_out):
+            if table.qualified_name not in known and (refusal := self._refusal(table)):
+                raise refusal
+        self.config = config
+        self._session.set()
+        log.info("configuration reloaded", changed=changed)
+
+    def _look(self) -> None:
+        """Compare the tables in scope with those that the session streams."""
+        registry, config = self._registry, self.config
+        if registry is None or self._session.is_set() or config.source.publication_mode == "all_tables":
+            return  # FOR ALL TABLES, the stream brings a new table by itself
+        source = config.source
+        known = {each.qualified_name: each for each in registry.tables}
+        found = find_tables(self._connection(), source.tables, source.exclude, source.keys)
+        self._tell_of_the_gone([each for each in known.values() if not any(_same_name(each, one) for one in found)])
+        joined = [each for each in found if self._joins(known.get(each.qualified_name), each)]
+        if joined:
+            log.info("tables join", tables=[each.qualified_name for each in joined])
+            self._session.set()
+
+    def _joins(self, known: TableInfo | None, table: TableInfo) -> bool:
+        """Whether the table is new, or made anew, and can be captured; if it cannot, that is said once."""
+        if known is not None and known.oid == table.oid:
+            return False
+        name = table.qualified_name
+        refusal = self._refusal(table)
+        if refusal is None:
+            self.left_out.pop(name, None)
+            return True
+        if self.left_out.get(name) != refusal.message:
+            log.warning("a new table is not captured", table=name, reason=refusal.message, remedy=refusal.remedy)
+            self.left_out[name] = refusal.message
+        return False
+
+    def _refusal(self, table: TableInfo) -> SourceRefused | None:
+        """Why a table cannot join; it is in the publication when it can."""
+        source = self.config.source
+        if unusable := why_unusable(table):
+            return SourceRefused(unusable.reason, remedy=unusable.remedy)
+        try:
+            if source.publication_mode == "filtered":
+                add_table(self._connection(), source.publication, table)
+        except SourceRefused as error:
+            return error
+        state = inspect_publication(self._connection(), source.publication)
+        if state is None or table.qualified_name not in state.tables:
+            return SourceRefused(
+                f"publication {source.publication} does not carry it, and source.publication_mode is disabled",
+                remedy=f"ALTER PUBLICATION {quoted(source.publication)} ADD TABLE ONLY {table.quoted_name};",
+            )
+        return None
+
+    def _tell_of_the_gone(self, tables: Sequence[TableInfo]) -> None:
+        names = {each.qualified_name for each in tables}
+        for name in sorted(names - self._gone):
+            log.warning(
+                "a captured table is gone (dropped, renamed or unlogged); its topic keeps the last rows",
+                table=name,
+                remedy="when nobody reads it any more, delete its topic: `cdc tables list` tells its name",
+            )
+        self._gone = names
+
+    def _connection(self) -> psycopg.Connection[Any]:
+        if self._sql is None or self._sql.closed:
+            self._sql = connect(self.config.source.connection(), application_name=f"cdc {self.config.name} scope")
+        return self._sql
+
+    def _disconnect(self) -> None:
+        if self._sql is not None:
+            self._sql.close()
+            self._sql = None
+
+
+def _same_name(one: TableInfo, other: TableInfo) -> bool:
+    return (one.namespace, one.name) == (other.namespace, other.name)
