@@ -4,8 +4,8 @@ Block ranges divide a table although its rows move meanwhile: a row that moves i
 has been running since before the first chunk. Only a rewrite moves rows without a word; it changes the filenode.
 Nothing is written, so a standby can be read as well.
 
-Order of things in the chunk's transaction: lock (no rewrite from here on) → snapshot, and with it H, the WAL's
-end then: whatever the snapshot sees committed before H → rows. H can be asked before the rows: it belongs to the snapshot.
+Order of things in the transaction of a chunk: lock (no rewrite from here on) → snapshot, and with it H, the end of the
+WAL then: whatever the snapshot sees committed before H → rows. H may be asked before the rows: it is the snapshot's.
 TID range scans: https://www.postgresql.org/docs/14/release-14.html
 """
 
@@ -103,6 +103,30 @@ def measure(conn: psycopg.Connection[Any], table: TableInfo) -> list[Heap]:
     return [Heap(namespace, name, filenode, int(blocks)) for namespace, name, filenode, blocks in rows]
 
 
+def estimate_rows(conn: psycopg.Connection[Any], table: TableInfo, where: str | None) -> int:
+    """About how many rows there are to read: what the planner expects, which looks at the files and not at yesterday.
+
+    Raises:
+        SourceRefused: ``where`` is no condition, or we may not read the table.
+        SourceUnavailable: the connection broke.
+    """
+    query = f"EXPLAIN (FORMAT JSON) SELECT FROM {table.quoted_name}" + (f" WHERE ({where})" if where else "")
+    with source_errors(f"asking for the size of {table.qualified_name}"):
+        try:
+            row = conn.execute(query.encode()).fetchone()
+        except (
+            sqlstate.SyntaxError,
+            sqlstate.DataError,
+            sqlstate.UndefinedColumn,
+            sqlstate.UndefinedFunction,
+        ) as error:
+            raise SourceRefused(f"PostgreSQL does not take the condition: {error}", remedy="correct --where") from error
+        except sqlstate.UndefinedTable:
+            return 0
+    assert row is not None
+    return int(row[0][0]["Plan"]["Plan Rows"])
+
+
 def describe(conn: psycopg.Connection[Any], table: TableInfo, publication: str) -> tuple[Relation, str]:
     """The table as the stream would describe it now, and ``pg_current_snapshot()``.
 
@@ -147,6 +171,11 @@ class ChunkReader:
         self._poll = select.poll()
         self._poll.register(conn.pgconn.socket, select.POLLIN)
         self._reading = False
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the last row was read."""
+        return not self._reading
 
     def __enter__(self) -> ChunkReader:
         return self
@@ -205,7 +234,7 @@ class ChunkReader:
         self._reading = True
 
     def rows(self, max_rows: int, max_bytes: int) -> list[bytes]:
-        """The next rows as lines of COPY's text format; fewer than asked for only at the end.
+        """The next rows as lines of COPY's text format, after ``copy``; fewer than asked for only at the end.
 
         Raises:
             SourceUnavailable: the connection broke, or a standby had to cancel the reading.
@@ -215,7 +244,7 @@ class ChunkReader:
         pgconn, append = self._conn.pgconn, lines.append
         get_copy_data = pgconn.get_copy_data
         try:
-            while len(lines) < max_rows and total < max_bytes:
+            while self._reading and len(lines) < max_rows and total < max_bytes:
                 size, data = get_copy_data(1)
                 if size > 0:
                     append(bytes(data))
@@ -230,7 +259,6 @@ class ChunkReader:
                         raise self._failed(result)
                     while pgconn.get_result() is not None:
                         pass
-                    break
         except psycopg.Error as error:
             raise SourceUnavailable(f"PostgreSQL went away while a table was read: {error}") from error
         return lines

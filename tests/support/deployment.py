@@ -20,7 +20,8 @@ from cdc.encode.naming import progress_topic, topic_name
 from cdc.encode.progress import parse_progress, stream_key
 from cdc.lsn import LSN
 from cdc.ports import StoredRecord
-from cdc.record import Position, Progress
+from cdc.record import BackfillProgress, Position, Progress
+from cdc.replay.backfills import read_backfills
 from tests.support.bridge_process import CdcProcess
 from tests.support.servers import Database
 from tests.support.topic_audit import read_records
@@ -125,6 +126,22 @@ class Deployment:
 
         eventually(published, timeout_s, lambda: f"progress {wanted}, is {self._progress}\n{self.bridge.tail()}")
         return wanted
+
+    def backfills(self) -> dict[str, BackfillProgress]:
+        """How far the backfill of each table is."""
+        return read_backfills({"bootstrap.servers": self.bootstrap}, progress_topic(self.name))
+
+    def wait_backfilled(self, *tables: str, timeout_s: float = 60) -> None:
+        """Wait until these tables, or all that have one, are backfilled; a failed one is an error at once."""
+
+        def done() -> bool:
+            assert not self.bridge.ended, f"the bridge ended by itself\n{self.bridge.tail()}"
+            found = self.backfills()
+            states = [found[table].state if table in found else "missing" for table in tables or found]
+            assert "failed" not in states, self.bridge.tail()
+            return bool(states) and set(states) == {"done"}
+
+        eventually(done, timeout_s, lambda: f"backfills done: {self.backfills()}\n{self.bridge.tail()}")
 
     def cut(self) -> LSN | None:
         """The LSN that the replica records; None before the first cut."""

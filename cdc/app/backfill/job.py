@@ -68,7 +68,12 @@ class BackfillJob:
         self.progress = replace(self.progress, state=state, reason=reason)
         self.is_dirty = True
 
-    def plan(self, heaps: Sequence[Heap]) -> None:
+    def waits_for(self, reason: str) -> None:
+        """Why nothing comes at the moment; empty when something does."""
+        if self.progress.state == "running" and self.progress.reason != reason:
+            self.change("running", reason)
+
+    def plan(self, heaps: Sequence[Heap], estimated_rows: int) -> None:
         """Take the heaps as they are now: what is done of one stays done unless it was rewritten or is gone."""
         known = {(leaf.namespace, leaf.name, leaf.filenode): leaf for leaf in self.progress.leaves}
         leaves = tuple(
@@ -77,9 +82,8 @@ class BackfillJob:
             for heap in heaps
         )
         self._first_open = 0
-        if leaves != self.progress.leaves:
-            self.progress = replace(self.progress, leaves=leaves)
-            self.is_dirty = True
+        self.progress = replace(self.progress, leaves=leaves, estimated_rows=estimated_rows)
+        self.is_dirty = True
 
     def floors(self) -> list[Snapshot] | None:
         """For each chunk under way a snapshot that its own is not older than; None when one has none."""

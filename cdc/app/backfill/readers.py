@@ -159,11 +159,9 @@ class ChunkReaders:
                 self._put(Portion(task, view, [], True))
                 return
             reader.copy()
-            is_last = False
-            while not is_last and not self._stop.is_set():
+            while not reader.is_at_end and not self._stop.is_set():
                 lines = reader.rows(task.portion_rows, _PORTION_BYTES)
-                is_last = not lines
-                self._put(Portion(task, view, lines, is_last))
+                self._put(Portion(task, view, lines, reader.is_at_end))
 
     def _put(self, portion: Portion | ChunkFailure) -> None:
         while not self._stop.is_set():

@@ -15,7 +15,7 @@ from cdc.app.backfill.sweep import Sweep
 from cdc.app.backfill.touched import TouchedKeys
 from cdc.app.backfill.work import Backfill
 from cdc.app.tables import TableRegistry, state_topic
-from cdc.capture.chunk import describe, measure
+from cdc.capture.chunk import describe, estimate_rows, measure
 from cdc.capture.table import TableInfo
 from cdc.change import Relation
 from cdc.config import Config
@@ -81,6 +81,7 @@ def start_backfill(
         Surroundings(
             tables=tables,
             measure=lambda table: measure(sql, table),
+            estimate=lambda table, where: estimate_rows(sql, table, where),
             describe=lambda table: describe(sql, table, source.publication),
             end_offsets=lambda name: tuple(ends_of(options, name).values()),
             encoder=encoder,

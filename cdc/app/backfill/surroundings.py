@@ -38,6 +38,7 @@ class Surroundings(NamedTuple):
     Attributes:
         tables: every table in scope, with its topic.
         measure: the heaps of a table now.
+        estimate: about how many rows a table has, of those that a condition names.
         describe: a table as the stream would describe it now, and a snapshot's text.
         end_offsets: of a topic's partitions now, in order.
         encoder: of a relation read from the table, its definition published; None while the stream is not there yet.
@@ -49,6 +50,7 @@ class Surroundings(NamedTuple):
 
     tables: Callable[[], Sequence[tuple[TableInfo, str]]]
     measure: Callable[[TableInfo], Sequence[Heap]]
+    estimate: Callable[[TableInfo, str | None], int]
     describe: Callable[[TableInfo], tuple[Relation, str]]
     end_offsets: Callable[[str], tuple[int, ...]]
     encoder: Callable[[Relation], TableEncoder | None]

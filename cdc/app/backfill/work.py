@@ -136,6 +136,8 @@ class Backfill:
                 if table.qualified_name == demand.table:
                     log.info("backfill needed", table=demand.table, reason=demand.reason)
                     self.add(table, topic, cause="gap", whole=False, sweep=demand.sweep)
+        for job in self._jobs.values():
+            job.waits_for(self._readers.waits_for)
         for request in self._requests.take():
             self._obey(request)
             self._around.produce(self._progress_topic, request_key(request.request), None, b"")
@@ -190,7 +192,7 @@ class Backfill:
         if view is None or view.filenode != head.task.leaf.filenode:
             job.give_back(head.task)
             self._done_with(head, None)
-            job.plan(self._around.measure(job.table))
+            job.plan(self._around.measure(job.table), job.progress.estimated_rows)
             log.info("the table was rewritten; reading it anew", table=head.task.chunk.table.qualified_name)
             return 0
         if view.lsn > self._streamed.complete_lsn or job.is_ahead_of_its_rate or not self._rows.is_ready(view.relation):
@@ -270,14 +272,18 @@ class Backfill:
         self._touched.watch(progress.topic, self._streamed.unseen)
         self._streamed.watch_keys()
         job = BackfillJob(table, progress, self._streamed.complete_lsn)
-        job.change("running")
-        job.plan(self._around.measure(table))
         self._jobs[table.qualified_name] = job
+        job.change("running")
+        try:
+            job.plan(self._around.measure(table), self._around.estimate(table, progress.where))
+        except SourceRefused as error:
+            self._fail(table.qualified_name, error)
+            return
         log.info(
             "backfill",
             table=table.qualified_name,
             cause=progress.cause,
-            estimated_rows=table.estimated_rows,
+            estimated_rows=job.progress.estimated_rows,
             resumed=bool(progress.rows),
         )
 
@@ -296,7 +302,7 @@ class Backfill:
                 continue
             # Partitions that were attached meanwhile brought rows of which the stream says nothing
             heaps = self._around.measure(job.table)
-            job.plan(heaps)
+            job.plan(heaps, job.progress.estimated_rows)
             if not heaps and job.table.kind == "r":
                 self._fail(job.table.qualified_name, SourceRefused("the table is gone"))
             elif job.is_read:
