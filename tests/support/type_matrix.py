@@ -256,11 +256,14 @@ class MatrixTable:
 def matrix_tables(connection: psycopg.Connection[Any]) -> list[MatrixTable]:
     """The tables for what this server knows; ``MORE_TYPES`` and extensions exist."""
     extensions = {name for (name,) in connection.execute("SELECT extname FROM pg_extension")}
-    scalars = {name: [_cast(value, name) for value in values] for name, values in SCALARS.items()}
+    plain = dict(SCALARS)
+    if connection.info.server_version < 150000:
+        del plain["numeric(5,-2)"]  # no negative scale yet
+    scalars = {name: [_cast(value, name) for value in values] for name, values in plain.items()}
     for extension in extensions & set(EXTENSION_TYPES):
         for name, values in EXTENSION_TYPES[extension].items():
             scalars[name] = [_cast(value, name) for value in values]
-    arrays = {f"{name}[]": list(_arrays(name, values)) for name, values in SCALARS.items()}
+    arrays = {f"{name}[]": list(_arrays(name, values)) for name, values in plain.items()}
     for name, values in VALUE_TYPES.items():
         if name.endswith("[]"):
             arrays.setdefault(name, []).extend(_cast(value, name) for value in values)
