@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final, cast
 
+import psycopg
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
+from cdc.errors import ReplicaRefused
 from cdc.sink.control import SCHEMA
 from cdc.sink.errors import replica_errors
+from cdc.sink.grants import Lack, lacking
 
-_REMEDY: Final = "as the database's owner: GRANT CREATE ON DATABASE … TO …; for the role of sink.dsn"
+_REMEDY: Final = "the SQL that `cdc grants sink` prints; and schema cdc with its tables must belong to the sink's role"
 
 
 def upgrade(engine: sa.Engine) -> None:
@@ -20,7 +25,7 @@ def upgrade(engine: sa.Engine) -> None:
 
     Raises:
         ReplicaUnavailable: the replica cannot be reached.
-        ReplicaRefused: the role may not create schema or tables.
+        ReplicaRefused: the role may not create schema or tables, or stage rows.
     """
     config = Config()
     config.set_main_option("script_location", "migrations:")
@@ -29,16 +34,29 @@ def upgrade(engine: sa.Engine) -> None:
     with replica_errors("creating the sink's own tables", remedy=_REMEDY), engine.begin() as connection:
         # Several sinks may start at once on an empty replica
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended('cdc migrations', 0))"))
+        session = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
         if _current(connection) == newest:
+            _refuse(lacking(session, schemas=()))
             return
+        _refuse(lacking(session, [SCHEMA]))
         if not sa.inspect(connection).has_schema(SCHEMA):
             connection.execute(sa.schema.CreateSchema(SCHEMA))
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 
 
+def _refuse(lacks: Sequence[Lack]) -> None:
+    if lacks:
+        raise ReplicaRefused(
+            "; ".join(f"the replica's {lack.subject}: {lack.text}" for lack in lacks),
+            remedy=" ".join(lack.remedy for lack in lacks),
+        )
+
+
 def _current(connection: sa.Connection) -> str | None:
     if not sa.inspect(connection).has_table("alembic_version", schema=SCHEMA):
         return None
-    version: str | None = connection.scalar(sa.text(f"SELECT version_num FROM {SCHEMA}.alembic_version"))
+    version: str | None = None
+    with suppress(sa.exc.ProgrammingError), connection.begin_nested():  # not ours to read: not ours to use, either
+        version = connection.scalar(sa.text(f"SELECT version_num FROM {SCHEMA}.alembic_version"))
     return version

@@ -40,7 +40,9 @@ _DEFAULTS: Final[Mapping[str, str]] = {
 _REFUSALS: Final = (
     (("password authentication failed", "no password supplied"), "set sink.password or sink.password_file"),
     (("pg_hba.conf",), "allow this user and address in pg_hba.conf, then: SELECT pg_reload_conf();"),
-    (("does not exist", "permission denied for database", "is not permitted to log in"), "correct sink.dsn"),
+    (("permission denied for database",), 'GRANT CONNECT ON DATABASE "{dbname}" TO "{user}";'),
+    (("is not permitted to log in",), 'ALTER ROLE "{user}" LOGIN;'),
+    (("does not exist",), "correct sink.dsn; or make what is missing, as `cdc grants sink` shows"),
 )
 """While connecting, libpq gives words and no SQLSTATE. These no retry will change."""
 
@@ -89,20 +91,20 @@ def _connect(connection: Mapping[str, str], application_name: str) -> psycopg.Co
             "options": f"{keywords.get('options', '')} {pinned}".strip(),
         }
     )
-    host, dbname = keywords.get("host", "localhost"), keywords.get("dbname", "…")
-    where = f"{keywords.get('user', '…')}@{host}:{keywords.get('port', '5432')}/{dbname}"
+    host, user, dbname = keywords.get("host", "localhost"), keywords.get("user", "…"), keywords.get("dbname", "…")
+    where = f"{user}@{host}:{keywords.get('port', '5432')}/{dbname}"
     try:
         # Plans are made for each batch: staging tables have no statistics and every size.
         return psycopg.connect(conninfo, prepare_threshold=None)
     except psycopg.OperationalError as error:
         # "from None": the failed connection hangs on the exception and holds the password
-        raise _connect_error(where, " ".join(str(error).split())) from None
+        raise _connect_error(where, " ".join(str(error).split()), user=user, dbname=dbname) from None
 
 
-def _connect_error(where: str, said: str) -> ReplicaRefused | ReplicaUnavailable:
+def _connect_error(where: str, said: str, **names: str) -> ReplicaRefused | ReplicaUnavailable:
     for words, remedy in _REFUSALS:
         if any(word in said for word in words):
-            return ReplicaRefused(f"the replica refuses {where}: {said}", remedy=remedy)
+            return ReplicaRefused(f"the replica refuses {where}: {said}", remedy=remedy.format(**names))
     return ReplicaUnavailable(
         f"cannot reach the replica as {where}: {said}",
         remedy="is the server up, and are sink.dsn's host and port right?",

@@ -1,0 +1,163 @@
+"""``cdc grants``: the rights that bridge and sink need and no more, as commands to paste. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, TypeAlias
+
+import psycopg
+import typer
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from cdc.acls import bridge_acls, sink_acls
+from cdc.app.options import ConfigOption, load_config
+from cdc.app.tables import state_topic
+from cdc.capture.catalog import find_tables
+from cdc.capture.connect import connect
+from cdc.capture.grants import Capture, capture_grants, role_lines
+from cdc.capture.publication import inspect_publication
+from cdc.capture.rights import secured_tables
+from cdc.capture.table import TableInfo
+from cdc.config import Config
+from cdc.config.masking import dsn_secrets
+from cdc.errors import ConfigError, SourceRefused
+from cdc.record import TableSchema
+from cdc.sink.grants import sink_grants
+from cdc.sink.naming import ReplicaNaming
+
+grants_app = typer.Typer(
+    help="Print the rights that bridge and sink need, and no more, as commands to paste.", no_args_is_help=True
+)
+
+AdminOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--admin",
+        metavar="KEYWORDS",
+        help="Look at the tables as somebody else: libpq keywords over those of source.dsn, such as user=postgres. "
+        "For before the bridge's own role is there. A password comes from PGPASSWORD or ~/.pgpass.",
+    ),
+]
+
+
+@grants_app.command("source")
+def source(config: ConfigOption = None, admin: AdminOption = "") -> None:
+    """Print the SQL for the bridge's role in the source database: role, grants, publication, for the tables in scope.
+
+    Run it as a superuser, or as the tables' owner when somebody else makes the role.
+
+    Examples:
+
+        cdc grants source -c shop.yaml --admin user=postgres > bridge-role.sql
+
+        cdc grants source -c shop.yaml --admin user=postgres | psql 'host=db dbname=shop user=postgres'
+    """
+    loaded = load_config(config)
+    role, database = _user_and_database("source", loaded.source.connection())
+    with _look(loaded, admin) as conn:
+        tables = _tables(conn, loaded)
+        lines = capture_grants(
+            Capture(
+                role=role,
+                database=database,
+                tables=tables,
+                grows=any("*" in pattern for pattern in loaded.source.tables),
+                secured=secured_tables(conn, tables),
+                publication=loaded.source.publication,
+                mode=loaded.source.publication_mode,
+                state=inspect_publication(conn, loaded.source.publication),
+            )
+        )
+    typer.echo("\n".join([f"-- In database {database} of the source: what bridge {loaded.name} needs.", *lines]))
+
+
+@grants_app.command("sink")
+def sink(config: ConfigOption = None, admin: AdminOption = "") -> None:
+    """Print the SQL for the sink's role in the replica database: role, grants and schemas; it makes its tables itself.
+
+    Examples:
+
+        cdc grants sink -c shop.yaml | psql 'host=replica dbname=shop user=postgres'
+    """
+    loaded = load_config(config)
+    if loaded.sink is None:
+        raise ConfigError("there is no sink section", remedy="add sink: {dsn: …} to the configuration")
+    role, database = _user_and_database("sink", loaded.sink.connection())
+    naming = ReplicaNaming(loaded.sink.schema_name, loaded.sink.prefix, loaded.sink.tables)
+    with _look(loaded, admin) as conn:
+        schemas = {naming.name(_described(loaded, info)).schema for info in _tables(conn, loaded)}
+    lines = [*role_lines(role, "LOGIN"), *sink_grants(role, database, schemas)]
+    typer.echo("\n".join([f"-- In database {database} of the replica: what sink {loaded.name} needs.", *lines]))
+
+
+@grants_app.command("kafka")
+def kafka(config: ConfigOption = None) -> None:
+    """Print the kafka-acls.sh commands for bridge and sink; admin.properties is how your administrator connects.
+
+    Examples:
+
+        cdc grants kafka -c shop.yaml
+
+        CDC_KAFKA__OPTIONS='{"sasl.username": "cdc-sink"}' cdc grants kafka -c shop.yaml
+    """
+    loaded = load_config(config)
+    options = loaded.kafka.client_options()
+    others = list(loaded.topics.names.values())
+    for part, acls in (("bridge", bridge_acls(loaded.name, others)), ("sink", sink_acls(loaded.name, others))):
+        typer.echo("\n".join([f"# What {part} {loaded.name} needs.", *(acl.command(options) for acl in acls)]))
+
+
+def _look(config: Config, admin: str) -> psycopg.Connection[tuple[object, ...]]:
+    arguments = config.source.connection()
+    if admin:
+        arguments = {"conninfo": _over(arguments, admin)}
+    try:
+        return connect(arguments, application_name="cdc grants")
+    except SourceRefused as error:
+        if admin:
+            raise
+        raise SourceRefused(
+            error.message, remedy="while this role is not there or has no rights, add: --admin user=postgres"
+        ) from None
+
+
+def _over(arguments: Mapping[str, str], admin: str) -> str:
+    if dsn_secrets(admin):
+        raise ConfigError(
+            "--admin: a password on the command line can be seen by everybody on this machine",
+            remedy="put it into PGPASSWORD or ~/.pgpass",
+        )
+    try:
+        ours, theirs = conninfo_to_dict(make_conninfo(**arguments)), conninfo_to_dict(admin)
+        return make_conninfo("", **{**ours, "password": None, **theirs})
+    except psycopg.ProgrammingError:
+        raise ConfigError(
+            "--admin or source.dsn: libpq does not understand it", remedy="write keywords such as user=postgres host=db"
+        ) from None
+
+
+def _user_and_database(section: str, arguments: Mapping[str, str]) -> tuple[str, str]:
+    try:
+        keywords = conninfo_to_dict(make_conninfo(**arguments))
+    except psycopg.ProgrammingError:
+        raise ConfigError(f"{section}.dsn: libpq does not understand it") from None
+    user = keywords.get("user")
+    if not user:
+        raise ConfigError(f"{section}.dsn names no user to give rights to", remedy=f"add user=cdc to {section}.dsn")
+    return str(user), str(keywords.get("dbname") or user)
+
+
+def _tables(conn: psycopg.Connection[tuple[object, ...]], config: Config) -> tuple[TableInfo, ...]:
+    source = config.source
+    tables = find_tables(conn, source.tables, source.exclude, source.keys)
+    if not tables:
+        raise SourceRefused(
+            f"no table matches source.tables ({', '.join(source.tables)})",
+            remedy="correct source.tables, or create the tables first",
+        )
+    return tables
+
+
+def _described(config: Config, info: TableInfo) -> TableSchema:
+    """As much of a definition as naming takes."""
+    return TableSchema("", info.namespace, info.name, state_topic(config, info.namespace, info.name), info.key, ())
