@@ -18,6 +18,7 @@ import psycopg
 from psycopg import pq, sql
 
 from cdc.capture.connect import source_errors
+from cdc.capture.table import quoted
 from cdc.change import Relation
 from cdc.errors import SourceRefused, SourceUnavailable
 from cdc.pgtypes import sql_type
@@ -89,10 +90,12 @@ def reread(
         message = result.get_error_message()
         if result.error_field(pq.DiagnosticField.SQLSTATE) is None:
             raise SourceUnavailable(f"re-reading {relation.qualified_name} failed: {message}")
+        table, role = quoted(relation.namespace, relation.name), quoted(connection.info.user)
         raise SourceRefused(
             f"cannot re-read unchanged TOAST columns of {relation.qualified_name}: {message}",
-            remedy=f"GRANT SELECT ON {relation.qualified_name} to the capture role, "
-            f"or ALTER TABLE {relation.qualified_name} REPLICA IDENTITY FULL",
+            remedy=f"ALTER ROLE {role} BYPASSRLS;"
+            if "row-level security" in message
+            else f"GRANT SELECT ON {table} TO {role};  -- or ALTER TABLE {table} REPLICA IDENTITY FULL;",
         )
     rows: dict[tuple[bytes, ...], RereadRow] = {}
     for row in range(result.ntuples):

@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import sqlalchemy as sa
+from psycopg.errors import InsufficientPrivilege
 from sqlalchemy.dialects.postgresql import insert
 
 from cdc.errors import ConfigError
@@ -15,6 +16,7 @@ from cdc.record import TableSchema
 from cdc.sink.batch import TableStatements
 from cdc.sink.control import mirrored_table
 from cdc.sink.errors import TableRefused, first_line, is_retryable
+from cdc.sink.grants import lacking
 from cdc.sink.naming import ReplicaName, ReplicaNaming
 from cdc.sink.tables import establish
 
@@ -146,9 +148,17 @@ class TableRegistry:
             cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
             if not isinstance(cause, psycopg.Error) or is_retryable(cause):
                 raise
-            self.stop(topic, f"replica table {name} cannot be created or widened: {first_line(cause)}")
+            self.stop(topic, str(self._impossible(name, cause)))
         else:
             self._statements[topic] = statements
+
+    def _impossible(self, name: ReplicaName, cause: psycopg.Error) -> TableRefused:
+        """Why a replica table cannot be made or widened; with the grant, when it is for want of a right."""
+        lacks = lacking(self._session, [name.schema], [name]) if isinstance(cause, InsufficientPrivilege) else []
+        return TableRefused(
+            f"replica table {name} cannot be created or widened: {first_line(cause)}",
+            remedy=" ".join([*(lack.remedy for lack in lacks), "-- then restart the sink"]) if lacks else "",
+        )
 
     def _enter(self, topic: str, name: ReplicaName, fingerprint: str) -> None:
         known = self._tables.get(topic)
