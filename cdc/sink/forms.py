@@ -30,8 +30,9 @@ _INTEGERS: Final = frozenset({"int2", "int4", "int8", "oid"})
 _BARE: Final = frozenset({"bool", "float4", "float8"})
 _DOCUMENTS: Final = frozenset({"json", "jsonb"})
 _BRACES: Final = str.maketrans("[]", "{}")
-_SIMPLE_STRINGS: Final = re.compile(r'\["[^"\\\[\]{}]*"(?:,"[^"\\\[\]{}]*")*\]')
-"""Strings that JSON and an array literal quote alike."""
+_BARE_ELEMENT: Final = r'"(?!(?i:null)")[^"\\\[\]{},\s]+"'
+_BARE_STRINGS: Final = re.compile(rf"\[{_BARE_ELEMENT}(?:,{_BARE_ELEMENT})*\]")
+"""Strings that an array literal does not quote. The spelling counts: a replica without the type keeps it as text."""
 
 _decode_array = msgspec.json.Decoder(list[Any]).decode
 _decode_documents = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -94,11 +95,11 @@ def _array_renderer(element: str, delimiter: str) -> Callable[[str], str]:
     if element in _DOCUMENTS:
         return _document_array
 
-    is_simple = _SIMPLE_STRINGS.fullmatch if delimiter == "," else _never
+    is_bare = _BARE_STRINGS.fullmatch if delimiter == "," else _never
 
     def string_array(raw: str) -> str:
-        if is_simple(raw):
-            return "{" + raw[1:-1] + "}"
+        if is_bare(raw):
+            return "{" + raw[1:-1].replace('"', "") + "}"
         return _decode_text(raw) if raw[0] == '"' else array_literal(_decode_array(raw), delimiter)
 
     return string_array

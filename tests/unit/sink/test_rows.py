@@ -77,7 +77,11 @@ def text_of(sql_type: str, value: str) -> str:
         ("text[]", "[]", "{}"),
         ("text[]", "null", "\\N"),
         ("text[]", '["a","b c","{x}"]', '{a,"b c","{x}"}'),
-        ("text[]", '["plain","NULL",""]', '{"plain","NULL",""}'),
+        ("text[]", '["plain","NULL",""]', '{plain,"NULL",""}'),
+        ("text[]", '["plain","nullable"]', "{plain,nullable}"),
+        ("ltree[]", '["a.b","c"]', "{a.b,c}"),  # as array_out spells it: the replica may hold it as text
+        ("text[]", '["b","null"]', '{b,"null"}'),
+        ("text[]", '["b","x y"]', '{b,"x y"}'),
         ("text[]", r'[null,"NULL","","q\"q","back\\slash","\n"]', r'{NULL,"NULL","","q\\"q","back\\\\slash","\n"}'),
         ("text[]", '[["a"],["b"]]', "{{a},{b}}"),
         ("numeric(6,2)[]", '["1.10",null]', "{1.10,NULL}"),
