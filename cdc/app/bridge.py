@@ -79,7 +79,9 @@ class Bridge:
         has_records: whether the Kafka transaction holds any.
         commit: commits the Kafka transaction with this progress in it.
         resume: the stored progress.
-        is_first: nothing was published ever: readers are told at once where the stream begins.
+        is_first: readers are told at once where the stream begins, and the backfill's demands are written down:
+            nothing was published ever, or a gap is being closed.
+        watch: called in every pass; must not wait.
         on_commit: told after each Kafka commit that is confirmed.
     """
 
@@ -94,6 +96,7 @@ class Bridge:
         commit: Callable[[Progress], None],
         resume: Progress,
         is_first: bool = False,
+        watch: Callable[[], None] = lambda: None,
         on_commit: Callable[[Progress], None],
     ) -> None:
         self._stream = stream
@@ -105,6 +108,7 @@ class Bridge:
         self._on_commit = on_commit
         self._published = resume.lsn
         self._is_first = is_first
+        self._watch = watch
         self._decoder = PgOutputDecoder()
         self._handlers: dict[type, Callable[[Any], None]] = {
             Insert: translator.insert,
@@ -130,8 +134,10 @@ class Bridge:
             CdcError: see its class for what to do; everything confirmed so far is safe.
         """
         if self._is_first:
+            self._backfill.attend()
             self.close_batch()
         while not stop.is_set():
+            self._watch()
             frames = self._stream.read(_FRAMES_PER_READ)
             self._may_step = self._backfill.is_active
             if frames:

@@ -29,6 +29,7 @@ class BridgeMeter:
         self._exported: dict[str, TableCounts] = {}
         self._published: LSN | None = None
         self._is_streaming = False
+        self._waits_for: int | None = None
         self._server: HealthServer | None = None
         if http.bridge_port is not None:
             self._server = HealthServer(http.host, http.bridge_port, self._metrics.registry, self._ready)
@@ -48,6 +49,10 @@ class BridgeMeter:
         """The stream was opened, or ended."""
         self._is_streaming = is_streaming
         self._metrics.streaming.set(is_streaming)
+
+    def waiting(self, active_pid: int | None) -> None:
+        """Another session of the server, this one, reads from the slot; None when nobody does."""
+        self._waits_for = active_pid
 
     def committed(self, progress: Progress) -> None:
         """A Kafka transaction with this progress is committed, and confirmed to the slot."""
@@ -83,4 +88,7 @@ class BridgeMeter:
         self._metrics.restarts.labels(type(error).__name__).inc()
 
     def _ready(self) -> tuple[bool, dict[str, object]]:
-        return self._is_streaming, {"published_lsn": None if self._published is None else str(self._published)}
+        facts: dict[str, object] = {"published_lsn": None if self._published is None else str(self._published)}
+        if self._waits_for is not None:
+            facts["waiting"] = f"another bridge is active: server process {self._waits_for} reads from the slot"
+        return self._is_streaming, facts

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -21,30 +20,31 @@ from cdc.app.backfill.touched import TouchedKeys
 from cdc.app.backfill.work import Backfill
 from cdc.app.bridge import Bridge
 from cdc.app.metering import BridgeMeter
+from cdc.app.resume import Resumption, topics_of
 from cdc.app.scope_watch import ScopeWatch
+from cdc.app.slot_wait import wait_for_slot
 from cdc.app.succession import Successions
 from cdc.app.tables import TableRegistry
+from cdc.app.topic_watch import TopicWatch
 from cdc.app.translate import Counts, Translator
 from cdc.app.truncate import publish_tombstones
 from cdc.capture.connect import connect
 from cdc.capture.copy_both import CopyBoth
 from cdc.capture.publication import ensure_publication
 from cdc.capture.reread import current_snapshot, reread
-from cdc.capture.slot import SlotState, create_slot, identify, inspect_slot, recent_xid
+from cdc.capture.slot import inspect_slot, recent_xid
 from cdc.capture.stream import WalStream
 from cdc.change import Relation, Row
 from cdc.config import Config
 from cdc.encode.naming import progress_topic, schemas_topic
 from cdc.encode.progress import progress_value, stream_key
 from cdc.encode.table import TableEncoder
-from cdc.errors import GapError, SourceRefused, SourceUnavailable
+from cdc.errors import SourceRefused, SourceUnavailable
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topics import TopicAdmin
-from cdc.record import Progress, SourceIdentity
+from cdc.record import Progress
 from cdc.replay.definitions import read_definitions
-from cdc.replay.progress import read_progress
 
-_SLOT_POLL_S = 1.0
 _SLOT_METRICS_INTERVAL_S = 10.0
 _VISIBLE_POLL_S = 0.005
 
@@ -84,6 +84,7 @@ class BridgeSession:
         self._slot_due = 0.0
         self._demands: list[Demand] = []
         self._sql: psycopg.Connection[Any] | None = None
+        self._watch: TopicWatch | None = None
         self._backfill: Backfill | None = None
         self._publisher: KafkaPublisher | None = None
         self._stream: WalStream | None = None
@@ -99,19 +100,19 @@ class BridgeSession:
         finally:
             if self._publisher is not None and self._publisher.is_open:
                 self._meter.aborted()
-            for part in (self._backfill, self._publisher, self._stream, self._sql):
+            for part in (self._watch, self._backfill, self._publisher, self._stream, self._sql):
                 if part is not None:
                     part.close()
 
     def _run(self) -> None:
         config, source = self._config, self._config.source
         self._sql = sql = connect(source.connection(), application_name=f"cdc {config.name}")
+        resumption = Resumption(config, sql)
+        resumption.refuse()
         registry = TableRegistry(config, sql, TopicAdmin(self._kafka), self._scope.left_out)
         ensure_publication(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
-        identity = identify(sql)
         registry.ensure_topics()
-        slot = self._free_slot(sql, registry)
-        if slot is None:
+        if not self._free_slot(sql, resumption, registry):
             return
         self._publisher = publisher = KafkaPublisher(
             self._kafka,
@@ -120,7 +121,19 @@ class BridgeSession:
         )
         publisher.start()
         registry.successions = Successions(read_definitions(self._kafka, schemas_topic(config.name)))
-        resume = self._resume(slot, identity)
+        resume, demands = resumption.resume(topics_of(config, registry.tables))
+        self._demands += demands
+        self._stream_on(sql, registry, publisher, resumption, resume)
+
+    def _stream_on(
+        self,
+        sql: psycopg.Connection[Any],
+        registry: TableRegistry,
+        publisher: KafkaPublisher,
+        resumption: Resumption,
+        resume: Progress,
+    ) -> None:
+        config, source = self._config, self._config.source
         log.info(
             "streaming",
             slot=source.slot,
@@ -129,6 +142,7 @@ class BridgeSession:
             tables=len(registry.tables),
         )
         session = CopyBoth(source.connection(), application_name=f"cdc {config.name}")
+        resumption.expect(session.identify())
         self._stream = stream = WalStream(session, resume.lsn)
         session.start(source.slot, source.publication, resume.lsn)
         touched = TouchedKeys()
@@ -163,52 +177,55 @@ class BridgeSession:
             has_records=lambda: publisher.is_open,
             commit=self._commit,
             resume=resume,
-            is_first=not resume.commit_ts,
+            is_first=not resume.commit_ts or bool(self._demands),
+            watch=self._watch_topics(resumption, registry, publisher),
             on_commit=self._committed,
         )
         self._works()
         self._scope.serves(registry)
+        self._run_bridge(bridge, resumption)
+
+    def _run_bridge(self, bridge: Bridge, resumption: Resumption) -> None:
         self._meter.streaming(True)
         try:
             bridge.run(self._stop)
+        except SourceUnavailable as error:
+            if (gap := resumption.explain(error)) is not None:
+                raise gap from error
+            raise
         finally:
             self._meter.streaming(False)
 
-    def _free_slot(self, sql: psycopg.Connection[Any], registry: TableRegistry) -> SlotState | None:
-        """The slot, made if this is the first start, once nobody reads from it; None when told to stop meanwhile."""
-        name = self._config.source.slot
-        told = False
-        while not self._stop.is_set():
-            state = inspect_slot(sql, name)
-            if state is None:
-                if (stored := self._stored_progress()) is not None:
-                    raise GapError(
-                        f"replication slot {name!r} is gone, but topics were published up to {stored.lsn}: "
-                        "changes since then may be missing",
-                        remedy="drop the topics of this bridge and start over, or give it another name",
-                    )
-                create_slot(sql, name)
-                if self._config.snapshot.mode == "never":
-                    self._warn_of_older_rows(registry)
-                continue
-            if state.database != sql.info.dbname:
-                raise SourceRefused(
-                    f"slot {name!r} belongs to database {state.database!r}, not {sql.info.dbname!r}",
-                    remedy="set source.slot to another name",
-                )
-            if state.lost:
-                raise GapError(
-                    f"slot {name!r} is lost ({state.invalidation_reason or state.wal_status}): "
-                    "the WAL it needs is gone and changes are missing",
-                    remedy=f"SELECT pg_drop_replication_slot('{name}'); then start over with new topics",
-                )
-            if not state.active:
-                return state
-            if not told:
-                log.warning("waiting for the slot: another session reads from it", slot=name, pid=state.active_pid)
-                told = True
-            self._stop.wait(_SLOT_POLL_S)
-        return None
+    def _free_slot(self, sql: psycopg.Connection[Any], resumption: Resumption, registry: TableRegistry) -> bool:
+        """Wait until nobody reads from the slot; False when told to stop meanwhile."""
+
+        def is_first_start() -> bool:
+            first = resumption.is_first_start(topics_of(self._config, registry.tables))
+            if first and self._config.snapshot.mode == "never":
+                self._warn_of_older_rows(registry)
+            return first
+
+        return wait_for_slot(
+            sql,
+            self._config.source.slot,
+            self._stop,
+            is_first_start=is_first_start,
+            waiting=self._meter.waiting,
+        )
+
+    def _watch_topics(
+        self, resumption: Resumption, registry: TableRegistry, publisher: KafkaPublisher
+    ) -> Callable[[], None]:
+        self._watch = watch = TopicWatch(
+            self._kafka,
+            progress_topic=self._progress_topic,
+            tables=lambda: topics_of(self._config, registry.tables),
+            recorded=resumption.recorded,
+            produce=publisher.produce,
+            heals=self._config.heals_gaps,
+        )
+        watch.record(resumption.seen)
+        return watch.look
 
     def _warn_of_older_rows(self, registry: TableRegistry) -> None:
         """The stream begins at the slot: a row from before it reaches its topic when it changes."""
@@ -219,34 +236,6 @@ class BridgeSession:
                     table=table.qualified_name,
                     estimated_rows=table.estimated_rows,
                 )
-
-    def _resume(self, slot: SlotState, identity: SourceIdentity) -> Progress:
-        """Where to go on, after making sure that the slot can still deliver everything from there."""
-        stored = self._stored_progress()
-        confirmed = slot.confirmed_flush_lsn
-        if confirmed is None:
-            raise SourceUnavailable(f"slot {slot.name!r} is still being made")
-        if stored is None:
-            return Progress(confirmed, None, 0, identity)
-        if (stored.source.system_identifier, stored.source.database_oid) != (
-            identity.system_identifier,
-            identity.database_oid,
-        ):
-            raise GapError(
-                f"the topics of {self._config.name!r} were published from another database: "
-                f"system {stored.source.system_identifier}, now {identity.system_identifier}",
-                remedy="correct source.dsn, or give this bridge another name",
-            )
-        if confirmed > stored.lsn:
-            raise GapError(
-                f"slot {slot.name!r} was confirmed up to {confirmed}, beyond what is published ({stored.lsn}): "
-                "somebody else read from it, and those changes are missing",
-                remedy="give every bridge a slot of its own; start over with new topics",
-            )
-        return replace(stored, source=identity)
-
-    def _stored_progress(self) -> Progress | None:
-        return read_progress(self._kafka, self._progress_topic, self._progress_key)
 
     def _commit(self, progress: Progress) -> None:
         assert self._publisher is not None

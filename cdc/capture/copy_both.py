@@ -66,6 +66,17 @@ class CopyBoth:
         system, timeline, flush = (result.get_value(0, i) or b"" for i in range(3))
         return System(system.decode(), int(timeline), LSN.parse(flush.decode()))
 
+    def timeline_history(self, timeline: int) -> str:
+        """The history file of a timeline; only before ``start``.
+
+        Raises:
+            SourceRefused: the server does not have it, or does not show it.
+        """
+        result = self._pgconn.exec_(b"TIMELINE_HISTORY %d" % timeline)
+        if result.status != pq.ExecStatus.TUPLES_OK:
+            raise SourceRefused(f"the server does not tell how timeline {timeline} began: {result.get_error_message()}")
+        return (result.get_value(0, 1) or b"").decode(errors="replace")
+
     def start(self, slot: str, publication: str, start: LSN) -> None:
         """Begin streaming pgoutput, protocol 1, from ``start`` or the slot's confirmed position, whichever is later.
 

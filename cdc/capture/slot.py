@@ -173,6 +173,16 @@ def identify(conn: psycopg.Connection[Any]) -> SourceIdentity:
     return SourceIdentity(system_identifier=row[0], timeline=int(row[1], 16), database_oid=row[2])
 
 
+def wal_end(conn: psycopg.Connection[Any]) -> LSN | None:
+    """The end of the server's WAL; None for a standby, whose end comes later."""
+    with source_errors("asking for the WAL's end"):
+        row = conn.execute(
+            "SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_current_wal_lsn()::text END"
+        ).fetchone()
+    assert row is not None
+    return LSN.parse(row[0]) if row[0] else None
+
+
 def recent_xid(conn: psycopg.Connection[Any]) -> int:
     """A 64-bit transaction id of about now, with the epoch that the stream leaves out."""
     with source_errors("reading the current transaction id"):

@@ -1,0 +1,62 @@
+"""Waiting until nobody reads from the slot: how the second of two bridges stands by without fencing the first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import psycopg
+import structlog
+
+from cdc.capture.slot import create_slot, inspect_slot
+from cdc.errors import SourceRefused
+
+_POLL_S: Final = 1.0
+
+log = structlog.get_logger("cdc.bridge")
+
+
+def wait_for_slot(
+    sql: psycopg.Connection[Any],
+    name: str,
+    stop: threading.Event,
+    *,
+    is_first_start: Callable[[], bool],
+    waiting: Callable[[int | None], None],
+) -> bool:
+    """Return once nobody reads from the slot; it is made if this is the first start.
+
+    Args:
+        sql: a connection to the source.
+        name: of the slot.
+        stop: ends the waiting.
+        is_first_start: whether a missing slot is as it should be; if not, it is left missing.
+        waiting: told the process id of the server's session that reads from it, and None when it is free.
+
+    Returns:
+        False when told to stop meanwhile.
+
+    Raises:
+        SourceRefused: the slot is another database's, or cannot be made.
+    """
+    told: int | None = None
+    while not stop.is_set():
+        state = inspect_slot(sql, name)
+        if state is None and is_first_start():
+            create_slot(sql, name)
+            continue
+        if state is not None and state.database != sql.info.dbname:
+            raise SourceRefused(
+                f"slot {name!r} belongs to database {state.database!r}, not {sql.info.dbname!r}",
+                remedy="set source.slot to another name",
+            )
+        if state is None or not state.active:
+            waiting(None)
+            return True
+        if state.active_pid != told:
+            told = state.active_pid
+            log.warning("waiting for the slot: another session reads from it", slot=name, pid=told)
+            waiting(told)
+        stop.wait(_POLL_S)
+    return False

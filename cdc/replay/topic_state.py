@@ -1,0 +1,142 @@
+"""What Kafka says of topics now, beside their records: which topic it is, where it begins and ends, how new it is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import closing
+from typing import Any, Final
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from cdc.brokers import BrokerAdmin
+from cdc.encode.header import header_position
+from cdc.encode.known_topic import KnownTopic, named_topic, parse_known_topic
+from cdc.encode.progress import parse_progress
+from cdc.errors import DecodeError
+from cdc.lsn import LSN
+from cdc.ports import Partition
+from cdc.record import Progress
+from cdc.replay.bounded import FETCH_ONCE, read_to_end, read_until
+from cdc.replay.client import REQUEST_TIMEOUT_S, topic_partitions, translated
+from cdc.replay.reader import TopicReader
+
+_MISSING: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+_FIRST_LOOK_BACK: Final = 16
+_WIDER: Final = 64
+"""Nearly always one of a partition's last offsets is a record; where all are markers, look 64 times further back."""
+
+
+def read_known(
+    options: Mapping[str, Any], progress_topic: str, stream_key: bytes
+) -> tuple[Progress | None, dict[str, KnownTopic]]:
+    """The stored progress, and the topics as they were seen last; nothing when there is no progress topic.
+
+    Args:
+        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        progress_topic: the progress topic.
+        stream_key: as ``encode.progress.stream_key`` makes it.
+
+    Raises:
+        TopicRefused: we may not read it.
+        TopicUnavailable: no broker answers.
+        DecodeError: a record is not of this contract.
+    """
+    stream: bytes | None = None
+    topics: dict[str, KnownTopic] = {}
+    for record in read_to_end(options, topic_partitions(BrokerAdmin(options), options, progress_topic)):
+        if record.key == stream_key:
+            stream = record.value
+        elif (topic := named_topic(record.key)) is not None and record.value is not None:
+            topics[topic] = parse_known_topic(record.value)
+    return None if stream is None else parse_progress(stream), topics
+
+
+def look_at(admin: BrokerAdmin, options: Mapping[str, Any], topics: Collection[str]) -> dict[str, KnownTopic]:
+    """The topics as they are now; one that does not exist is left out.
+
+    Args:
+        admin: a client with these ``options``.
+        topics: names.
+
+    Raises:
+        TopicUnavailable: no broker answers.
+        TopicRefused: we may not see a topic.
+    """
+    found: dict[str, KnownTopic] = {}
+    if not topics:
+        return found
+    ids, partitions = {}, []
+    for name, future in admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_S).items():
+        try:
+            description = future.result()
+        except KafkaException as error:
+            if error.args[0].code() in _MISSING:
+                continue
+            raise translated(error.args[0], name, options) from error
+        ids[name] = str(description.topic_id)
+        partitions += [(name, each.id) for each in description.partitions]
+    low = _offsets(admin, options, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+    ends = _offsets(admin, options, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    for name, topic_id in ids.items():
+        places = sorted(each for each in partitions if each[0] == name)
+        if all(each in low and each in ends for each in places):
+            found[name] = KnownTopic(
+                topic_id, tuple(low[each] for each in places), tuple(ends[each] for each in places)
+            )
+    return found
+
+
+def newest_lsn(options: Mapping[str, Any], topics: Mapping[str, KnownTopic]) -> LSN | None:
+    """The newest position in the topics' headers; None when they hold no record. Reads only the ends.
+
+    Args:
+        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        topics: as ``look_at`` tells them.
+
+    Raises:
+        TopicUnavailable: no broker answers.
+        TopicRefused: we may not read a topic.
+    """
+    places = {
+        (name, number): (topic.low[number], end)
+        for name, topic in topics.items()
+        for number, end in enumerate(topic.ends)
+        if end > topic.low[number]
+    }
+    newest: dict[Partition, LSN] = {}
+    back = _FIRST_LOOK_BACK
+    while places:
+        starts = {place: max(end - back, low) for place, (low, end) in places.items()}
+        with closing(TopicReader({**FETCH_ONCE, **options})) as reader:
+            reader.add(starts)
+            for record in read_until(reader, {place: end for place, (_, end) in places.items()}):
+                try:
+                    newest[record.topic, record.partition] = header_position(record.header).lsn
+                except DecodeError:
+                    continue  # not written by the bridge: it says nothing about the stream
+        places = {
+            place: bounds for place, bounds in places.items() if place not in newest and starts[place] > bounds[0]
+        }
+        back *= _WIDER
+    return max(newest.values(), default=None)
+
+
+def _offsets(
+    admin: BrokerAdmin, options: Mapping[str, Any], partitions: Iterable[Partition], wanted: OffsetSpec
+) -> dict[Partition, int]:
+    """Offsets by partition; those of a topic that is just being deleted are left out."""
+    asked = {TopicPartition(*each): wanted for each in partitions}
+    found: dict[Partition, int] = {}
+    if not asked:
+        return found
+    answers = admin.list_offsets(
+        asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_TIMEOUT_S
+    )
+    for place, future in answers.items():
+        try:
+            found[place.topic, place.partition] = future.result().offset
+        except KafkaException as error:
+            if error.args[0].code() not in _MISSING:
+                raise translated(error.args[0], place.topic, options) from error
+    return found
