@@ -143,8 +143,8 @@ class BridgeSession:
         )
         session = CopyBoth(source.connection(), application_name=f"cdc {config.name}")
         resumption.expect(session.identify())
-        self._stream = stream = WalStream(session, resume.lsn)
-        session.start(source.slot, source.publication, resume.lsn)
+        self._stream = stream = WalStream(session, resume.lsn, streaming=source.streaming)
+        session.start(source.slot, source.publication, resume.lsn, streaming=source.streaming)
         touched = TouchedKeys()
         translator = Translator(
             produce=publisher.produce,
@@ -160,7 +160,6 @@ class BridgeSession:
         self._translator = translator
         self._backfill = backfill = start_backfill(
             config,
-            sql=sql,
             registry=registry,
             publisher=publisher,
             streamed=translator,

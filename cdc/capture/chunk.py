@@ -87,62 +87,38 @@ def open_chunk_reader(connection: Mapping[str, str], *, application_name: str) -
     return conn
 
 
-def measure(conn: psycopg.Connection[Any], table: TableInfo) -> list[Heap]:
-    """The heaps of a table and their lengths now; none when the table is gone."""
-    leaves = table.leaves if table.kind == "p" else ((table.namespace, table.name),)
-    with source_errors(f"measuring {table.qualified_name}"):
-        rows = conn.execute(
-            "SELECT n.nspname::text, c.relname::text, pg_catalog.pg_relation_filenode(c.oid)::bigint,"
-            " pg_catalog.pg_relation_size(c.oid) / %s"
-            " FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS wanted(namespace, name, place)"
-            " JOIN pg_catalog.pg_namespace n ON n.nspname = namespace"
-            " JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = name"
-            " WHERE c.relkind = 'r' ORDER BY place",
-            (_BLOCK_BYTES, [namespace for namespace, _ in leaves], [name for _, name in leaves]),
-        ).fetchall()
-    return [Heap(namespace, name, filenode, int(blocks)) for namespace, name, filenode, blocks in rows]
+class TableView(NamedTuple):
+    """A table before or after its chunks are read.
+
+    Attributes:
+        heaps: what holds its rows now; none when it is gone, or a partitioned table without partitions.
+        estimated_rows: about how many rows there are to read.
+        relation: as the stream would describe it; None when it is gone.
+        snapshot_text: ``pg_current_snapshot()``.
+    """
+
+    heaps: tuple[Heap, ...]
+    estimated_rows: int
+    relation: Relation | None
+    snapshot_text: str
 
 
-def estimate_rows(conn: psycopg.Connection[Any], table: TableInfo, where: str | None) -> int:
-    """About how many rows there are to read: what the planner expects, which looks at the files and not at yesterday.
+def view_table(conn: psycopg.Connection[Any], table: TableInfo, publication: str, where: str | None) -> TableView:
+    """Look at a table as a whole; waits while somebody holds it locked.
 
     Raises:
         SourceRefused: ``where`` is no condition, or we may not read the table.
         SourceUnavailable: the connection broke.
     """
-    query = f"EXPLAIN (FORMAT JSON) SELECT FROM {table.quoted_name}" + (f" WHERE ({where})" if where else "")
-    with source_errors(f"asking for the size of {table.qualified_name}"):
+    with source_errors(f"looking at {table.qualified_name}"):
+        row = conn.execute("SELECT pg_catalog.pg_current_snapshot()::text").fetchone()
+        assert row is not None
         try:
-            row = conn.execute(query.encode()).fetchone()
-        except (
-            sqlstate.SyntaxError,
-            sqlstate.DataError,
-            sqlstate.UndefinedColumn,
-            sqlstate.UndefinedFunction,
-        ) as error:
-            raise SourceRefused(f"PostgreSQL does not take the condition: {error}", remedy="correct --where") from error
-        except sqlstate.UndefinedTable:
-            return 0
-    assert row is not None
-    return int(row[0][0]["Plan"]["Plan Rows"])
-
-
-def describe(conn: psycopg.Connection[Any], table: TableInfo, publication: str) -> tuple[Relation, str]:
-    """The table as the stream would describe it now, and ``pg_current_snapshot()``.
-
-    Raises:
-        SourceRefused: it is gone.
-        SourceUnavailable: the connection broke.
-    """
-    with source_errors(f"describing {table.qualified_name}"):
-        try:
-            columns = _published(conn, table, publication).columns
-            relation = _describe(conn, table, columns)
-            row = conn.execute("SELECT pg_catalog.pg_current_snapshot()::text").fetchone()
-        except (sqlstate.UndefinedTable, sqlstate.InvalidSchemaName) as error:
-            raise SourceRefused(f"table {table.qualified_name} is gone") from error
-    assert row is not None
-    return relation, row[0]
+            relation = _describe(conn, table, _published(conn, table, publication).columns)
+            heaps = tuple(Heap(*each) for each in conn.execute(_HEAPS, (_BLOCK_BYTES, table.quoted_name)).fetchall())
+            return TableView(heaps, _estimate_rows(conn, table, where), relation, row[0])
+        except (sqlstate.UndefinedTable, sqlstate.InvalidSchemaName):
+            return TableView((), 0, None, row[0])
 
 
 def replayed(conn: psycopg.Connection[Any], lsn: LSN) -> bool:
@@ -304,6 +280,19 @@ def _published(conn: psycopg.Connection[Any], table: TableInfo, publication: str
     return _Published(None, None) if row is None else _Published(*row)
 
 
+def _estimate_rows(conn: psycopg.Connection[Any], table: TableInfo, where: str | None) -> int:
+    """What the planner expects: it looks at the files, and not only at what ANALYZE once counted."""
+    query = f"EXPLAIN (FORMAT JSON) SELECT FROM {table.quoted_name}" + (f" WHERE ({where})" if where else "")
+    try:
+        row = conn.execute(query.encode()).fetchone()
+    except (sqlstate.UndefinedTable, sqlstate.InsufficientPrivilege):
+        raise
+    except (psycopg.ProgrammingError, psycopg.DataError) as error:
+        raise SourceRefused(f"PostgreSQL does not take the condition: {error}", remedy="correct --where") from error
+    assert row is not None
+    return int(row[0][0]["Plan"]["Plan Rows"])
+
+
 def _describe(conn: psycopg.Connection[Any], table: TableInfo, columns: Sequence[str] | None) -> Relation:
     """The table as the stream's next Relation message would describe it; a domain by its base type, as there."""
     rows = conn.execute(_COLUMNS, (table.quoted_name, columns, columns)).fetchall()
@@ -335,6 +324,17 @@ SELECT pg_catalog.pg_current_snapshot()::text,
   (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
    ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text,
   pg_catalog.pg_relation_filenode(%s::pg_catalog.regclass)::bigint
+"""
+
+_HEAPS: Final = """
+SELECT n.nspname::text, c.relname::text, pg_catalog.pg_relation_filenode(c.oid)::bigint,
+  (pg_catalog.pg_relation_size(c.oid) / %s)::bigint
+FROM (SELECT %s::pg_catalog.regclass AS oid) root
+CROSS JOIN LATERAL (
+  SELECT relid FROM pg_catalog.pg_partition_tree(root.oid) WHERE isleaf UNION SELECT root.oid) leaf
+JOIN pg_catalog.pg_class c ON c.oid = leaf.relid AND c.relkind = 'r'
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ORDER BY n.nspname COLLATE "C", c.relname COLLATE "C"
 """
 
 _COLUMNS: Final = """

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from cdc.app.backfill.plan import CHUNK_BLOCKS, Blocks, is_done, remaining, with_done
 from cdc.app.backfill.readers import ChunkTask
-from cdc.capture.chunk import Chunk, Heap
+from cdc.capture.chunk import Chunk, TableView
 from cdc.capture.reread import Snapshot
 from cdc.capture.table import TableInfo
 from cdc.lsn import LSN
@@ -34,6 +33,10 @@ class BackfillJob:
         self.progress = progress
         self.after = after
         self.is_dirty = True
+        self.view: TableView | None = None
+        """The table as it was looked at last; None until then."""
+        self.is_confirmed = False
+        """Whether it was looked at once more after its last chunk."""
         self._taken: dict[tuple[str, str], dict[Blocks, Snapshot | None]] = {}
         self._first_open = 0
         self._began_s = time.monotonic()
@@ -52,8 +55,7 @@ class BackfillJob:
     @property
     def is_read(self) -> bool:
         """Whether every block was read and published."""
-        leaves = self.progress.leaves
-        return all(map(is_done, leaves)) and not self.chunks_under_way
+        return self.view is not None and all(map(is_done, self.progress.leaves)) and not self.chunks_under_way
 
     @property
     def is_ahead_of_its_rate(self) -> bool:
@@ -73,16 +75,18 @@ class BackfillJob:
         if self.progress.state == "running" and self.progress.reason != reason:
             self.change("running", reason)
 
-    def plan(self, heaps: Sequence[Heap], estimated_rows: int) -> None:
+    def plan(self, view: TableView) -> None:
         """Take the heaps as they are now: what is done of one stays done unless it was rewritten or is gone."""
         known = {(leaf.namespace, leaf.name, leaf.filenode): leaf for leaf in self.progress.leaves}
         leaves = tuple(
             known.get((heap.namespace, heap.name, heap.filenode))
             or LeafProgress(heap.namespace, heap.name, heap.filenode, heap.blocks)
-            for heap in heaps
+            for heap in view.heaps
         )
+        self.is_confirmed = self.is_confirmed and all(map(is_done, leaves))
         self._first_open = 0
-        self.progress = replace(self.progress, leaves=leaves, estimated_rows=estimated_rows)
+        self.view = view
+        self.progress = replace(self.progress, leaves=leaves, estimated_rows=view.estimated_rows)
         self.is_dirty = True
 
     def floors(self) -> list[Snapshot] | None:
@@ -98,6 +102,8 @@ class BackfillJob:
             guard: transactions that its snapshot must see.
             newest: the newest snapshot that is known by now.
         """
+        if self.view is None:
+            return None
         size, portion_rows = self._sizes()
         leaves = self.progress.leaves
         for place in range(self._first_open, len(leaves)):

@@ -16,7 +16,16 @@ import psycopg
 import structlog
 
 from cdc.app.backfill.plan import Blocks
-from cdc.capture.chunk import Chunk, ChunkReader, ChunkView, open_chunk_reader, replayed
+from cdc.capture.chunk import (
+    Chunk,
+    ChunkReader,
+    ChunkView,
+    TableView,
+    open_chunk_reader,
+    replayed,
+    view_table,
+)
+from cdc.capture.table import TableInfo
 from cdc.errors import CdcError
 from cdc.lsn import LSN
 from cdc.record import LeafProgress
@@ -52,6 +61,21 @@ class ChunkTask(NamedTuple):
     portion_rows: int = _PORTION_ROWS
 
 
+class ViewTask(NamedTuple):
+    """A table to look at as a whole."""
+
+    owner: object
+    table: TableInfo
+    where: str | None
+
+
+class Viewed(NamedTuple):
+    """A table that was looked at."""
+
+    task: ViewTask
+    view: TableView
+
+
 class Portion(NamedTuple):
     """Some rows of a chunk, in COPY's text format; ``view`` None when the heap is gone."""
 
@@ -61,10 +85,10 @@ class Portion(NamedTuple):
     is_last: bool
 
 
-class ChunkFailure(NamedTuple):
-    """A chunk that cannot be read until somebody changes something."""
+class ReadFailure(NamedTuple):
+    """Something that cannot be read until somebody changes something."""
 
-    task: ChunkTask
+    task: ChunkTask | ViewTask
     error: CdcError
 
 
@@ -83,8 +107,8 @@ class ChunkReaders:
         self._application_name = application_name
         self._publication = publication
         self._stop = threading.Event()
-        self._tasks: queue.Queue[ChunkTask] = queue.Queue()
-        self._ready: queue.Queue[Portion | ChunkFailure] = queue.Queue(count * _PORTIONS_PER_READER)
+        self._tasks: queue.Queue[ChunkTask | ViewTask] = queue.Queue()
+        self._ready: queue.Queue[Portion | Viewed | ReadFailure] = queue.Queue(count * _PORTIONS_PER_READER)
         self.count = count
         self.waits_for: str = ""
         """Why a reader cannot go on at the moment, for people."""
@@ -92,11 +116,11 @@ class ChunkReaders:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, task: ChunkTask) -> None:
-        """Have a chunk read; its portions come in order, mixed with those of other chunks."""
+    def submit(self, task: ChunkTask | ViewTask) -> None:
+        """Have a chunk read; its portions come in order, mixed with those of other chunks. Or a table looked at."""
         self._tasks.put(task)
 
-    def take(self) -> Portion | ChunkFailure | None:
+    def take(self) -> Portion | Viewed | ReadFailure | None:
         """The next portion; None when there is none at the moment."""
         try:
             return self._ready.get_nowait()
@@ -111,7 +135,7 @@ class ChunkReaders:
 
     def _work(self) -> None:
         conn: psycopg.Connection[Any] | None = None
-        task: ChunkTask | None = None
+        task: ChunkTask | ViewTask | None = None
         pause_s = _FIRST_PAUSE_S
         while not self._stop.is_set():
             try:
@@ -120,7 +144,10 @@ class ChunkReaders:
                     continue
                 if conn is None or conn.closed:
                     conn = open_chunk_reader(self._connection, application_name=self._application_name)
-                self._read(conn, task)
+                if isinstance(task, ViewTask):
+                    self._put(Viewed(task, view_table(conn, task.table, self._publication, task.where)))
+                else:
+                    self._read(conn, task)
                 task, pause_s = None, _FIRST_PAUSE_S
             except CdcError as error:
                 assert task is not None
@@ -131,12 +158,12 @@ class ChunkReaders:
                     self._stop.wait(pause_s)
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                     continue
-                self._put(ChunkFailure(task, error))
+                self._put(ReadFailure(task, error))
                 task = None
         if conn is not None:
             conn.close()
 
-    def _next(self) -> ChunkTask | None:
+    def _next(self) -> ChunkTask | ViewTask | None:
         try:
             return self._tasks.get(timeout=_POLL_S)
         except queue.Empty:
@@ -163,7 +190,7 @@ class ChunkReaders:
                 lines = reader.rows(task.portion_rows, _PORTION_BYTES)
                 self._put(Portion(task, view, lines, reader.is_at_end))
 
-    def _put(self, portion: Portion | ChunkFailure) -> None:
+    def _put(self, portion: Portion | Viewed | ReadFailure) -> None:
         while not self._stop.is_set():
             try:
                 self._ready.put(portion, timeout=_POLL_S)

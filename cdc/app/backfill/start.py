@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
-
-import psycopg
 
 from cdc.app.backfill.demand import Demand
 from cdc.app.backfill.readers import ChunkReaders
@@ -15,7 +12,6 @@ from cdc.app.backfill.sweep import Sweep
 from cdc.app.backfill.touched import TouchedKeys
 from cdc.app.backfill.work import Backfill
 from cdc.app.tables import TableRegistry, state_topic
-from cdc.capture.chunk import describe, estimate_rows, measure
 from cdc.capture.table import TableInfo
 from cdc.change import Relation
 from cdc.config import Config
@@ -30,7 +26,6 @@ from cdc.replay.backfills import read_published
 def start_backfill(
     config: Config,
     *,
-    sql: psycopg.Connection[Any],
     registry: TableRegistry,
     publisher: KafkaPublisher,
     streamed: Streamed,
@@ -42,7 +37,6 @@ def start_backfill(
     """The backfill of one session, with a table for each that has none yet, as ``snapshot.mode`` says.
 
     Args:
-        sql: an ordinary connection of the publishing thread.
         registry: which tables there are.
         publisher: takes records.
         streamed: the translator.
@@ -80,9 +74,6 @@ def start_backfill(
         demands,
         Surroundings(
             tables=tables,
-            measure=lambda table: measure(sql, table),
-            estimate=lambda table, where: estimate_rows(sql, table, where),
-            describe=lambda table: describe(sql, table, source.publication),
             end_offsets=lambda name: tuple(ends_of(options, name).values()),
             encoder=encoder,
             produce=publisher.produce,

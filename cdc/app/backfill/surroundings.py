@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from cdc.app.backfill.sweep import Sweep
-from cdc.capture.chunk import Heap
 from cdc.capture.table import TableInfo
 from cdc.change import Relation
 from cdc.encode.table import TableEncoder
@@ -37,9 +36,6 @@ class Surroundings(NamedTuple):
 
     Attributes:
         tables: every table in scope, with its topic.
-        measure: the heaps of a table now.
-        estimate: about how many rows a table has, of those that a condition names.
-        describe: a table as the stream would describe it now, and a snapshot's text.
         end_offsets: of a topic's partitions now, in order.
         encoder: of a relation read from the table, its definition published; None while the stream is not there yet.
         produce: takes a record.
@@ -49,9 +45,6 @@ class Surroundings(NamedTuple):
     """
 
     tables: Callable[[], Sequence[tuple[TableInfo, str]]]
-    measure: Callable[[TableInfo], Sequence[Heap]]
-    estimate: Callable[[TableInfo, str | None], int]
-    describe: Callable[[TableInfo], tuple[Relation, str]]
     end_offsets: Callable[[str], tuple[int, ...]]
     encoder: Callable[[Relation], TableEncoder | None]
     produce: Callable[[str, bytes, bytes | None, bytes], None]

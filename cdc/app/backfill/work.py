@@ -22,7 +22,7 @@ import structlog
 
 from cdc.app.backfill.demand import Demand
 from cdc.app.backfill.job import BackfillJob
-from cdc.app.backfill.readers import ChunkFailure, ChunkReaders, ChunkTask, Portion
+from cdc.app.backfill.readers import ChunkReaders, ChunkTask, Portion, ReadFailure, Viewed, ViewTask
 from cdc.app.backfill.requests import RequestBox
 from cdc.app.backfill.rows import RowWriter
 from cdc.app.backfill.surroundings import Streamed, Surroundings
@@ -175,26 +175,20 @@ class Backfill:
         if self._sweep is not None:
             return self._sweep_on(*self._sweep)
         if self._head is None:
-            taken = self._readers.take()
-            if isinstance(taken, ChunkFailure):
-                self._under_way -= 1
-                self._fail(taken.task.chunk.table.qualified_name, taken.error)
-                return 0
-            self._head = taken
+            self._head = self._take()
         head = self._head
         if head is None:
             self._finish_what_is_read()
             return 0
-        job = self._jobs.get(head.task.chunk.table.qualified_name)
-        if job is None or head.task.owner is not job:
-            return self._done_with(head, None)  # given up meanwhile
+        job = self._job_of(head.task)
+        if job is None:
+            return self._done_with(head, None)
         view = head.view
         if view is None or view.filenode != head.task.leaf.filenode:
+            log.info("the table was rewritten; reading it anew", table=job.table.qualified_name)
             job.give_back(head.task)
-            self._done_with(head, None)
-            job.plan(self._around.measure(job.table), job.progress.estimated_rows)
-            log.info("the table was rewritten; reading it anew", table=head.task.chunk.table.qualified_name)
-            return 0
+            self._look_at(job)
+            return self._done_with(head, None)
         if view.lsn > self._streamed.complete_lsn or job.is_ahead_of_its_rate or not self._rows.is_ready(view.relation):
             return 0
         self._newest = view.snapshot
@@ -235,6 +229,31 @@ class Backfill:
         if self._sweep is not None:
             self._sweep[1].close()
 
+    def _take(self) -> Portion | None:
+        """The next portion from the readers; other news of theirs are dealt with."""
+        taken = self._readers.take()
+        if taken is None or isinstance(taken, Portion):
+            return taken
+        job = self._job_of(taken.task)
+        if isinstance(taken.task, ChunkTask):
+            self._under_way -= 1
+        if job is not None and isinstance(taken, ReadFailure):
+            self._fail(job, taken.error)
+        elif job is not None and isinstance(taken, Viewed):
+            job.plan(taken.view)
+            if taken.view.relation is None:
+                self._fail(job, SourceRefused("the table is gone"))
+        return None
+
+    def _job_of(self, task: ChunkTask | ViewTask) -> BackfillJob | None:
+        """Whose task it was; None when that was given up meanwhile."""
+        owner = task.owner
+        return owner if isinstance(owner, BackfillJob) and self._jobs.get(owner.progress.table) is owner else None
+
+    def _look_at(self, job: BackfillJob) -> None:
+        job.view = None
+        self._readers.submit(ViewTask(job, job.table, job.progress.where))
+
     def _feed(self) -> None:
         """Keep every reader busy: chunks of the tables under way first, then the next table."""
         while self._under_way < 2 * self._readers.count:
@@ -274,16 +293,11 @@ class Backfill:
         job = BackfillJob(table, progress, self._streamed.complete_lsn)
         self._jobs[table.qualified_name] = job
         job.change("running")
-        try:
-            job.plan(self._around.measure(table), self._around.estimate(table, progress.where))
-        except SourceRefused as error:
-            self._fail(table.qualified_name, error)
-            return
+        self._look_at(job)
         log.info(
             "backfill",
             table=table.qualified_name,
             cause=progress.cause,
-            estimated_rows=job.progress.estimated_rows,
             resumed=bool(progress.rows),
         )
 
@@ -300,22 +314,23 @@ class Backfill:
         for job in list(self._jobs.values()):
             if job.progress.state != "running" or not job.is_read:
                 continue
-            # Partitions that were attached meanwhile brought rows of which the stream says nothing
-            heaps = self._around.measure(job.table)
-            job.plan(heaps, job.progress.estimated_rows)
-            if not heaps and job.table.kind == "r":
-                self._fail(job.table.qualified_name, SourceRefused("the table is gone"))
-            elif job.is_read:
-                if job.progress.sweep and job.progress.where is None:
-                    self._begin_sweep(job)
-                    return
+            if not job.is_confirmed:
+                # Partitions that were attached meanwhile brought rows of which the stream says nothing
+                job.is_confirmed = True
+                self._look_at(job)
+            elif job.progress.sweep and job.progress.where is None:
+                self._begin_sweep(job)
+                return
+            else:
                 self._finish(job)
 
     def _begin_sweep(self, job: BackfillJob) -> None:
         """From here on keys are noted anew: what the stream touches behind the sweep's back is no ghost."""
         self._around.commit()
         self._touched.watch(job.topic, ())
-        self._rows.describe_ghosts(*self._around.describe(job.table))
+        assert job.view is not None
+        assert job.view.relation is not None
+        self._rows.describe_ghosts(job.view.relation, job.view.snapshot_text)
         self._sweep = (job, self._around.sweep(job.topic, job.progress.below))
 
     def _sweep_on(self, job: BackfillJob, sweep: Sweep) -> int:
@@ -338,12 +353,11 @@ class Backfill:
         self._end(job)
         log.info("backfill done", table=job.progress.table, rows=job.progress.rows, swept=job.progress.swept)
 
-    def _fail(self, name: str, error: CdcError) -> None:
-        job = self._jobs.get(name)
-        if job is not None and job.progress.is_open:
+    def _fail(self, job: BackfillJob, error: CdcError) -> None:
+        if job.progress.is_open:
             job.change("failed", str(error))
             self._end(job)
-            log.error("backfill failed", table=name, error=error.message, remedy=error.remedy or None)
+            log.error("backfill failed", table=job.progress.table, error=error.message, remedy=error.remedy or None)
 
     def _end(self, job: BackfillJob) -> None:
         self._touched.forget(job.topic)
