@@ -60,6 +60,12 @@ class GapError(SourceRefused):
     """Changes may be missing between the stored progress and what the slot can still deliver."""
 
 
+class SpillError(CdcError):
+    """The disk of this machine cannot hold the changes of a transaction that is still running."""
+
+    exit_code = 3
+
+
 class TopicUnavailable(CdcError):
     """Kafka cannot be reached, or a Kafka transaction had to be aborted; the work will be done again."""
 

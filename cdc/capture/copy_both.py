@@ -20,6 +20,9 @@ from cdc.capture.connect import connect_error, parameters
 from cdc.errors import GapError, SourceRefused, SourceUnavailable
 from cdc.lsn import LSN
 
+_ORDINARY = "proto_version '1'"
+_STREAMING = "proto_version '2', streaming 'on'"
+
 _OBJECT_IN_USE = b"55006"
 _UNDEFINED_OBJECT = b"42704"
 _PREREQUISITE_STATE = b"55000"
@@ -77,8 +80,14 @@ class CopyBoth:
             raise SourceRefused(f"the server does not tell how timeline {timeline} began: {result.get_error_message()}")
         return (result.get_value(0, 1) or b"").decode(errors="replace")
 
-    def start(self, slot: str, publication: str, start: LSN) -> None:
-        """Begin streaming pgoutput, protocol 1, from ``start`` or the slot's confirmed position, whichever is later.
+    def start(self, slot: str, publication: str, start: LSN, *, streaming: bool = False) -> None:
+        """Begin streaming pgoutput from ``start`` or the slot's confirmed position, whichever is later.
+
+        Args:
+            slot: to read from.
+            publication: which tables.
+            start: where to begin.
+            streaming: protocol 2, with blocks of large transactions while they run; else protocol 1.
 
         Raises:
             SourceUnavailable: another session holds the slot; it may be our own from before a crash.
@@ -88,7 +97,7 @@ class CopyBoth:
         publication_name = publication.replace('"', '""').replace("'", "''")
         result = self._pgconn.exec_(
             f'START_REPLICATION SLOT "{slot}" LOGICAL {start} '
-            f"(proto_version '1', publication_names '\"{publication_name}\"')".encode()
+            f"({_STREAMING if streaming else _ORDINARY}, publication_names '\"{publication_name}\"')".encode()
         )
         if result.status == pq.ExecStatus.COPY_BOTH:
             self._pgconn.nonblocking = 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 
 from cdc.capture.copy_both import CopyBoth
+from cdc.capture.streamed import StreamedTransactions
 from cdc.decode.walsender import standby_status
 from cdc.lsn import LSN
 
@@ -22,14 +23,16 @@ class WalStream:
     Args:
         session: already streaming.
         confirmed: the position that is safe in Kafka.
+        streaming: the session was started with it: transactions still running are kept on disk until they end.
     """
 
-    def __init__(self, session: CopyBoth, confirmed: LSN) -> None:
+    def __init__(self, session: CopyBoth, confirmed: LSN, *, streaming: bool = False) -> None:
         self._session = session
         self._confirmed = confirmed
         self._received = confirmed
         self._last_feedback = 0.0
-        self.read = session.read
+        self._streamed = StreamedTransactions(session.read, self.feedback_if_due) if streaming else None
+        self.read = self._streamed.read if self._streamed is not None else session.read
         self.wait = session.wait
 
     @property
@@ -55,4 +58,6 @@ class WalStream:
 
     def close(self) -> None:
         """End the session."""
+        if self._streamed is not None:
+            self._streamed.close()
         self._session.close()

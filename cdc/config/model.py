@@ -55,6 +55,9 @@ class SourceConfig(BaseModel):
     """Patterns taken out again."""
     keys: dict[_TableName, _KeyColumns] = Field(default_factory=dict)
     """Key columns by schema.table, for tables with neither a primary key nor a replica identity index."""
+    streaming: bool = False
+    """Let the server send large transactions while they run, and keep them on this machine's disk (TMPDIR) until they
+    end: spares the server's disk (pg_replslot). Off, because it takes more CPU here and a commit is no sooner there."""
     on_gap: Literal["fail", "rebackfill"] = "fail"
     """When changes may be missing: fail (default) stops, because a person should see why; rebackfill makes the slot
     anew where it must and publishes the tables again, with tombstones for rows that are gone."""

@@ -67,6 +67,11 @@ def parse_keepalive(frame: bytes) -> Keepalive:
     return Keepalive(LSN(end), sent + POSTGRES_EPOCH_US, reply == 1)
 
 
+def silence() -> bytes:
+    """A keepalive that says nothing: at position zero, wanting no answer."""
+    return b"k" + KEEPALIVE.pack(0, 0, False)
+
+
 def standby_status(written: LSN, flushed: LSN, applied: LSN, now_us: int, *, reply: bool = False) -> bytes:
     """A standby status update; ``flushed`` is what lets the slot forget.
 
