@@ -5,19 +5,52 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
 
+import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 from typer.testing import CliRunner, Result
 
 from cdc.app.cli import app
+from cdc.app.run import run_bridge
+from cdc.app.sink_run import run_sink
+from cdc.config import load
+from cdc.errors import CdcError
 
-_RESOURCES = {"topic": ResourceType.TOPIC, "transactional_id": ResourceType.TRANSACTIONAL_ID}
+_REFUSAL_TIMEOUT_S: Final = 30.0
+_RESOURCES: Final = {"topic": ResourceType.TOPIC, "transactional_id": ResourceType.TRANSACTIONAL_ID}
 
 
 def cdc(*words: object) -> Result:
     """Run a ``cdc`` command in this process."""
     return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def refused_bridge(path: Path) -> CdcError:
+    """What ends ``cdc run`` with this configuration, run in this process: a quarter of the time."""
+    config = load(path, {})
+    return _refused(lambda stop: run_bridge(config, stop, threading.Event(), lambda: config))
+
+
+def refused_sink(path: Path) -> CdcError:
+    """What ends ``cdc sink``, likewise."""
+    config = load(path, {})
+    return _refused(lambda stop: run_sink(config, stop))
+
+
+def _refused(run: Callable[[threading.Event], None]) -> CdcError:
+    stop = threading.Event()
+    watchdog = threading.Timer(_REFUSAL_TIMEOUT_S, stop.set)
+    watchdog.start()
+    try:
+        with pytest.raises(CdcError) as caught:
+            run(stop)
+    finally:
+        watchdog.cancel()
+    return caught.value
 
 
 def remedy(said: str) -> str:
