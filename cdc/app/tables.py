@@ -153,9 +153,9 @@ class TableRegistry:
     def describe(self, table: TableEncoder, produce: Produce) -> None:
         """Write the table's definition to ``__schemas`` unless it is the one that its topic was last written with."""
         schema = table.schema
-        if self._described.get(table.topic) == table.fingerprint:
+        before, newest = self.successions.last(table.topic), self.successions.last_of(schema.relation_id)
+        if self._described.get(table.topic) == table.fingerprint and before == newest == schema:
             return
-        before = self.successions.last(table.topic)
         if before is not None and (change := shape_change(before, schema)) and set(before.key) == set(schema.key):
             log.warning(
                 "table changed its shape: rows that do not change keep the old one in the topic",

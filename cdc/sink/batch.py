@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 from psycopg import sql
 
 from cdc.ports import StoredRecord
 from cdc.record import TableSchema
 from cdc.sink.errors import RecordRejected
 from cdc.sink.naming import ReplicaName
+from cdc.sink.rekey import former_keys
 from cdc.sink.rows import FormedColumn, RowForm
 from cdc.sink.tables import ReplicaColumn
+
+_decode_key = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class TableStatements:
         generated = [each.name for each in columns if each.is_generated]
         self._row_form = RowForm([*map(_formed, written)], generated, definitions)
         self._key_form = RowForm([_formed(by_name[each]) for each in key])
+        self._former_keys = former_keys(schemas)
         target = sql.Identifier(*name)
         rows, keys = sql.Identifier("pg_temp", f"cdc rows {number}"), sql.Identifier("pg_temp", f"cdc keys {number}")
         names = _listed(each.name for each in written)
@@ -95,6 +100,8 @@ class TableStatements:
             if record.key is None:
                 raise RecordRejected(record, "has no key")
             last[record.key] = record
+        if self._former_keys:
+            last = {key: record for key, record in last.items() if not self._is_former(key)}
         tombstones = [record for record in last.values() if record.value is None]
         upserts = [record for record in last.values() if record.value is not None]
         return RenderedBatch(
@@ -104,6 +111,13 @@ class TableStatements:
             [*self._key_form.blocks(tombstones, of_key=True)],
             [*self._row_form.blocks(upserts)],
         )
+
+    def _is_former(self, key: bytes) -> bool:
+        """Whether a record was written under a key that the table had once; such records count no more."""
+        try:
+            return frozenset(_decode_key(key)) in self._former_keys
+        except msgspec.MsgspecError:
+            return False  # told of when it is rendered
 
 
 def _stage(stage: sql.Identifier, target: sql.Identifier, names: sql.Composable) -> sql.Composed:

@@ -44,6 +44,7 @@ class TableRegistry:
         self._name = name
         self._naming = naming
         self._stopped = set(stopped)
+        self._refilled_later: set[str] = set()
         self._schemas: dict[str, list[TableSchema]] = {}
         self._statements: dict[str, TableStatements] = {}
         self._staged = 0
@@ -102,7 +103,9 @@ class TableRegistry:
 
     def applied(self, counts: Mapping[str, int], loading: Collection[str]) -> None:
         """At a cut: count rows by topic; whatever takes rows is exact now, unless its topic is not whole."""
-        states = {topic: _LOADING if topic in loading else _EXACT for topic in self._statements}
+        self._refilled_later.difference_update(loading)
+        incomplete = {*loading, *self._refilled_later}
+        states = {topic: _LOADING if topic in incomplete else _EXACT for topic in self._statements}
         changed = [topic for topic, state in states.items() if self._tables[topic].state != state]
         for topic in {**dict.fromkeys(changed), **counts}:
             table = self._tables[topic]
@@ -135,7 +138,7 @@ class TableRegistry:
             return
         try:
             with self._connection.begin_nested():
-                columns = establish(self._connection, name, schemas)
+                columns, is_emptied = establish(self._connection, name, schemas)
                 if (outgrown := self._statements.get(topic)) is not None:
                     self._session.execute(outgrown.drop)
                 self._staged += 1
@@ -151,6 +154,8 @@ class TableRegistry:
             self.stop(topic, str(self._impossible(name, cause)))
         else:
             self._statements[topic] = statements
+            if is_emptied:
+                self._begin_anew(topic)
 
     def _impossible(self, name: ReplicaName, cause: psycopg.Error) -> TableRefused:
         """Why a replica table cannot be made or widened; with the grant, when it is for want of a right."""
@@ -158,6 +163,16 @@ class TableRegistry:
         return TableRefused(
             f"replica table {name} cannot be created or widened: {first_line(cause)}",
             remedy=" ".join([*(lack.remedy for lack in lacks), "-- then restart the sink"]) if lacks else "",
+        )
+
+    def _begin_anew(self, topic: str) -> None:
+        """Its rows are gone before the cut that says so: until the topic was seen to be filled again it is loading."""
+        self._refilled_later.add(topic)
+        self._tables[topic] = self._tables[topic]._replace(state=_LOADING)
+        self._connection.execute(
+            sa.update(mirrored_table)
+            .where(mirrored_table.c.name == self._name, mirrored_table.c.topic == topic)
+            .values(state=_LOADING)
         )
 
     def _enter(self, topic: str, name: ReplicaName, fingerprint: str) -> None:

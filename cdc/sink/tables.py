@@ -23,6 +23,7 @@ from cdc.pgtypes import quote_identifier
 from cdc.record import TableSchema
 from cdc.sink.errors import TableRefused, first_line
 from cdc.sink.naming import ReplicaName
+from cdc.sink.rekey import rekey
 
 _WIDENINGS: Final[Mapping[str, frozenset[str]]] = {
     "smallint": frozenset({"integer", "bigint", "numeric"}),
@@ -98,8 +99,15 @@ class _SqlType(UserDefinedType[str]):
         return self.sql
 
 
-def establish(connection: sa.Connection, name: ReplicaName, schemas: Sequence[TableSchema]) -> list[ReplicaColumn]:
-    """Make the replica table fit all definitions of its topic; its mirrored columns.
+class Established(NamedTuple):
+    """A replica table's mirrored columns; ``is_emptied`` when its rows went because the key is another one now."""
+
+    columns: list[ReplicaColumn]
+    is_emptied: bool
+
+
+def establish(connection: sa.Connection, name: ReplicaName, schemas: Sequence[TableSchema]) -> Established:
+    """Make the replica table fit all definitions of its topic.
 
     Args:
         connection: to the replica; the caller commits.
@@ -118,13 +126,16 @@ def establish(connection: sa.Connection, name: ReplicaName, schemas: Sequence[Ta
     else:
         _create(connection, name, types, key)
     found = _columns(connection, name)
-    if not connection.scalar(_HAS_ARBITER, {"table": quoted_name(name), "key": sorted(key)}):
+    has_arbiter = connection.scalar(_HAS_ARBITER, {"table": quoted_name(name), "key": sorted(key)})
+    is_emptied = not has_arbiter and rekey(connection, quoted_name(name), schemas)
+    if not (has_arbiter or is_emptied):
         columns = ", ".join(map(quote_identifier, key))
         raise TableRefused(
             f"replica table {name} has no primary key or unique constraint on exactly the key columns ({columns})",
             remedy=f"ALTER TABLE {quoted_name(name)} ADD UNIQUE ({columns});  or drop it for one of ours",
         )
-    return [ReplicaColumn(column, wanted[column], **found[column]._asdict()) for column in wanted]
+    mirrored = [ReplicaColumn(column, wanted[column], **found[column]._asdict()) for column in wanted]
+    return Established(mirrored, is_emptied)
 
 
 def quoted_name(name: ReplicaName) -> str:
