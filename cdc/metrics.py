@@ -6,6 +6,8 @@ Naming: https://prometheus.io/docs/practices/naming/
 
 from __future__ import annotations
 
+import math
+
 from prometheus_client import CollectorRegistry, Counter, Enum, Gauge
 from prometheus_client.process_collector import ProcessCollector
 
@@ -15,6 +17,8 @@ WAL_STATUSES = ("reserved", "extended", "unreserved", "lost")
 TABLE_STATES = ("loading", "exact", "suspect", "degraded", "stopped")
 """Of a replica table: first load; equal to the source at the cut; deletes may be missed; some records could not be
 applied; stopped by an error until the operator acts."""
+
+BACKFILL_STATES = ("waiting", "running", "paused", "done", "cancelled", "failed")
 
 KAFKA_TRANSACTION_OUTCOMES = ("committed", "aborted")
 
@@ -53,6 +57,36 @@ class BridgeMetrics:
             states=WAL_STATUSES,
             registry=registry,
         )
+        self.slot_safe_wal_bytes = Gauge(
+            "cdc_bridge_slot_safe_wal_bytes",
+            "WAL that may still be written before the slot can be lost; +Inf without max_slot_wal_keep_size.",
+            registry=registry,
+        )
+        self.slot_lag_bytes = Gauge(
+            "cdc_bridge_slot_lag_bytes", "WAL written and not confirmed by the bridge.", registry=registry
+        )
+        self.slot_active = Gauge("cdc_bridge_slot_active", "1 while somebody reads from the slot.", registry=registry)
+        self.slot_invalidated = Gauge(
+            "cdc_bridge_slot_invalidated",
+            "1 when the server gave the slot up: changes are missing from the topics.",
+            registry=registry,
+        )
+        self.backfill_rows = Counter(
+            "cdc_bridge_backfill_rows", "Rows published by backfills.", ["table"], registry=registry
+        )
+        self.backfill_remaining_rows = Gauge(
+            "cdc_bridge_backfill_remaining_rows",
+            "Rows that the table's backfill still has to read, by the catalog's estimate.",
+            ["table"],
+            registry=registry,
+        )
+        self.backfill_state = Enum(
+            "cdc_bridge_backfill_state",
+            "State of the table's newest backfill.",
+            ["table"],
+            states=BACKFILL_STATES,
+            registry=registry,
+        )
         self.toast_rereads = Counter(
             "cdc_bridge_toast_rereads",
             "Rows read again because an unchanged TOAST value was not in the stream.",
@@ -69,6 +103,8 @@ class BridgeMetrics:
             registry=registry,
         )
         self.streaming = Gauge("cdc_bridge_streaming", "1 while the replication stream is open.", registry=registry)
+        for gauge in (self.slot_safe_wal_bytes, self.slot_lag_bytes, self.slot_active, self.slot_invalidated):
+            gauge.set(math.nan)  # not looked yet; 0 would be an alarm
         for outcome in KAFKA_TRANSACTION_OUTCOMES:
             self.kafka_transactions.labels(outcome)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from types import TracebackType
 
+from cdc.app.backfill.pace import remaining_rows
 from cdc.app.http import HealthServer
 from cdc.app.translate import Counts, TableCounts
 from cdc.capture.slot import SlotState
@@ -12,7 +14,7 @@ from cdc.config import HttpConfig
 from cdc.errors import CdcError
 from cdc.lsn import LSN
 from cdc.metrics import WAL_STATUSES, BridgeMetrics
-from cdc.record import Progress
+from cdc.record import BackfillProgress, Progress
 
 
 class BridgeMeter:
@@ -30,6 +32,8 @@ class BridgeMeter:
         self._published: LSN | None = None
         self._is_streaming = False
         self._waits_for: int | None = None
+        self._since = time.time_ns() // 1000
+        self._backfilled: dict[str, tuple[str, int]] = {}
         self._server: HealthServer | None = None
         if http.bridge_port is not None:
             self._server = HealthServer(http.host, http.bridge_port, self._metrics.registry, self._ready)
@@ -75,13 +79,31 @@ class BridgeMeter:
         self._metrics.kafka_transactions.labels("aborted").inc()
 
     def slot(self, state: SlotState | None) -> None:
-        """The slot as the server sees it."""
+        """The slot as the server sees it; may be called from any thread."""
         if state is None:
             return
+        metrics = self._metrics
         if state.retained_bytes is not None:
-            self._metrics.slot_retained_bytes.set(state.retained_bytes)
+            metrics.slot_retained_bytes.set(state.retained_bytes)
         if state.wal_status in WAL_STATUSES:
-            self._metrics.slot_wal_status.state(state.wal_status)
+            metrics.slot_wal_status.state(state.wal_status)
+        metrics.slot_safe_wal_bytes.set(math.inf if state.safe_wal_size is None else state.safe_wal_size)
+        if state.lag_bytes is not None:
+            metrics.slot_lag_bytes.set(state.lag_bytes)
+        metrics.slot_active.set(state.active)
+        metrics.slot_invalidated.set(state.lost)
+
+    def backfill(self, progress: BackfillProgress) -> None:
+        """A backfill's progress was written. What an earlier process published is not counted again."""
+        table, metrics = progress.table, self._metrics
+        request, rows = self._backfilled.get(table, ("", 0))
+        if request != progress.request or progress.rows < rows:
+            is_resumed = not request and progress.started_at < self._since
+            rows = progress.rows if is_resumed else 0
+        self._backfilled[table] = progress.request, progress.rows
+        metrics.backfill_rows.labels(table).inc(progress.rows - rows)
+        metrics.backfill_remaining_rows.labels(table).set(remaining_rows(progress))
+        metrics.backfill_state.labels(table).state(progress.state)
 
     def retried(self, error: CdcError) -> None:
         """An attempt ended with an error that is worth another."""

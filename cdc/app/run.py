@@ -11,6 +11,7 @@ import structlog
 from cdc.app.metering import BridgeMeter
 from cdc.app.scope_watch import ScopeWatch
 from cdc.app.session import BridgeSession
+from cdc.app.slot_watch import SlotWatch
 from cdc.app.supervise import supervise
 from cdc.app.translate import Counts
 from cdc.config import Config
@@ -36,7 +37,11 @@ def run_bridge(config: Config, stop: threading.Event, hangup: threading.Event, r
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
     counts = Counts()
-    with BridgeMeter(config.http, counts) as meter, ScopeWatch(config, read, hangup, stop) as scope:
+    with (
+        BridgeMeter(config.http, counts) as meter,
+        SlotWatch(config, lambda seen: meter.slot(seen.slot)),
+        ScopeWatch(config, read, hangup, stop) as scope,
+    ):
 
         def session(works: Callable[[], None]) -> None:
             BridgeSession(scope.config, scope.new_session(), scope, works, meter, counts).run()
