@@ -15,6 +15,7 @@ from psycopg import errors as sqlstate
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cdc.errors import CdcError, ConfigError, SourceRefused, SourceUnavailable
+from cdc.pgtls import tls_remedy
 
 PINNED_SETTINGS: Final[Mapping[str, str]] = {
     "TimeZone": "UTC",
@@ -107,6 +108,8 @@ def connect_error(text: str, connection: Mapping[str, str]) -> CdcError:
     said = " ".join(text.replace("connection failed:", "").split())
     who, keywords = describe(connection), _keywords(connection)
     user, dbname = keywords.get("user", "…"), keywords.get("dbname", "…")
+    if tls := tls_remedy(said, "source.dsn"):
+        return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy=tls)
     for words, remedy in _REFUSALS:
         if any(word in said for word in words):
             return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy=remedy.format(user=user, dbname=dbname))

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cdc.errors import ConfigError, ReplicaRefused, ReplicaUnavailable
+from cdc.pgtls import tls_remedy
 
 PINNED_SETTINGS: Final[Mapping[str, str]] = {
     "TimeZone": "UTC",
@@ -102,6 +103,8 @@ def _connect(connection: Mapping[str, str], application_name: str) -> psycopg.Co
 
 
 def _connect_error(where: str, said: str, **names: str) -> ReplicaRefused | ReplicaUnavailable:
+    if tls := tls_remedy(said, "sink.dsn"):
+        return ReplicaRefused(f"the replica refuses {where}: {said}", remedy=tls)
     for words, remedy in _REFUSALS:
         if any(word in said for word in words):
             return ReplicaRefused(f"the replica refuses {where}: {said}", remedy=remedy.format(**names))

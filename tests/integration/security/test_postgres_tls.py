@@ -126,8 +126,8 @@ def test_everything_travels_encrypted_and_a_strange_certificate_stops_both(
             source.execute("INSERT INTO items VALUES (1, 'secret')")
             deployment.assert_equal("public.items")
             ours = admin.execute(
-                "SELECT DISTINCT a.backend_type, s.ssl, s.client_dn FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid)"
-                " WHERE a.application_name LIKE 'cdc %'"
+                "SELECT DISTINCT backend_type, ssl, client_dn FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)"
+                " WHERE application_name LIKE 'cdc %'"
             )
             assert sorted(ours) == [
                 ("client backend", True, "/CN=certified"),
@@ -136,10 +136,11 @@ def test_everything_travels_encrypted_and_a_strange_certificate_stops_both(
 
             tls.show(tls.stranger.sign("impostor"), tls.stranger)
             try:
-                tls_free = Database("postgres", f"{tls.server.dsn()}?sslmode=require")
-                tls_free.execute(
+                Database("postgres", tls.server.dsn()).execute(
                     "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE application_name LIKE 'cdc %'"
                 )
+                deployment.sink.kill()  # with nothing to write it would not notice
+                deployment.sink.start()
                 for process, code, key in (
                     (deployment.bridge, SourceRefused.exit_code, "source.dsn"),
                     (deployment.sink, ReplicaRefused.exit_code, "sink.dsn"),
@@ -160,6 +161,12 @@ def test_everything_travels_encrypted_and_a_strange_certificate_stops_both(
             ("127.0.0.1", "localhost"), 'does not match host name "localhost"', "hostaddr=…", id="wrong host name"
         ),
         pytest.param(("verify-full", "disable"), "no encryption", "sslmode=verify-full", id="plain to a TLS server"),
+        pytest.param(
+            ("verify-full&sslrootcert={root}", "require&sslrootcert=system"),
+            "weak sslmode",
+            "to system",
+            id="weak mode",
+        ),
         pytest.param(("verify-full", "full"), "invalid sslmode value", "verify-full, verify-ca", id="no such mode"),
     ],
 )
