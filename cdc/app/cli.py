@@ -23,6 +23,7 @@ from cdc.app.sink_run import run_sink
 from cdc.app.stack_command import stack_app
 from cdc.app.status_command import status
 from cdc.app.supervise import hangups, stop_on_signals
+from cdc.app.tables_command import tables_app
 from cdc.errors import CdcError
 
 app = typer.Typer(
@@ -36,6 +37,7 @@ app = typer.Typer(
 app.add_typer(config_app, name="config")
 app.add_typer(grants_app, name="grants")
 app.add_typer(stack_app, name="stack")
+app.add_typer(tables_app, name="tables")
 app.command("check")(check)
 app.command("status")(status)
 app.command("demo")(demo)

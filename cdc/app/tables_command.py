@@ -1,0 +1,228 @@
+"""``cdc tables``: which tables are captured and why others are not; adding one and taking one out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import psycopg
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from cdc.app.options import DEFAULT_PATH, ConfigOption, load_config
+from cdc.app.tables import state_topic
+from cdc.capture.catalog import find_others, find_tables, in_scope, table_info
+from cdc.capture.connect import connect
+from cdc.capture.publication import inspect_publication
+from cdc.capture.table import TableInfo, why_unusable
+from cdc.config import Config
+from cdc.config.edit import CannotEdit, add_entry, remove_entry
+from cdc.errors import CdcError, ConfigError
+
+tables_app = typer.Typer(help="Which tables are captured; add one, take one out.", no_args_is_help=True)
+
+TableArgument = Annotated[str, typer.Argument(metavar="SCHEMA.TABLE", help="The table, unquoted; case matters.")]
+
+Step: TypeAlias = tuple[str, Callable[[str, Sequence[str], str], str]]
+"""A list of section ``source``, and what happens to the table's name in it."""
+
+_APPLICATION = "cdc tables"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A table, or something else that the patterns reach.
+
+    Attributes:
+        published: the publication carries it now.
+        refusal: why it is not captured; empty when it is.
+    """
+
+    table: str
+    topic: str
+    published: bool
+    key: tuple[str, ...]
+    refusal: str
+
+
+@tables_app.command("list")
+def list_tables(
+    config: ConfigOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
+) -> None:
+    """List what the patterns of source.tables reach: table, topic, whether it is published, its key, or why not.
+
+    Examples:
+
+        cdc tables list -c shop.yaml
+
+        cdc tables list --json | jq -r '.[] | select(.refusal != "") | .table'
+    """
+    loaded = load_config(config)
+    with connect(loaded.source.connection(), application_name=_APPLICATION) as conn:
+        found = lines(conn, loaded)
+    console = Console(highlight=False)
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(each) for each in found], indent=2, ensure_ascii=False))
+    elif console.is_terminal:
+        console.print(_as_table(found))
+    else:
+        for each in found:
+            state = "published" if each.published else "not published"
+            text = f"not captured: {each.refusal}" if each.refusal else f"{state}, key ({', '.join(each.key)})"
+            typer.echo(f"{each.table}  {each.topic or '-'}  {text}")
+
+
+@tables_app.command("add")
+def add(table: TableArgument, config: ConfigOption = None) -> None:
+    """Let the configuration name one more table; the file keeps its comments. The running bridge hears of it by SIGHUP.
+
+    The table's rows are published beside the stream (as snapshot.mode says), then its changes.
+
+    Examples:
+
+        cdc tables add public.invoices -c shop.yaml && kill -HUP "$(pgrep -f 'cdc run -c shop.yaml')"
+    """
+    loaded = load_config(config)
+    with connect(loaded.source.connection(), application_name=_APPLICATION) as conn:
+        _check_usable(conn, loaded, table)
+    source = loaded.source
+    if in_scope(*_parts(table), source.tables, source.exclude):
+        typer.echo(f"{table} is captured already")
+        return
+    steps: list[Step] = []
+    if table in source.exclude:
+        steps.append(("exclude", remove_entry))
+    if not in_scope(*_parts(table), source.tables, ()):
+        steps.append(("tables", partial(add_entry, default=source.tables)))
+    _edit(
+        config or DEFAULT_PATH,
+        table,
+        steps,
+        lambda new: in_scope(*_parts(table), new.source.tables, new.source.exclude),
+    )
+
+
+@tables_app.command("remove")
+def remove(table: TableArgument, config: ConfigOption = None) -> None:
+    """Let the configuration name one table less; the file keeps its comments. The running bridge hears of it by SIGHUP.
+
+    Its topic stays as it is then. When nobody reads it any more, delete it with Kafka's own tools.
+
+    Examples:
+
+        cdc tables remove public.invoices -c shop.yaml && kill -HUP "$(pgrep -f 'cdc run -c shop.yaml')"
+    """
+    loaded = load_config(config)
+    source = loaded.source
+    if not in_scope(*_parts(table), source.tables, source.exclude):
+        typer.echo(f"{table} is not captured")
+        return
+    steps: list[Step] = [("tables", remove_entry)] if table in source.tables and len(source.tables) > 1 else []
+    rest = [pattern for pattern in source.tables if pattern != table]
+    if not steps or in_scope(*_parts(table), rest, source.exclude):
+        steps.append(("exclude", add_entry))
+    path = config or DEFAULT_PATH
+    _edit(path, table, steps, lambda new: not in_scope(*_parts(table), new.source.tables, new.source.exclude))
+    topic = state_topic(loaded, *_parts(table))
+    typer.echo(f"Its topic stays; when nobody reads it any more: kafka-topics.sh --delete --topic {topic}")
+
+
+def lines(conn: psycopg.Connection[object], config: Config) -> list[Line]:
+    """Everything that the patterns reach, tables first."""
+    source = config.source
+    state = inspect_publication(conn, source.publication)
+    published = state.tables if state is not None else frozenset()
+
+    def line(info: TableInfo) -> Line:
+        refusal = why_unusable(info)
+        try:
+            topic = state_topic(config, info.namespace, info.name)
+        except CdcError as error:
+            return Line(info.qualified_name, "", info.qualified_name in published, info.key, error.message)
+        reason = "" if refusal is None else refusal.reason
+        return Line(info.qualified_name, topic, info.qualified_name in published, info.key, reason)
+
+    found = [line(each) for each in find_tables(conn, source.tables, source.exclude, source.keys)]
+    for other in find_others(conn, source.tables, source.exclude):
+        if other.partition_root:
+            reason = f"a partition; its rows are in the topic of {other.partition_root}"
+        else:
+            reason = f"{other.what}: logical replication does not carry it"
+        found.append(Line(other.qualified_name, "", False, (), reason))
+    return found
+
+
+def _check_usable(conn: psycopg.Connection[object], config: Config, table: str) -> None:
+    """Raise when the table cannot be captured: by the same words as the bridge."""
+    info = table_info(conn, *_parts(table), config.source.keys)
+    others = find_others(conn, [table], ())
+    if others:
+        root = others[0].partition_root
+        raise ConfigError(
+            f"{table} is {others[0].what}, which cannot be captured by itself",
+            remedy=f"cdc tables add {root}" if root else "",
+        )
+    if info is None:
+        raise ConfigError(f"there is no table {table}", remedy="write schema.table as in the catalog; case matters")
+    if refusal := why_unusable(info):
+        raise ConfigError(refusal.reason, remedy=refusal.remedy)
+
+
+def _edit(
+    path: Path,
+    table: str,
+    steps: Sequence[Step],
+    is_right: Callable[[Config], bool],
+) -> None:
+    """Change lists of section ``source`` in the file; when that is not simple, say what to write instead."""
+    before = path.read_text(encoding="utf-8")
+    try:
+        text = before
+        for option, step in steps:
+            text = step(text, ("source", option), table)
+    except CannotEdit:
+        what = "; ".join(
+            f"source.{name}: {'take out' if step is remove_entry else 'add'} {table}" for name, step in steps
+        )
+        raise ConfigError(
+            f"{path} cannot be edited by this command (a list is missing there, or written in an unusual way)",
+            remedy=f"edit it yourself: {what}; then send the bridge SIGHUP",
+        ) from None
+    path.write_text(text, encoding="utf-8")
+    try:
+        right = is_right(load_config(path))
+    except CdcError:
+        right = False
+    if not right:
+        path.write_text(before, encoding="utf-8")
+        raise ConfigError(
+            f"the change to {path} would not have the effect: an environment variable may override its lists",
+            remedy="`cdc config show` tells where each key comes from",
+        )
+    typer.echo(f"{path} is changed. The running bridge takes notice when it gets SIGHUP (kill -HUP <pid of cdc run>).")
+
+
+def _parts(table: str) -> tuple[str, str]:
+    namespace, dot, name = table.partition(".")
+    if not dot:
+        raise ConfigError(f"{table!r} is no table", remedy="write schema.table, for instance public.orders")
+    return namespace, name
+
+
+def _as_table(found: Sequence[Line]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("Table", "Topic", "Published", "Key", "Not captured because"):
+        table.add_column(title, overflow="fold")
+    for each in found:
+        table.add_row(
+            each.table, each.topic or "-", "yes" if each.published else "no", ", ".join(each.key), each.refusal
+        )
+    return table
