@@ -33,6 +33,7 @@ class TopicWatch:
         recorded: the topics as they are on record.
         produce: takes what is written down; called by ``look``.
         heals: gaps are closed by the next attempt.
+        interval_s: seconds between two looks.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class TopicWatch:
         recorded: Mapping[str, KnownTopic],
         produce: Produce,
         heals: bool,
+        interval_s: float = _INTERVAL_S,
     ) -> None:
         self._options = options
         self._progress_topic = progress_topic
@@ -54,7 +56,8 @@ class TopicWatch:
         self._admin = BrokerAdmin(options)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="topic-watch")
         self._answer: Future[dict[str, KnownTopic]] | None = None
-        self._due = time.monotonic() + _INTERVAL_S
+        self._interval_s = interval_s
+        self._due = time.monotonic() + interval_s
 
     def look(self) -> None:
         """Ask if it is time, and judge the answer if it is there; never waits. Call it often.
@@ -68,7 +71,7 @@ class TopicWatch:
                 answer, self._answer = self._answer, None
                 self._judge(answer)
         elif time.monotonic() > self._due:
-            self._due = time.monotonic() + _INTERVAL_S
+            self._due = time.monotonic() + self._interval_s
             self._answer = self._thread.submit(look_at, self._admin, self._options, list(self._tables()))
 
     def record(self, seen: Mapping[str, KnownTopic]) -> None:

@@ -179,18 +179,6 @@ def test_a_slot_of_another_database_or_of_nobody(items: Deployment, postgres: Po
     assert items.slot() in said
 
 
-def test_a_slot_that_somebody_else_read_from(items: Deployment) -> None:
-    items.start_bridge()
-    items.source.execute("UPDATE items SET note = 'seen'")
-    items.wait_published()
-    items.bridge.stop()
-    items.source.execute("UPDATE items SET note = 'lost'")
-    items.source.execute("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())", [items.slot()])
-    said = refusal(items, GapError.exit_code)
-    assert items.slot() in said
-    assert "confirmed up to" in said
-
-
 def test_a_topic_name_that_is_too_long(items: Deployment) -> None:
     schema, table = "ü" * 31, "é" * 31
     items.source.execute(f'CREATE SCHEMA "{schema}"; CREATE TABLE "{schema}"."{table}" (id integer PRIMARY KEY)')
