@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -153,7 +154,10 @@ class KafkaPublisher:
         deadline = time.monotonic() + _COMMIT_DEADLINE_S
         full = len(self._producer)
         while len(self._producer) >= full:
-            self._producer.poll(0.01)
+            try:
+                self._producer.poll(0.01)
+            except KafkaException as error:
+                raise self._error("produce", error) from error
             if self._failure is not None:
                 raise self._failure
             if time.monotonic() > deadline:
@@ -166,14 +170,14 @@ class KafkaPublisher:
                 call(_SLICE_S)
                 return
             except KafkaException as error:
-                self._producer.poll(0)
+                self._take_reports()
                 if error.args[0].retriable() and time.monotonic() < deadline and self._failure is None:
                     continue
                 raise self._error(what, error) from error
 
     def _error(self, what: str, error: KafkaException) -> CdcError:
         """Whose fault a failed call is. The first failed record, when there is one, explains it better."""
-        self._producer.poll(0)
+        self._take_reports()
         kafka_error: KafkaError = error.args[0]
         if kafka_error.code() in _FENCED:
             return FencedError(
@@ -190,6 +194,11 @@ class KafkaPublisher:
                 remedy=Acl("transactional-id", self._transactional_id, ("Write",)).command(self._options),
             )
         return TopicUnavailable(f"{what} failed: {kafka_error.str()}")
+
+    def _take_reports(self) -> None:
+        """Let waiting callbacks run."""
+        with suppress(KafkaException):  # a fatal error is thrown here as well; the call that failed has told it
+            self._producer.poll(0)
 
     def _delivery_failed(self, error: KafkaError | None, message: Message) -> None:
         if (
