@@ -23,7 +23,7 @@ from cdc.app.metering import BridgeMeter
 from cdc.app.resume import Resumption, topics_of
 from cdc.app.scope_watch import ScopeWatch
 from cdc.app.slot_wait import wait_for_slot
-from cdc.app.succession import Successions
+from cdc.app.succession import NewBeginning, Successions
 from cdc.app.tables import TableRegistry
 from cdc.app.topic_watch import TopicWatch
 from cdc.app.translate import Counts, Translator
@@ -36,10 +36,12 @@ from cdc.capture.slot import inspect_slot, recent_xid
 from cdc.capture.stream import WalStream
 from cdc.change import Relation, Row
 from cdc.config import Config
+from cdc.encode.header import TRUNCATE, HeaderStamp
 from cdc.encode.naming import progress_topic, schemas_topic
 from cdc.encode.progress import progress_value, stream_key
 from cdc.encode.table import TableEncoder
 from cdc.errors import SourceRefused, SourceUnavailable
+from cdc.lsn import LSN
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topics import TopicAdmin
 from cdc.record import Progress
@@ -165,10 +167,12 @@ class BridgeSession:
             streamed=translator,
             touched=touched,
             demands=self._demands,
-            commit=lambda: bridge.close_batch(),
-            report=lambda _: None,
+            commit=lambda: self._bridge.close_batch(),
+            report=self._meter.backfill,
+            begin_anew=lambda table: self._begin_anew_beside_the_stream(registry, table),
+            running=lambda: current_snapshot(sql).running,
         )
-        bridge = Bridge(
+        self._bridge = bridge = Bridge(
             stream=stream,
             translator=translator,
             backfill=backfill,
@@ -256,15 +260,28 @@ class BridgeSession:
         table = registry.encoder(relation)
         if table is None:
             return None
-        beginning = registry.new_beginning(table)
+        beginning = self._new_beginning(registry, table)
         if beginning is not None:
-            name = table.relation.qualified_name
-            log.warning("table begins anew: every key of its topic is deleted first", table=name, reason=beginning.why)
             self._translator.begin_anew(table)
         if demand := registry.demand(table, beginning):
             self._demands.append(demand)
         registry.describe(table, publisher.produce)
         return table
+
+    def _new_beginning(self, registry: TableRegistry, table: TableEncoder) -> NewBeginning | None:
+        beginning = registry.new_beginning(table)
+        if beginning is not None:
+            name = table.relation.qualified_name
+            log.warning("table begins anew: every key of its topic is deleted first", table=name, reason=beginning.why)
+        return beginning
+
+    def _begin_anew_beside_the_stream(self, registry: TableRegistry, table: TableEncoder) -> None:
+        """Between transactions: rows were read from the table, and the stream has come to where they were read."""
+        if self._new_beginning(registry, table) is not None:
+            self._translator.settle()
+            before = LSN(self._translator.complete_lsn - 1)  # as the backfill's rows that follow
+            stamp = HeaderStamp(before, self._translator.xid, time.time_ns() // 1_000)
+            self._empty(table, stamp.header(TRUNCATE, 0, table.fingerprint))
 
     def _wait_for_visibility(self) -> None:
         if self._stop.wait(_VISIBLE_POLL_S):
@@ -314,12 +331,12 @@ class BridgeSession:
         """Tombstones for every live key, in Kafka transactions of bounded size; how many."""
         assert self._publisher is not None
         assert self._stream is not None
-        self._commit(self._translator.progress())
+        self._bridge.close_batch()
         return publish_tombstones(
             self._kafka,
             table.topic,
             header,
             publisher=self._publisher,
-            commit=lambda: self._commit(self._translator.progress()),
+            commit=self._bridge.close_batch,
             sign_of_life=self._stream.feedback_if_due,
         )

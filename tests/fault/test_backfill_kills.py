@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
 import threading
 import uuid
@@ -27,6 +28,7 @@ from tests.support.waiting import eventually
 _ROWS = 15_000
 _KILLS_OF_EACH = 2
 _LONGEST_PAUSE_S = 1.5
+BACKFILL = ("backfill.before_chunk_done:3", "backfill.inside_sweep:2")
 
 
 def test_killed_at_random_during_backfills(own_stack: OwnStack, tmp_path: Path) -> None:
@@ -82,15 +84,12 @@ def test_killed_at_random_during_backfills(own_stack: OwnStack, tmp_path: Path) 
         deployment.stop()
 
 
-@pytest.mark.parametrize(
-    "crashpoint",
-    ["backfill.before_chunk_done:3", "bridge.before_kafka_commit:4", "bridge.after_kafka_commit:4"],
-)
+@pytest.mark.parametrize("crashpoint", [BACKFILL[0], "bridge.before_kafka_commit:4", "bridge.after_kafka_commit:4"])
 def test_a_crash_is_resumed_where_it_stood(crashpoint: str, database: Database, deploy: Deploy) -> None:
     versioned.create(database, _ROWS)
     deployment = deploy(snapshot={"parallel": 2})
     deployment.start_bridge(crashpoint=crashpoint)
-    eventually(lambda: deployment.bridge.ended, message=deployment.bridge.tail)
+    assert deployment.bridge.wait() == -signal.SIGKILL
     writer = versioned.Writer(database, 1, _ROWS)
     writer.start()
     deployment.start_bridge()
@@ -111,8 +110,8 @@ def test_a_sweep_is_resumed(database: Database, deploy: Deploy) -> None:
     database.execute("DELETE FROM t WHERE id % 2 = 0")
     deployment.settings["source"]["on_gap"] = "rebackfill"
     deployment.write()
-    deployment.start_bridge(crashpoint="backfill.inside_sweep:2")
-    eventually(lambda: deployment.bridge.ended, message=deployment.bridge.tail)
+    deployment.start_bridge(crashpoint=BACKFILL[1])
+    assert deployment.bridge.wait() == -signal.SIGKILL
     deployment.start_bridge()
     deployment.wait_backfilled("public.t")
     deployment.assert_published("public.t")

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from cdc import crashpoints
+from tests.fault.test_backfill_kills import BACKFILL
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 from tests.support.topic_audit import audit
@@ -43,18 +44,20 @@ def check(deployment: Deployment) -> None:
 
 
 BRIDGE = (
-    ("bridge.before_kafka_commit:1", 20_000),
+    ("bridge.before_kafka_commit:1", 20_000),  # the first says where the stream begins
     ("bridge.before_kafka_commit:2", 20_000),
-    ("bridge.after_kafka_commit:1", 20_000),
-    ("bridge.after_kafka_commit:3", 20_000),
-    ("bridge.after_confirm:2", 20_000),
+    ("bridge.before_kafka_commit:3", 20_000),
+    ("bridge.after_kafka_commit:2", 20_000),
+    ("bridge.after_kafka_commit:4", 20_000),
+    ("bridge.after_confirm:3", 20_000),
     ("bridge.inside_truncate:1", 50_500),  # tombstones are committed by 50,000
 )
 SINK = ("sink.before_apply:1", "sink.before_replica_commit:1", "sink.after_replica_commit:2")
 
 
-def test_every_crash_point_is_visited_here() -> None:
-    assert {point.partition(":")[0] for point in (*dict(BRIDGE), *SINK)} == crashpoints.NAMES
+def test_every_crash_point_is_visited() -> None:
+    here = {point.partition(":")[0] for point in (*dict(BRIDGE), *SINK, *BACKFILL)}
+    assert here == crashpoints.NAMES
 
 
 @pytest.fixture
@@ -62,7 +65,7 @@ def deployment(database: Database, deploy: Deploy) -> Deployment:
     database.execute(
         "CREATE TABLE big (id int PRIMARY KEY, note text); CREATE TABLE small (id int PRIMARY KEY, note text)"
     )
-    return deploy()
+    return deploy(snapshot={"mode": "never"})
 
 
 @pytest.mark.parametrize(("point", "big_rows"), BRIDGE)
