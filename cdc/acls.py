@@ -39,6 +39,10 @@ class Acl(NamedTuple):
         words += ["--resource-pattern-type", "prefixed"] if self.prefixed else []
         return shlex.join(words)
 
+    def remedy(self, options: Mapping[str, Any]) -> str:
+        """The command for an error message, which can only tell of the first right that is missing."""
+        return f"{self.command(options)}  # all there are: cdc grants kafka"
+
 
 def bridge_acls(name: str, other_topics: Sequence[str]) -> list[Acl]:
     """What the bridge ``name`` needs; ``other_topics`` are those that ``topics.names`` calls something else."""

@@ -191,7 +191,7 @@ class KafkaPublisher:
         if kafka_error.code() in _UNAUTHORISED:
             return TopicRefused(
                 f"Kafka does not allow {what} for transactional id {self._transactional_id!r}: {kafka_error.str()}",
-                remedy=Acl("transactional-id", self._transactional_id, ("Write",)).command(self._options),
+                remedy=Acl("transactional-id", self._transactional_id, ("Write",)).remedy(self._options),
             )
         return TopicUnavailable(f"{what} failed: {kafka_error.str()}")
 
@@ -220,7 +220,7 @@ class KafkaPublisher:
         names = ", ".join(map(repr, topics))
         return TopicRefused(
             f"not authorised to write topic {names}" if len(topics) == 1 else f"not authorised to write one of {names}",
-            remedy="\n".join(Acl("topic", topic, BRIDGE_ON_TOPICS).command(self._options) for topic in topics),
+            remedy="\n".join(Acl("topic", topic, BRIDGE_ON_TOPICS).remedy(self._options) for topic in topics),
         )
 
 

@@ -165,7 +165,7 @@ class TopicAdmin:
         if error.code() in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}:
             return TopicRefused(
                 f"not authorised to {what} topic {topic!r}",
-                remedy=Acl("topic", topic, BRIDGE_ON_TOPICS).command(self._options),
+                remedy=Acl("topic", topic, BRIDGE_ON_TOPICS).remedy(self._options),
             )
         if error.code() in _IMPOSSIBLE:
             return TopicRefused(

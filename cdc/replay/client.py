@@ -101,7 +101,7 @@ def translated(error: KafkaError, topic: str | None, options: Mapping[str, Any])
     if code in _MISSING:
         return TopicRefused(f"{subject} does not exist", remedy="start the bridge (cdc run), which creates it")
     if code in _FORBIDDEN:
-        remedy = "" if topic is None else Acl("topic", topic, SINK_ON_TOPICS).command(options)
+        remedy = "" if topic is None else Acl("topic", topic, SINK_ON_TOPICS).remedy(options)
         return TopicRefused(f"not authorised to read {subject}", remedy=remedy)
     if (refusal := refused_connection(error)) is not None:
         return refusal

@@ -79,7 +79,7 @@ def bindings(printed: str) -> Iterator[AclBinding]:
         if not line.startswith("kafka-acls.sh "):
             assert line.startswith("#"), line
             continue
-        given = vars(parser.parse_args(shlex.split(line)[1:]))
+        given = vars(parser.parse_args(shlex.split(line, comments=True)[1:]))
         kind, name = next((name, given[name]) for name in _RESOURCES if given[name])
         pattern = ResourcePatternType[given["resource_pattern_type"].upper()]
         yield from (
