@@ -105,7 +105,7 @@ class TableRegistry:
         return TableEncoder(relation, self.successions.key(relation, topic, info.key), topic)
 
     def chunk_encoder(self, relation: Relation) -> TableEncoder | None:
-        """The encoder for rows read from the table today; None while the stream has not come to its key of today."""
+        """The encoder for rows read from the table, once the stream has come to what they were read in."""
         topic = state_topic(self._config, relation.namespace, relation.name)
         info = self._infos.get((relation.namespace, relation.name))
         if info is None:
@@ -113,8 +113,7 @@ class TableRegistry:
         today = table_info(self._connection, relation.namespace, relation.name, self._config.source.keys) or info
         last = self.successions.last(topic)
         key = last.key if last is not None and set(last.key) == set(today.key) else today.key
-        table = TableEncoder(relation, key, topic)
-        return None if self.successions.new_beginning(table.schema) else table
+        return TableEncoder(relation, key, topic)
 
     def new_beginning(self, table: TableEncoder) -> NewBeginning | None:
         """Why the table's topic must be emptied before its next row; None when it goes on as it is.

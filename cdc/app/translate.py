@@ -12,7 +12,7 @@ the stream's order, always.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -155,6 +155,10 @@ class Translator:
     def unseen(self) -> Set[int]:
         """Published transactions that a snapshot of the source may not see yet."""
         return self._unseen
+
+    def distrust(self, xids: Iterable[int]) -> None:
+        """No snapshot is good enough for a backfill that does not see these transactions, once they are over."""
+        self._unseen.update(xids)
 
     def saw(self, sees: Callable[[int], bool]) -> None:
         """Forget published transactions that snapshots of the source see from now on."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
 
 from cdc.app.backfill.demand import Demand
 from cdc.app.backfill.readers import ChunkReaders
@@ -11,16 +13,20 @@ from cdc.app.backfill.surroundings import Streamed, Surroundings
 from cdc.app.backfill.sweep import Sweep
 from cdc.app.backfill.touched import TouchedKeys
 from cdc.app.backfill.work import Backfill
+from cdc.app.succession import Successions
 from cdc.app.tables import TableRegistry, state_topic
 from cdc.capture.table import TableInfo
 from cdc.change import Relation
 from cdc.config import Config
+from cdc.encode.backfill import backfill_key, backfill_value
 from cdc.encode.naming import progress_topic
 from cdc.encode.progress import stream_key
 from cdc.encode.table import TableEncoder
 from cdc.publish.publisher import KafkaPublisher
 from cdc.record import BackfillProgress
 from cdc.replay.backfills import read_published
+
+_NOT_CAPTURED: Final = "the table is not captured any more"
 
 
 def start_backfill(
@@ -33,6 +39,8 @@ def start_backfill(
     demands: list[Demand],
     commit: Callable[[], None],
     report: Callable[[BackfillProgress], None],
+    begin_anew: Callable[[TableEncoder], None],
+    running: Callable[[], Iterable[int]],
 ) -> Backfill:
     """The backfill of one session, with a table for each that has none yet, as ``snapshot.mode`` says.
 
@@ -44,6 +52,8 @@ def start_backfill(
         demands: what the session itself asks for, now and later.
         commit: closes the Kafka transaction.
         report: told of every progress that is written.
+        begin_anew: empties the topic of a table whose rows do not go on with what it holds; told of each definition.
+        running: transactions that are under way in the source.
     """
     options, topic = config.kafka.client_options(), progress_topic(config.name)
     snapshot, source = config.snapshot, config.source
@@ -56,11 +66,16 @@ def start_backfill(
     def encoder(relation: Relation) -> TableEncoder | None:
         table = registry.chunk_encoder(relation)
         if table is not None:
+            begin_anew(table)
             registry.describe(table, publisher.produce)
         return table
 
+    records = {table: each.progress for table, each in published.backfills.items()}
+    for left in _left(records.values(), registry.tables):
+        records[left.table] = left
+        publisher.produce(topic, backfill_key(left.table), backfill_value(left), b"")
     backfill = Backfill(
-        {table: each.progress for table, each in published.backfills.items()},
+        records,
         ChunkReaders(
             source.connection() if snapshot.dsn is None else snapshot.connection(),
             application_name=f"cdc {config.name} backfill",
@@ -83,11 +98,25 @@ def start_backfill(
         ),
     )
     if snapshot.mode != "never":
-        _add_new(backfill, tables(), published.backfills)
+        new = [(table, to) for table, to in tables() if _is_new(table, to, records, registry.successions)]
+        if new:
+            # What they wrote before the publication had the table is not in the stream, whenever they commit
+            streamed.distrust(running())
+        for table, to in new:
+            backfill.add(table, to, cause="initial", whole=False, sweep=registry.successions.last(to) is not None)
     return backfill
 
 
-def _add_new(backfill: Backfill, tables: list[tuple[TableInfo, str]], known: Collection[str]) -> None:
-    for table, topic in tables:
-        if table.qualified_name not in known:
-            backfill.add(table, topic, cause="initial", whole=False)
+def _left(records: Iterable[BackfillProgress], tables: Iterable[TableInfo]) -> list[BackfillProgress]:
+    """Records of tables that are not captured any more, as they should be: should one come back, it is not whole."""
+    names = {table.qualified_name for table in tables}
+    gone = (each for each in records if each.table not in names and each.reason != _NOT_CAPTURED)
+    return [replace(each, state="failed", whole=False, reason=_NOT_CAPTURED) for each in gone]
+
+
+def _is_new(table: TableInfo, topic: str, records: Mapping[str, BackfillProgress], successions: Successions) -> bool:
+    """Whether the table's rows have to be published: never done, missed something, or it is another table now."""
+    record, last = records.get(table.qualified_name), successions.last(topic)
+    if record is None or record.topic != topic or record.reason == _NOT_CAPTURED:
+        return True
+    return last is not None and last.relation_id not in (0, table.oid) and not record.is_open

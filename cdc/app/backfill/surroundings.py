@@ -27,6 +27,9 @@ class Streamed(Protocol):
     def settle(self) -> None:
         """Let go of what is held back."""
 
+    def distrust(self, xids: Iterable[int]) -> None:
+        """No snapshot is good enough for a backfill that does not see these transactions."""
+
     def watch_keys(self) -> None:
         """The watched topics changed."""
 

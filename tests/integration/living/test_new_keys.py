@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import psycopg
 import pytest
 
-from cdc.app.demo.proof import TableShape, describe, pinned
+from cdc.app.demo.proof import describe, pinned
 from cdc.app.demo.topic_side import read_header
 from cdc.encode.naming import schemas_topic
 from cdc.encode.schema import parse_schema
 from cdc.errors import GapError
 from tests.integration.living.conftest import Living
+from tests.integration.living.waiting import wait_equal
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 from tests.support.topic_audit import read_records
-from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -28,22 +27,6 @@ def live(living: Living) -> Deployment:
             "keys": {"public.by_choice": ["code"]},
         },
     )
-
-
-def wait_equal(live: Deployment, *tables: str | TableShape) -> None:
-    """Wait until topics and replica hold the source's rows, which stand still: a backfill goes on beside the stream."""
-
-    def equal() -> bool:
-        try:
-            live.assert_equal(*tables)
-        except (AssertionError, psycopg.errors.UndefinedTable):
-            return False
-        return True
-
-    try:
-        eventually(equal, 20)
-    except AssertionError:
-        live.assert_equal(*tables)
 
 
 def test_another_primary_key(live: Deployment) -> None:

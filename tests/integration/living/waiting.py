@@ -1,0 +1,27 @@
+"""Waiting for a table that is published again beside the stream."""
+
+from __future__ import annotations
+
+import psycopg
+
+from cdc.app.demo.proof import TableShape
+from cdc.errors import CdcError
+from tests.support.deployment import Deployment
+from tests.support.waiting import eventually
+
+
+def wait_equal(live: Deployment, *tables: TableShape | str) -> None:
+    """Wait until topics and replica hold the source's rows, which stand still."""
+
+    def equal() -> bool:
+        try:
+            live.assert_equal(*tables)
+        except (AssertionError, CdcError, psycopg.errors.UndefinedTable):
+            return False
+        return True
+
+    try:
+        eventually(equal, 30)
+    except AssertionError:
+        live.assert_equal(*tables)
+        raise
