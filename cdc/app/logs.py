@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
+import traceback
 from collections.abc import Iterable, Mapping, MutableMapping
+from types import TracebackType
 from typing import Any, TextIO
 from urllib.parse import quote
 
@@ -63,6 +66,27 @@ def configure(level: str = "info", secrets: Iterable[str] = (), *, stream: TextI
     )
 
 
+def hide(secrets: Iterable[str]) -> None:
+    """From now on take these secrets, and no others, out of what ``hidden`` is given and of last tracebacks."""
+    global _hide
+    _hide = _Hide(secrets)
+
+
+def hidden(text: str) -> str:
+    """The text without the secrets of this process's configuration."""
+    return _hide(None, "", text)
+
+
+def guard_tracebacks() -> None:
+    """Print the tracebacks of errors that nobody catches, ours to mend, without secrets. For the entry point."""
+
+    def tell(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+        sys.stderr.write(hidden("".join(traceback.format_exception(kind, error, trace))))
+
+    sys.excepthook = tell
+    threading.excepthook = lambda args: tell(args.exc_type, args.exc_value, args.exc_traceback)
+
+
 def _rendering(terminal: bool) -> list[structlog.typing.Processor]:
     if terminal:
         # Not the default traceback style, which shows local variables.
@@ -89,3 +113,6 @@ class _Hide:
         for form in self._forms:
             text = text.replace(form, MASK)
         return text
+
+
+_hide = _Hide(())

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
+from cdc.app.logs import hide
 from cdc.config import Config, load
 
 DEFAULT_PATH = Path("cdc.yaml")
@@ -37,4 +38,6 @@ def load_config(path: Path | None) -> Config:
     Raises:
         ConfigError: lists all that is wrong.
     """
-    return load(path or DEFAULT_PATH, os.environ)
+    config = load(path or DEFAULT_PATH, os.environ)
+    hide(config.secrets())
+    return config

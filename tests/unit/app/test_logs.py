@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
@@ -114,3 +117,21 @@ def test_second_call_replaces_the_first() -> None:
     structlog.get_logger("cdc.test").info("x")
     assert not first.getvalue()
     assert len(second.getvalue().splitlines()) == 1
+
+
+def test_a_traceback_that_nobody_catches_shows_no_secret(tmp_path: Path) -> None:
+    """In a process of its own, for it is the interpreter that prints it."""
+    script = tmp_path / "bug.py"
+    script.write_text(
+        "import threading\n"
+        "from cdc.app.logs import guard_tracebacks, hide\n"
+        "guard_tracebacks()\n"
+        "hide(['hunter2'])\n"
+        "def fail(): raise ValueError('bad password hunter2')\n"
+        "thread = threading.Thread(target=fail); thread.start(); thread.join()\n"
+        "fail()\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.count("ValueError: bad password ********") == 2
+    assert "hunter2" not in done.stderr
