@@ -16,7 +16,7 @@ from cdc.app.check_command import check
 from cdc.app.config_command import config_app
 from cdc.app.demo.command import demo
 from cdc.app.grants_command import grants_app
-from cdc.app.logs import configure
+from cdc.app.logs import configure, guard_tracebacks, hidden
 from cdc.app.options import ConfigOption, LogLevelOption, load_config
 from cdc.app.run import run_bridge
 from cdc.app.sink_run import run_sink
@@ -79,8 +79,9 @@ def main() -> None:
     """Entry point: runs the command and turns errors into their exit codes."""
     if point := os.environ.get("CDC_CRASHPOINT"):
         crashpoints.arm(point)
+    guard_tracebacks()
     try:
         app()
     except CdcError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(hidden(f"error: {error}\n"))
         sys.exit(error.exit_code)
