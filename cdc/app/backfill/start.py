@@ -24,7 +24,7 @@ from cdc.encode.progress import stream_key
 from cdc.encode.table import TableEncoder
 from cdc.publish.publisher import KafkaPublisher
 from cdc.record import BackfillProgress
-from cdc.replay.backfills import read_published
+from cdc.replay.backfills import Published, read_published
 
 _NOT_CAPTURED: Final = "the table is not captured any more"
 
@@ -45,10 +45,8 @@ def start_backfill(
     """The backfill of one session, with a table for each that has none yet, as ``snapshot.mode`` says.
 
     Args:
-        registry: which tables there are.
-        publisher: takes records.
-        streamed: the translator.
-        touched: the translator's.
+        registry, publisher: the session's.
+        streamed, touched: the translator, and what it notes down.
         demands: what the session itself asks for, now and later.
         commit: closes the Kafka transaction.
         report: told of every progress that is written.
@@ -56,32 +54,22 @@ def start_backfill(
         running: transactions that are under way in the source.
     """
     options, topic = config.kafka.client_options(), progress_topic(config.name)
-    snapshot, source = config.snapshot, config.source
     ends = ends_of(options, topic)
-    published = read_published(options, topic, stream_key(source.slot))
+    published = read_published(options, topic, stream_key(config.source.slot))
 
     def tables() -> list[tuple[TableInfo, str]]:
         return [(each, state_topic(config, each.namespace, each.name)) for each in registry.tables]
 
     def encoder(relation: Relation) -> TableEncoder | None:
-        table = registry.chunk_encoder(relation)
-        if table is not None:
+        if (table := registry.chunk_encoder(relation)) is not None:
             begin_anew(table)
             registry.describe(table, publisher.produce)
         return table
 
-    records = {table: each.progress for table, each in published.backfills.items()}
-    for left in _left(records.values(), registry.tables):
-        records[left.table] = left
-        publisher.produce(topic, backfill_key(left.table), backfill_value(left), b"")
+    records = _records(published, registry, topic, publisher.produce)
     backfill = Backfill(
         records,
-        ChunkReaders(
-            source.connection() if snapshot.dsn is None else snapshot.connection(),
-            application_name=f"cdc {config.name} backfill",
-            publication=source.publication,
-            count=snapshot.parallel,
-        ),
+        _readers(config),
         RequestBox(options, ends, published.requests),
         touched,
         streamed,
@@ -97,14 +85,33 @@ def start_backfill(
             sweep=lambda name, below: Sweep(options, name, below),
         ),
     )
-    if snapshot.mode != "never":
-        new = [(table, to) for table, to in tables() if _is_new(table, to, records, registry.successions)]
-        if new:
-            # What they wrote before the publication had the table is not in the stream, whenever they commit
-            streamed.distrust(running())
-        for table, to in new:
-            backfill.add(table, to, cause="initial", whole=False, sweep=registry.successions.last(to) is not None)
+    if config.snapshot.mode != "never":
+        new = [each for each in tables() if _is_new(*each, records, registry.successions)]
+        _add_new(backfill, new, registry.successions)
+        # What they wrote before the publication had the table is not in the stream, whenever they commit
+        streamed.distrust(running() if new else ())
     return backfill
+
+
+def _readers(config: Config) -> ChunkReaders:
+    snapshot, source = config.snapshot, config.source
+    return ChunkReaders(
+        source.connection() if snapshot.dsn is None else snapshot.connection(),
+        application_name=f"cdc {config.name} backfill",
+        publication=source.publication,
+        count=snapshot.parallel,
+    )
+
+
+def _records(
+    published: Published, registry: TableRegistry, topic: str, produce: Callable[[str, bytes, bytes, bytes], None]
+) -> dict[str, BackfillProgress]:
+    """What the last session left; those of tables that are not captured any more are written anew, as not whole."""
+    records = {table: each.progress for table, each in published.backfills.items()}
+    for left in _left(records.values(), registry.tables):
+        records[left.table] = left
+        produce(topic, backfill_key(left.table), backfill_value(left), b"")
+    return records
 
 
 def _left(records: Iterable[BackfillProgress], tables: Iterable[TableInfo]) -> list[BackfillProgress]:
@@ -112,6 +119,11 @@ def _left(records: Iterable[BackfillProgress], tables: Iterable[TableInfo]) -> l
     names = {table.qualified_name for table in tables}
     gone = (each for each in records if each.table not in names and each.reason != _NOT_CAPTURED)
     return [replace(each, state="failed", whole=False, reason=_NOT_CAPTURED) for each in gone]
+
+
+def _add_new(backfill: Backfill, new: Iterable[tuple[TableInfo, str]], successions: Successions) -> None:
+    for table, topic in new:
+        backfill.add(table, topic, cause="initial", whole=False, sweep=successions.last(topic) is not None)
 
 
 def _is_new(table: TableInfo, topic: str, records: Mapping[str, BackfillProgress], successions: Successions) -> bool:
