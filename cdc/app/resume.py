@@ -36,7 +36,7 @@ from cdc.config import Config
 from cdc.encode.known_topic import KnownTopic
 from cdc.encode.naming import progress_topic, schemas_topic
 from cdc.encode.progress import stream_key
-from cdc.errors import CdcError, GapError, SourceUnavailable
+from cdc.errors import CdcError, FencedError, GapError, SourceUnavailable
 from cdc.lsn import LSN
 from cdc.record import Progress
 from cdc.replay.topic_state import look_at, newest_lsn, read_known
@@ -126,17 +126,31 @@ class Resumption:
                 remedy="nothing while a standby is being promoted; else correct the hosts in source.dsn",
             )
 
-    def explain(self, error: SourceUnavailable) -> GapError | None:
-        """What the end of the stream means when the slot is gone or lost; None when it is not, or a retry heals it."""
-        if self._config.heals_gaps:
-            return None
+    def explain(self, error: SourceUnavailable, own_pid: int) -> CdcError | None:
+        """What the end of the stream means, when trying again is not the answer; else None.
+
+        Args:
+            error: how it ended.
+            own_pid: the server's process that streamed to us.
+
+        Returns:
+            ``FencedError`` when another session reads from the slot: this bridge was away for so long that one that
+            waited took over. ``GapError`` when the slot is gone or lost, unless the next attempt heals that.
+        """
         try:
             with connect(self._config.source.connection(), application_name=f"cdc {self._config.name}") as sql:
                 slot = inspect_slot(sql, self._slot)
             stored, _ = self._read()
         except CdcError:
             return None  # the server or the broker went away, not the slot
-        if stored is None or (slot is not None and not slot.lost):
+        if slot is not None and slot.active_pid not in (None, own_pid):
+            return FencedError(
+                f"another bridge took over: server process {slot.active_pid} reads from slot {self._slot!r}; "
+                f"{error.message}",
+                remedy="nothing, when a second bridge is meant to run: started again, this one waits for it; "
+                "otherwise stop one of the two",
+            )
+        if stored is None or self._config.heals_gaps or (slot is not None and not slot.lost):
             return None
         gap = slot_gap(self._slot, stored, slot)
         return gap and GapError(f"{gap.message}; {error.message}", remedy=gap.remedy)

@@ -22,7 +22,7 @@ from cdc.app.bridge import Bridge
 from cdc.app.metering import BridgeMeter
 from cdc.app.resume import Resumption, topics_of
 from cdc.app.scope_watch import ScopeWatch
-from cdc.app.slot_wait import wait_for_slot
+from cdc.app.slot_wait import wait_for_slot, waiting_application
 from cdc.app.succession import NewBeginning, Successions
 from cdc.app.tables import TableRegistry
 from cdc.app.topic_watch import TopicWatch
@@ -186,15 +186,15 @@ class BridgeSession:
         )
         self._works()
         self._scope.serves(registry)
-        self._run_bridge(bridge, resumption)
+        self._run_bridge(bridge, resumption, session)
 
-    def _run_bridge(self, bridge: Bridge, resumption: Resumption) -> None:
+    def _run_bridge(self, bridge: Bridge, resumption: Resumption, session: CopyBoth) -> None:
         self._meter.streaming(True)
         try:
             bridge.run(self._stop)
         except SourceUnavailable as error:
-            if (gap := resumption.explain(error)) is not None:
-                raise gap from error
+            if (meaning := resumption.explain(error, session.backend_pid)) is not None:
+                raise meaning from error
             raise
         finally:
             self._meter.streaming(False)
@@ -212,6 +212,7 @@ class BridgeSession:
             sql,
             self._config.source.slot,
             self._stop,
+            application_name=waiting_application(self._config.name),
             is_first_start=is_first_start,
             waiting=self._meter.waiting,
         )

@@ -9,6 +9,7 @@ from typing import Any, Final
 import psycopg
 import structlog
 
+from cdc.capture.connect import source_errors
 from cdc.capture.slot import create_slot, inspect_slot
 from cdc.errors import SourceRefused
 
@@ -17,11 +18,17 @@ _POLL_S: Final = 1.0
 log = structlog.get_logger("cdc.bridge")
 
 
+def waiting_application(name: str) -> str:
+    """What ``pg_stat_activity`` shows of a bridge that stands by; ``name`` is the configuration's."""
+    return f"cdc {name} waiting"
+
+
 def wait_for_slot(
     sql: psycopg.Connection[Any],
     name: str,
     stop: threading.Event,
     *,
+    application_name: str,
     is_first_start: Callable[[], bool],
     waiting: Callable[[int | None], None],
 ) -> bool:
@@ -31,6 +38,7 @@ def wait_for_slot(
         sql: a connection to the source.
         name: of the slot.
         stop: ends the waiting.
+        application_name: the connection's while it waits, so that others see it.
         is_first_start: whether a missing slot is as it should be; if not, it is left missing.
         waiting: told the process id of the server's session that reads from it, and None when it is free.
 
@@ -52,11 +60,22 @@ def wait_for_slot(
                 remedy="set source.slot to another name",
             )
         if state is None or not state.active:
+            if told is not None:
+                _show(sql, None)
             waiting(None)
             return True
         if state.active_pid != told:
             told = state.active_pid
+            _show(sql, application_name)
             log.warning("waiting for the slot: another session reads from it", slot=name, pid=told)
             waiting(told)
         stop.wait(_POLL_S)
     return False
+
+
+def _show(sql: psycopg.Connection[Any], application_name: str | None) -> None:
+    with source_errors("naming the connection"):
+        if application_name is None:
+            sql.execute("RESET application_name")
+        else:
+            sql.execute("SELECT pg_catalog.set_config('application_name', %s, false)", (application_name,))

@@ -110,6 +110,7 @@ def _source(source: SourceStatus | None, published: Progress | None, clock_us: i
             "name": slot.name,
             "active": slot.active,
             "active_pid": slot.active_pid,
+            "waiting_bridges": source.waiting,
             "confirmed_flush_lsn": _lsn(slot.confirmed_flush_lsn),
             "lag_bytes": slot.lag_bytes,
             "lag_seconds": _slot_lag_s(slot, source.confirm_lag_s, published, clock_us),

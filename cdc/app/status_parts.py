@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar
 
 import sqlalchemy as sa
 
+from cdc.app.slot_wait import waiting_application
 from cdc.capture.connect import connect, source_errors
 from cdc.capture.slot import WAL_END, SlotState, inspect_slot
 from cdc.config import Config
@@ -49,12 +50,14 @@ class SourceStatus:
         now_us: its clock, µs since 1970: lags are measured by the clock that stamped the commits.
         slot: None when there is none.
         confirm_lag_s: how long the walsender waits for the newest WAL to be confirmed; None when it does not know.
+        waiting: bridges that stand by, to take over when the active one ends.
     """
 
     wal_lsn: LSN
     now_us: int
     slot: SlotState | None
     confirm_lag_s: float | None
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +127,13 @@ def _source(config: Config) -> SourceStatus:
             row = conn.execute(
                 f"SELECT ({WAL_END})::text,"
                 " (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,"
-                " (SELECT extract(epoch FROM flush_lag)::float8 FROM pg_stat_replication WHERE pid = %s)",
-                (slot and slot.active_pid,),
+                " (SELECT extract(epoch FROM flush_lag)::float8 FROM pg_stat_replication WHERE pid = %s),"
+                " (SELECT count(*) FROM pg_stat_activity"
+                " WHERE application_name = %s AND datname = current_database())",
+                (slot and slot.active_pid, waiting_application(config.name)),
             ).fetchone()
         assert row is not None
-        return SourceStatus(LSN.parse(row[0]), row[1], slot, row[2])
+        return SourceStatus(LSN.parse(row[0]), row[1], slot, row[2], row[3])
 
 
 def _published(config: Config) -> Progress | None:

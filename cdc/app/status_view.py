@@ -71,6 +71,8 @@ def _slot_text(slot: Mapping[str, Any] | None) -> str:
     if slot is None:
         return "no slot"
     reader = f"read by pid {slot['active_pid']}" if slot["active"] else "read by nobody"
+    if waiting := slot["waiting_bridges"]:
+        reader += f" ({waiting} more {'bridge waits' if waiting == 1 else 'bridges wait'} for it)"
     return (
         f"slot {slot['name']} {reader}, confirmed {slot['confirmed_flush_lsn']}: {_bytes(slot['lag_bytes'])}, "
         f"{_seconds(slot['lag_seconds'])} behind; keeps {_bytes(slot['retained_bytes'])} of WAL ({slot['wal_status']})"

@@ -58,8 +58,14 @@ class CopyBoth:
             message = self._pgconn.get_error_message()
             self._pgconn.finish()
             raise connect_error(message, connection)
+        self._backend_pid = self._pgconn.backend_pid
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket, select.POLLIN)
+
+    @property
+    def backend_pid(self) -> int:
+        """The server's process for this session; also after its end."""
+        return self._backend_pid
 
     def identify(self) -> System:
         """Ask IDENTIFY_SYSTEM; only before ``start``."""
