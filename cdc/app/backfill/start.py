@@ -45,13 +45,12 @@ def start_backfill(
     """The backfill of one session, with a table for each that has none yet, as ``snapshot.mode`` says.
 
     Args:
-        registry, publisher: the session's.
-        streamed, touched: the translator, and what it notes down.
+        registry, publisher, streamed, touched: the session's tables, records, translator, and what that notes down.
         demands: what the session itself asks for, now and later.
         commit: closes the Kafka transaction.
         report: told of every progress that is written.
-        begin_anew: empties the topic of a table whose rows do not go on with what it holds; told of each definition.
-        running: transactions that are under way in the source.
+        begin_anew: told of each definition, empties the topic of a table whose rows do not go on with what it holds.
+        running: transactions under way in the source: what they wrote before a table joined is not in the stream.
     """
     options, topic = config.kafka.client_options(), progress_topic(config.name)
     ends = ends_of(options, topic)
@@ -87,9 +86,8 @@ def start_backfill(
     )
     if config.snapshot.mode != "never":
         new = [each for each in tables() if _is_new(*each, records, registry.successions)]
-        _add_new(backfill, new, registry.successions)
-        # What they wrote before the publication had the table is not in the stream, whenever they commit
         streamed.distrust(running() if new else ())
+        _add_new(backfill, new, registry.successions)
     return backfill
 
 
