@@ -12,6 +12,7 @@ import sys
 import typer
 
 from cdc import crashpoints
+from cdc.app.backfill.command import backfill
 from cdc.app.check_command import check
 from cdc.app.config_command import config_app
 from cdc.app.demo.command import demo
@@ -40,6 +41,7 @@ app.add_typer(stack_app, name="stack")
 app.add_typer(tables_app, name="tables")
 app.command("check")(check)
 app.command("status")(status)
+app.command("backfill")(backfill)
 app.command("demo")(demo)
 
 
