@@ -48,6 +48,28 @@ class BridgeMetrics:
             "From the commit in PostgreSQL to the Kafka commit, for the newest published transaction.",
             registry=registry,
         )
+        self.toast_rereads = Counter(
+            "cdc_bridge_toast_rereads",
+            "Rows read again because an unchanged TOAST value was not in the stream.",
+            ["table"],
+            registry=registry,
+        )
+        self.truncates = Counter(
+            "cdc_bridge_truncates", "TRUNCATEs turned into tombstones.", ["table"], registry=registry
+        )
+        self.restarts = Counter(
+            "cdc_bridge_restarts",
+            "Attempts after an error that was worth trying again, by its class.",
+            ["error"],
+            registry=registry,
+        )
+        self.streaming = Gauge("cdc_bridge_streaming", "1 while the replication stream is open.", registry=registry)
+        for outcome in KAFKA_TRANSACTION_OUTCOMES:
+            self.kafka_transactions.labels(outcome)
+        self._add_slot(registry)
+        self._add_backfill(registry)
+
+    def _add_slot(self, registry: CollectorRegistry) -> None:
         self.slot_retained_bytes = Gauge(
             "cdc_bridge_slot_retained_bytes", "WAL that PostgreSQL keeps on disk for the slot.", registry=registry
         )
@@ -71,6 +93,10 @@ class BridgeMetrics:
             "1 when the server gave the slot up: changes are missing from the topics.",
             registry=registry,
         )
+        for gauge in (self.slot_safe_wal_bytes, self.slot_lag_bytes, self.slot_active, self.slot_invalidated):
+            gauge.set(math.nan)  # not looked yet; 0 would be an alarm
+
+    def _add_backfill(self, registry: CollectorRegistry) -> None:
         self.backfill_rows = Counter(
             "cdc_bridge_backfill_rows", "Rows published by backfills.", ["table"], registry=registry
         )
@@ -87,26 +113,6 @@ class BridgeMetrics:
             states=BACKFILL_STATES,
             registry=registry,
         )
-        self.toast_rereads = Counter(
-            "cdc_bridge_toast_rereads",
-            "Rows read again because an unchanged TOAST value was not in the stream.",
-            ["table"],
-            registry=registry,
-        )
-        self.truncates = Counter(
-            "cdc_bridge_truncates", "TRUNCATEs turned into tombstones.", ["table"], registry=registry
-        )
-        self.restarts = Counter(
-            "cdc_bridge_restarts",
-            "Attempts after an error that was worth trying again, by its class.",
-            ["error"],
-            registry=registry,
-        )
-        self.streaming = Gauge("cdc_bridge_streaming", "1 while the replication stream is open.", registry=registry)
-        for gauge in (self.slot_safe_wal_bytes, self.slot_lag_bytes, self.slot_active, self.slot_invalidated):
-            gauge.set(math.nan)  # not looked yet; 0 would be an alarm
-        for outcome in KAFKA_TRANSACTION_OUTCOMES:
-            self.kafka_transactions.labels(outcome)
 
 
 class SinkMetrics:

@@ -32,7 +32,7 @@ from cdc.capture.connect import connect
 from cdc.capture.copy_both import CopyBoth
 from cdc.capture.publication import ensure_publication
 from cdc.capture.reread import current_snapshot, reread
-from cdc.capture.slot import inspect_slot, recent_xid
+from cdc.capture.slot import recent_xid
 from cdc.capture.stream import WalStream
 from cdc.change import Relation, Row
 from cdc.config import Config
@@ -47,7 +47,6 @@ from cdc.publish.topics import TopicAdmin
 from cdc.record import Progress
 from cdc.replay.definitions import read_definitions
 
-_SLOT_METRICS_INTERVAL_S = 10.0
 _VISIBLE_POLL_S = 0.005
 
 log = structlog.get_logger("cdc.bridge")
@@ -83,7 +82,6 @@ class BridgeSession:
         self._kafka = config.kafka.client_options()
         self._progress_topic = progress_topic(config.name)
         self._progress_key = stream_key(config.source.slot)
-        self._slot_due = 0.0
         self._demands: list[Demand] = []
         self._sql: psycopg.Connection[Any] | None = None
         self._watch: TopicWatch | None = None
@@ -182,7 +180,7 @@ class BridgeSession:
             resume=resume,
             is_first=not resume.commit_ts or bool(self._demands),
             watch=self._watch_topics(resumption, registry, publisher),
-            on_commit=self._committed,
+            on_commit=self._meter.committed,
         )
         self._works()
         self._scope.serves(registry)
@@ -245,13 +243,6 @@ class BridgeSession:
         assert self._publisher is not None
         self._publisher.produce(self._progress_topic, self._progress_key, progress_value(progress), b"")
         self._publisher.commit()
-
-    def _committed(self, progress: Progress) -> None:
-        self._meter.committed(progress)
-        if time.monotonic() > self._slot_due:
-            self._slot_due = time.monotonic() + _SLOT_METRICS_INTERVAL_S
-            assert self._sql is not None
-            self._meter.slot(inspect_slot(self._sql, self._config.source.slot))
 
     def _table_for(self, registry: TableRegistry, publisher: KafkaPublisher, relation: Relation) -> TableEncoder | None:
         """The encoder of a relation. What its transaction changed is in the catalog only when that is visible."""
