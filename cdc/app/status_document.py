@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
+from cdc.app.backfill.pace import average_rate, seconds_left, share
 from cdc.app.status_parts import SinkStatus, SourceStatus, Status
+from cdc.capture.retention import Retention, dangers
 from cdc.capture.slot import SlotState
 from cdc.lsn import LSN
-from cdc.record import Progress
+from cdc.record import BackfillProgress, Progress
 
 Document: TypeAlias = dict[str, Any]
 
@@ -42,15 +44,18 @@ def problems(status: Status) -> list[Problem]:
             remedy = part.error.remedy or f"is it up, and is the section {_SECTIONS[name]} of the configuration right?"
             found.append(Problem(name, part.error.message, remedy, DOWN))
     if (source := status.source.answer) is not None:
-        found += _slot_problems(status.slot_name, source.slot)
+        found += _slot_problems(status.slot_name, source)
     if status.topics.error is None and status.topics.answer is None:
         found.append(Problem("topics", "nothing is published yet", "start the bridge: cdc run", DOWN))
+    for backfill in status.backfills:
+        found += _backfill_problems(backfill)
     if status.sink is not None and (sink := status.sink.answer) is not None:
         found += _sink_problems(sink)
     return found
 
 
-def _slot_problems(name: str, slot: SlotState | None) -> list[Problem]:
+def _slot_problems(name: str, source: SourceStatus) -> list[Problem]:
+    slot = source.slot
     if slot is None:
         return [Problem("source", f"there is no slot {name}", "start the bridge, which makes it: cdc run", DOWN)]
     if slot.lost:
@@ -59,10 +64,21 @@ def _slot_problems(name: str, slot: SlotState | None) -> list[Problem]:
     found = []
     if not slot.active:
         found.append(Problem("source", f"no bridge reads slot {name}", "start the bridge: cdc run", DOWN))
-    if slot.wal_status == "unreserved":
-        text = f"slot {name} may lose its WAL at the next checkpoint"
-        found.append(Problem("source", text, "see cdc check", SICK))
+    retention = Retention(slot, source.limit_bytes, source.oldest, source.role)
+    found += [Problem("source", each.text, each.remedy, SICK) for each in dangers(retention)]
     return found
+
+
+def _backfill_problems(backfill: BackfillProgress) -> list[Problem]:
+    if backfill.state == "failed":
+        why, _, remedy = backfill.reason.partition("\n  remedy: ")
+        again = f"cdc backfill {backfill.table}"
+        text = f"the backfill of {backfill.table} failed: {why}"
+        return [Problem("topics", text, f"{remedy}\nthen: {again}" if remedy else again, SICK)]
+    if not backfill.whole and not backfill.is_open:
+        text = f"the topic of {backfill.table} does not hold every row: its backfill was {backfill.state}"
+        return [Problem("topics", text, f"cdc backfill {backfill.table}", SICK)]
+    return []
 
 
 def _sink_problems(sink: SinkStatus) -> list[Problem]:
@@ -91,6 +107,7 @@ def as_document(status: Status, *, now_us: int) -> Document:
         "problems": [{"part": each.part, "text": each.text, "remedy": each.remedy} for each in trouble],
         "source": {"reachable": status.source.reachable, **_source(source, published, clock_us)},
         "topics": {"reachable": status.topics.reachable, **_topics(published, source, clock_us)},
+        "backfills": [_backfill(each) for each in status.backfills],
         "sink": None,
     }
     if status.sink is not None:
@@ -117,6 +134,7 @@ def _source(source: SourceStatus | None, published: Progress | None, clock_us: i
             "wal_status": slot.wal_status,
             "retained_bytes": slot.retained_bytes,
             "safe_wal_size": slot.safe_wal_size,
+            "max_slot_wal_keep_size": source.limit_bytes,
             "invalidation_reason": slot.invalidation_reason,
         },
     }
@@ -142,6 +160,23 @@ def _topics(published: Progress | None, source: SourceStatus | None, clock_us: i
         "lag_bytes": max(source.wal_lsn - published.lsn, 0) if source is not None else None,
         "commit_time": _time(published.commit_ts),
         "age_seconds": _age_s(published.commit_ts, clock_us),
+    }
+
+
+def _backfill(backfill: BackfillProgress) -> Document:
+    rate = average_rate(backfill) if backfill.state == "running" else None
+    return {
+        "table": backfill.table,
+        "state": backfill.state,
+        "cause": backfill.cause,
+        "whole": backfill.whole,
+        "rows": backfill.rows,
+        "estimated_rows": backfill.estimated_rows,
+        "done": round(share(backfill), 4),
+        "rows_per_second": rate,
+        "seconds_left": seconds_left(backfill, rate),
+        "reason": backfill.reason or None,
+        "updated": _time(backfill.updated_at),
     }
 
 

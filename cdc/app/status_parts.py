@@ -1,4 +1,4 @@
-"""What ``cdc status`` asks: the slot, the published position, the replica's cut. Each part answers or says why not."""
+"""What ``cdc status`` asks: slot, published position and backfills, the replica's cut. Each answers or says why not."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import sqlalchemy as sa
 
 from cdc.app.slot_wait import waiting_application
 from cdc.capture.connect import connect, source_errors
-from cdc.capture.slot import WAL_END, SlotState, inspect_slot
+from cdc.capture.retention import OpenTransaction, inspect_retention
+from cdc.capture.slot import WAL_END, SlotState
 from cdc.config import Config
 from cdc.encode.naming import progress_topic
 from cdc.encode.progress import stream_key
 from cdc.errors import CdcError
 from cdc.lsn import LSN
-from cdc.record import Progress
-from cdc.replay.progress import read_progress
+from cdc.record import BackfillProgress, Progress
+from cdc.replay.backfills import Published, read_published
 from cdc.sink.control import SCHEMA, cut, mirrored_table
 from cdc.sink.errors import replica_errors
 from cdc.sink.session import replica_engine
@@ -51,6 +52,9 @@ class SourceStatus:
         slot: None when there is none.
         confirm_lag_s: how long the walsender waits for the newest WAL to be confirmed; None when it does not know.
         waiting: bridges that stand by, to take over when the active one ends.
+        limit_bytes: ``max_slot_wal_keep_size``; None without a limit.
+        oldest: the oldest transaction with an id in the cluster, for which the slot may keep WAL.
+        role: as which we looked.
     """
 
     wal_lsn: LSN
@@ -58,6 +62,9 @@ class SourceStatus:
     slot: SlotState | None
     confirm_lag_s: float | None
     waiting: int = 0
+    limit_bytes: int | None = None
+    oldest: OpenTransaction | None = None
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +96,17 @@ class SinkStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """All parts at about the same moment; ``sink`` is None when the configuration has none."""
+    """All parts at about the same moment; ``sink`` is None when the configuration has none.
+
+    ``backfills`` are the newest of each table, by name.
+    """
 
     name: str
     slot_name: str
     source: Part[SourceStatus]
     topics: Part[Progress]
     sink: Part[SinkStatus] | None
+    backfills: tuple[BackfillProgress, ...] = ()
 
 
 def read_status(config: Config) -> Status:
@@ -104,12 +115,15 @@ def read_status(config: Config) -> Status:
         source = pool.submit(_ask, lambda: _source(config))
         topics = pool.submit(_ask, lambda: _published(config))
         sink = pool.submit(_ask, lambda: _sink(config)) if config.sink is not None else None
+        published = topics.result()
+        known = published.answer
         return Status(
             name=config.name,
             slot_name=config.source.slot,
             source=source.result(),
-            topics=topics.result(),
+            topics=Part(known.stream if known is not None else None, published.error),
             sink=None if sink is None else sink.result(),
+            backfills=tuple(each.progress for _, each in sorted(known.backfills.items())) if known is not None else (),
         )
 
 
@@ -122,7 +136,8 @@ def _ask(question: Callable[[], Answer | None]) -> Part[Answer]:
 
 def _source(config: Config) -> SourceStatus:
     with connect(config.source.connection(), application_name=_APPLICATION) as conn:
-        slot = inspect_slot(conn, config.source.slot)
+        retention = inspect_retention(conn, config.source.slot)
+        slot = retention.slot
         with source_errors("asking for the WAL's end"):
             row = conn.execute(
                 f"SELECT ({WAL_END})::text,"
@@ -133,11 +148,13 @@ def _source(config: Config) -> SourceStatus:
                 (slot and slot.active_pid, waiting_application(config.name)),
             ).fetchone()
         assert row is not None
-        return SourceStatus(LSN.parse(row[0]), row[1], slot, row[2], row[3])
+        return SourceStatus(
+            LSN.parse(row[0]), row[1], slot, row[2], row[3], retention.limit_bytes, retention.oldest, retention.role
+        )
 
 
-def _published(config: Config) -> Progress | None:
-    return read_progress(config.kafka.client_options(), progress_topic(config.name), stream_key(config.source.slot))
+def _published(config: Config) -> Published:
+    return read_published(config.kafka.client_options(), progress_topic(config.name), stream_key(config.source.slot))
 
 
 def _sink(config: Config) -> SinkStatus:

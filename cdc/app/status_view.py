@@ -15,7 +15,7 @@ from cdc.app.status_document import Document
 
 def as_lines(document: Document) -> list[str]:
     """Plain text, a line for each part, replica table and problem."""
-    lines = [f"{part:<8}{text}" for part, text in _parts(document)]
+    lines = [f"{part:<8} {text}" if len(part) > 7 else f"{part:<8}{text}" for part, text in _parts(document)]
     for row in _tables(document):
         lines.append(f"table   {row['replica_table']}: {row['state']}, {row['rows_applied']:,} rows applied")
     for problem in document["problems"]:
@@ -51,6 +51,9 @@ def _parts(document: Document) -> list[tuple[str, str]]:
         rows[0] = ("source", f"WAL {source['wal_lsn']}, {_slot_text(source['slot'])}")
     if "published_lsn" in topics:
         rows[1] = ("topics", _topics_text(topics))
+    rows += [("backfill", _backfill_text(each)) for each in document["backfills"] if each["state"] != "done"]
+    if done := sum(each["state"] == "done" for each in document["backfills"]):
+        rows.append(("backfill", f"{done} {'table' if done == 1 else 'tables'} done"))
     if sink is not None:
         rows.append(("sink", _sink_text(sink) if "running" in sink else _silence(sink)))
     return rows
@@ -67,6 +70,18 @@ def _topics_text(topics: Mapping[str, Any]) -> str:
     return f"published {topics['published_lsn']}{partial}{behind}{age}"
 
 
+def _backfill_text(backfill: Mapping[str, Any]) -> str:
+    rows = f"{backfill['rows']:,} of about {backfill['estimated_rows']:,} rows"
+    parts = [f"{backfill['table']} {backfill['state']}", f"{backfill['done']:.0%}", rows]
+    if backfill["rows_per_second"] is not None:
+        parts.append(f"{backfill['rows_per_second']:,.0f} rows/s")
+    if backfill["seconds_left"] is not None:
+        parts.append(f"{_seconds(backfill['seconds_left'])} left")
+    parts += [] if backfill["whole"] else ["topic incomplete"]
+    why, *_ = (backfill["reason"] or "").splitlines() or [""]
+    return ", ".join(parts) + (f": {why}" if why else "")
+
+
 def _slot_text(slot: Mapping[str, Any] | None) -> str:
     if slot is None:
         return "no slot"
@@ -76,6 +91,7 @@ def _slot_text(slot: Mapping[str, Any] | None) -> str:
     return (
         f"slot {slot['name']} {reader}, confirmed {slot['confirmed_flush_lsn']}: {_bytes(slot['lag_bytes'])}, "
         f"{_seconds(slot['lag_seconds'])} behind; keeps {_bytes(slot['retained_bytes'])} of WAL ({slot['wal_status']})"
+        + (f", room for {_bytes(slot['safe_wal_size'])} more" if slot["safe_wal_size"] is not None else "")
     )
 
 

@@ -14,7 +14,8 @@ from cdc.app.status_view import as_lines, as_table
 from cdc.capture.slot import SlotState
 from cdc.errors import SourceRefused, SourceUnavailable
 from cdc.lsn import LSN
-from cdc.record import Position, Progress, SourceIdentity
+from cdc.record import LeafProgress, Position, Progress, SourceIdentity
+from tests.support.topic_writer import FIRST_BACKFILL
 
 SLOT = SlotState(
     name="cdc_shop",
@@ -88,7 +89,11 @@ def test_seconds_that_the_slot_is_behind(slot, seconds):
             "idle_timeout",
             SICK,
         ),
-        (replace(HEALTHY, source=Part(replace(SOURCE, slot=replace(SLOT, wal_status="unreserved")))), "may lose", SICK),
+        (
+            replace(HEALTHY, source=Part(replace(SOURCE, slot=replace(SLOT, wal_status="unreserved")))),
+            "about to be lost",
+            SICK,
+        ),
         (replace(HEALTHY, topics=Part(None)), "nothing is published", DOWN),
         (replace(HEALTHY, sink=Part(replace(SINK, running=False))), "no sink runs", DOWN),
         (
@@ -115,6 +120,61 @@ def test_lines():
         "table   public.t: exact, 12 rows applied",
         "shop is healthy",
     ]
+
+
+BACKFILL = replace(
+    FIRST_BACKFILL, table="public.t", estimated_rows=1_000, rows=500, started_at=0, updated_at=10_000_000
+)
+
+
+def test_backfills_are_shown_and_those_that_are_done_counted():
+    running = replace(BACKFILL, leaves=(LeafProgress("public", "t", 1, 100, ((0, 25),)),), reason="the standby lags")
+    done = replace(BACKFILL, table="public.u", state="done", whole=True)
+    document = as_document(replace(HEALTHY, backfills=(running, done)), now_us=0)
+    assert document["healthy"]
+    assert as_lines(document)[2:4] == [
+        "backfill public.t running, 25%, 500 of about 1,000 rows, 50 rows/s, 15.0 s left, topic incomplete: "
+        "the standby lags",
+        "backfill 1 table done",
+    ]
+    assert document["backfills"][0] == {
+        "table": "public.t",
+        "state": "running",
+        "cause": "initial",
+        "whole": False,
+        "rows": 500,
+        "estimated_rows": 1_000,
+        "done": 0.25,
+        "rows_per_second": 50.0,
+        "seconds_left": 15.0,
+        "reason": "the standby lags",
+        "updated": "1970-01-01T00:00:10+00:00",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "remedy"),
+    [
+        (
+            {"state": "failed", "reason": "no right\n  remedy: GRANT it;"},
+            "backfill of public.t failed: no right",
+            "GRANT it;\nthen: cdc backfill public.t",
+        ),
+        ({"state": "failed", "reason": "why", "whole": True}, "failed: why", "cdc backfill public.t"),
+        ({"state": "cancelled"}, "does not hold every row: its backfill was cancelled", "cdc backfill public.t"),
+    ],
+)
+def test_backfill_that_needs_the_operator(changes, words, remedy):
+    (problem,) = problems(replace(HEALTHY, backfills=(replace(BACKFILL, **changes),)))
+    assert words in problem.text
+    assert (problem.remedy, problem.exit_code) == (remedy, SICK)
+
+
+def test_loading_table_is_shown():
+    loading = replace(SINK, tables=(replace(TABLE, state="loading"),))
+    assert "table   public.t: loading, 12 rows applied" in as_lines(
+        as_document(replace(HEALTHY, sink=Part(loading)), now_us=0)
+    )
 
 
 def test_terminal_shows_the_same():
