@@ -15,8 +15,8 @@ from cdc.lsn import LSN
 from cdc.record import BackfillProgress, BackfillState, LeafProgress
 
 _PORTION_ROWS: Final = 1_000
-_RATED_CHUNK_S: Final = 5.0
-"""With a rate, a chunk is so small that it is read in about this time: its transaction does not stay open for long."""
+_RATED_CHUNK_S: Final = 1.0
+"""With a rate, a chunk is small enough to be read in about this time: whoever wants to alter the table waits for it."""
 
 
 class BackfillJob:

@@ -69,7 +69,7 @@ class RowWriter:
                 continue
             seq += 1
             stamped = header(BACKFILL, seq, fingerprint)
-            if nulls := table.null_documents(row):
+            if b"null" in line and (nulls := table.null_documents(row)):
                 stamped = with_null_documents(stamped, nulls)
             value = table.value(row)
             produce(topic, key, value, stamped)
