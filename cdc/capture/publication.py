@@ -5,7 +5,7 @@ https://www.postgresql.org/docs/current/sql-createpublication.html
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
@@ -14,6 +14,7 @@ from psycopg import sql
 
 from cdc.capture.connect import source_errors
 from cdc.capture.table import TableInfo, quoted
+from cdc.change import ReplicaIdentity
 from cdc.errors import SourceRefused
 
 Mode: TypeAlias = Literal["filtered", "all_tables", "disabled"]
@@ -30,6 +31,7 @@ class PublicationState:
         operations: those of insert, update, delete, truncate that it publishes.
         tables: qualified names as the stream will give them: roots or leaves, by ``via_root``.
         narrowed: tables with a column list or a row filter.
+        columns: of those, the columns that are published.
     """
 
     name: str
@@ -39,6 +41,7 @@ class PublicationState:
     operations: frozenset[str]
     tables: frozenset[str]
     narrowed: frozenset[str]
+    columns: Mapping[str, frozenset[str]]
 
 
 def inspect_publication(conn: psycopg.Connection[Any], name: str) -> PublicationState | None:
@@ -52,15 +55,20 @@ def inspect_publication(conn: psycopg.Connection[Any], name: str) -> Publication
             "  WHERE t.pubname = p.pubname),"
             " ARRAY(SELECT n.nspname || '.' || c.relname FROM pg_catalog.pg_publication_rel r"
             "  JOIN pg_catalog.pg_class c ON c.oid = r.prrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-            "  WHERE r.prpubid = p.oid AND coalesce(to_jsonb(r) ->> 'prqual', to_jsonb(r) ->> 'prattrs') IS NOT NULL)"
+            "  WHERE r.prpubid = p.oid AND coalesce(to_jsonb(r) ->> 'prqual', to_jsonb(r) ->> 'prattrs') IS NOT NULL),"
+            " (SELECT coalesce(jsonb_object_agg(schemaname || '.' || tablename, to_jsonb(t) -> 'attnames'), '{}')"
+            "  FROM pg_catalog.pg_publication_tables t WHERE t.pubname = p.pubname)"
             " FROM pg_catalog.pg_publication p WHERE pubname = %s",
             (name,),
         ).fetchone()
     if row is None:
         return None
-    owned, all_tables, via_root, *published, tables, narrowed = row
+    owned, all_tables, via_root, *published, tables, narrowed, columns = row
     operations = frozenset(name for name, on in zip(_OPERATIONS, published, strict=True) if on)
-    return PublicationState(name, owned, all_tables, via_root, operations, frozenset(tables), frozenset(narrowed))
+    lists = {table: frozenset(names) for table, names in columns.items() if table in narrowed and names}
+    return PublicationState(
+        name, owned, all_tables, via_root, operations, frozenset(tables), frozenset(narrowed), lists
+    )
 
 
 def ensure_publication(
@@ -157,6 +165,24 @@ def _reason_and_remedy(state: PublicationState, mode: Mode, tables: Sequence[Tab
             f"misses {_names(missing)}",
             f"ALTER PUBLICATION {publication} ADD TABLE {_only(missing)};",
         )
+    return _uncovered(state, tables)
+
+
+def _uncovered(state: PublicationState, tables: Sequence[TableInfo]) -> tuple[str, str] | None:
+    """A column list without the key: rows could not be told apart. With FULL identity the key is the whole row."""
+    for table in tables:
+        listed = state.columns.get(table.qualified_name)
+        identity = table.columns if table.replica_identity is ReplicaIdentity.FULL else table.key
+        lacking = [column for column in identity if listed is not None and column not in listed]
+        if listed is not None and lacking:
+            publication = quoted(state.name)
+            whole = ", ".join(quoted(column) for column in table.columns if column in listed or column in lacking)
+            return (
+                f"has a column list for {table.qualified_name} without {', '.join(lacking)}, "
+                "which identify its rows: PostgreSQL refuses UPDATE and DELETE, and there would be no key",
+                f"ALTER PUBLICATION {publication} DROP TABLE {table.quoted_name}; "
+                f"ALTER PUBLICATION {publication} ADD TABLE {table.quoted_name} ({whole});",
+            )
     return None
 
 
