@@ -134,13 +134,8 @@ class BridgeSession:
         resume: Progress,
     ) -> None:
         config, source = self._config, self._config.source
-        log.info(
-            "streaming",
-            slot=source.slot,
-            start=str(resume.lsn),
-            partial=bool(resume.partial),
-            tables=len(registry.tables),
-        )
+        where = {"slot": source.slot, "start": str(resume.lsn), "partial": bool(resume.partial)}
+        log.info("streaming", **where, tables=len(registry.tables))
         session = CopyBoth(source.connection(), application_name=f"cdc {config.name}")
         resumption.expect(session.identify())
         self._stream = stream = WalStream(session, resume.lsn, streaming=source.streaming)
@@ -152,6 +147,7 @@ class BridgeSession:
             reread=self._reread,
             truncate=self._truncate,
             empty=self._empty,
+            meet=lambda relation: self._demands.extend(registry.meet(relation)),
             resume=resume,
             counts=self._counts,
             xid=recent_xid(sql),
@@ -160,6 +156,7 @@ class BridgeSession:
         self._translator = translator
         self._backfill = backfill = start_backfill(
             config,
+            sql=sql,
             registry=registry,
             publisher=publisher,
             streamed=translator,

@@ -14,7 +14,7 @@ from cdc.capture.catalog import find_others, find_tables, in_scope, table_info
 from cdc.capture.preflight_tables import check_scope
 from cdc.capture.rights import table_rights, why_unreadable
 from cdc.capture.table import TableInfo, why_unusable
-from cdc.change import Relation
+from cdc.change import Relation, ReplicaIdentity
 from cdc.config import Config
 from cdc.encode.naming import progress_topic, schemas_topic, topic_name
 from cdc.encode.schema import schema_key, schema_value
@@ -73,6 +73,7 @@ class TableRegistry:
         self._admin = admin
         self._left_out = left_out
         self._described: dict[str, str] = {}
+        self._root: Relation | None = None
         self.successions = Successions()
         self.tables = captured(connection, config, left_out)
         self._infos = {(each.namespace, each.name): each for each in self.tables}
@@ -103,6 +104,23 @@ class TableRegistry:
             return None
         topic = state_topic(self._config, relation.namespace, relation.name)
         return TableEncoder(relation, self.successions.key(relation, topic, info.key), topic)
+
+    def meet(self, relation: Relation) -> Sequence[Demand]:
+        """A relation was described. The server describes a partition right behind its root, when it first has a change.
+
+        Rows of a partition come labelled with the root's identity, but with the old rows that the partition's own
+        identity logged: keys that were deleted or moved meanwhile may stand in the topic for ever.
+        """
+        root, self._root = self._root, None
+        info = self._infos.get((relation.namespace, relation.name))
+        if info is not None and info.kind == "p":
+            self._root = relation
+        elif root is not None and _identity(root) != _identity(relation):
+            name = root.qualified_name
+            why = f"partition {relation.qualified_name} had another replica identity than its root"
+            log.error(why + ": its deletions may be missing", table=name, remedy=f"cdc backfill {name} --sweep")
+            return [Demand(name, True, why)] if self._config.heals_gaps else []
+        return []
 
     def chunk_encoder(self, relation: Relation) -> TableEncoder | None:
         """The encoder for rows read from the table, once the stream has come to what they were read in."""
@@ -198,6 +216,10 @@ class TableRegistry:
             f"kafka-topics.sh --delete --topic {before.topic}",
         )
         self.successions.left(relation)
+
+
+def _identity(relation: Relation) -> tuple[ReplicaIdentity, frozenset[str]]:
+    return relation.replica_identity, frozenset(each.name for each in relation.columns if each.in_identity)
 
 
 def captured(

@@ -95,6 +95,7 @@ class Translator:
         table_for: the encoder of a relation, or None for a table that is not ours to publish.
         reread: see ``Reread``.
         truncate: publishes the tombstones of a TRUNCATE; called between records, with the header to use.
+        meet: told of every relation that the stream describes.
         empty: the same for a table that begins anew, whatever the policy for TRUNCATE says.
         resume: the stored progress.
         counts: what happened, for metrics.
@@ -110,6 +111,7 @@ class Translator:
         reread: Reread,
         truncate: Callable[[TableEncoder, bytes], None],
         empty: Callable[[TableEncoder, bytes], object] = lambda *_: None,
+        meet: Callable[[Relation], None] = lambda _: None,
         resume: Progress,
         counts: Counts,
         xid: int,
@@ -124,6 +126,7 @@ class Translator:
         self._reread = reread
         self._truncate_topic = truncate
         self._empty_topic = empty
+        self.relation = meet
         self._resume = resume
         self._counts = counts
         self._xid = xid

@@ -2,7 +2,7 @@
 
 Block ranges divide a table although its rows move meanwhile: a row that moves is an UPDATE, hence in the stream, which
 has been running since before the first chunk. Only a rewrite moves rows without a word; it changes the filenode.
-Nothing is written, so a standby can be read as well.
+No table is written, so a standby can be read as well.
 
 Order of things in the transaction of a chunk: lock (no rewrite from here on) → snapshot, and with it H, the end of the
 WAL then: whatever the snapshot sees committed before H → rows. H may be asked before the rows: it is the snapshot's.
@@ -11,6 +11,7 @@ TID range scans: https://www.postgresql.org/docs/14/release-14.html
 
 from __future__ import annotations
 
+import contextlib
 import select
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -119,6 +120,25 @@ def view_table(conn: psycopg.Connection[Any], table: TableInfo, publication: str
             return TableView(heaps, _estimate_rows(conn, table, where), relation, row[0])
         except (sqlstate.UndefinedTable, sqlstate.InvalidSchemaName):
             return TableView((), 0, None, row[0])
+
+
+def flush_wal(conn: psycopg.Connection[Any]) -> None:
+    """Have the server write out WAL that it may otherwise keep for itself for a quarter of a minute.
+
+    H lies behind records of no transaction (a page was pruned by a reader, for instance). On a server at rest nobody
+    flushes those, and what is not flushed is not streamed. A logical message that nobody listens to does flush it;
+    without the right to emit one, or on a standby, we wait for the server's background writer.
+    """
+    version, emit = conn.info.server_version, "pg_catalog.pg_logical_emit_message"
+    with (
+        contextlib.suppress(SourceRefused, sqlstate.ReadOnlySqlTransaction),
+        source_errors("flushing WAL"),
+        conn.transaction(),
+    ):
+        # not for a standby: it may be away
+        conn.execute("SET LOCAL synchronous_commit = local")
+        flush = f"{emit}(false, 'cdc', '', true)" if version >= 170000 else f"{emit}(true, 'cdc', '')"
+        conn.execute(f"SELECT {flush} WHERE NOT pg_catalog.pg_is_in_recovery()".encode())
 
 
 def replayed(conn: psycopg.Connection[Any], lsn: LSN) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
+
+import psycopg
 
 from cdc.app.backfill.demand import Demand
 from cdc.app.backfill.readers import ChunkReaders
@@ -15,6 +17,7 @@ from cdc.app.backfill.touched import TouchedKeys
 from cdc.app.backfill.work import Backfill
 from cdc.app.succession import Successions
 from cdc.app.tables import TableRegistry, state_topic
+from cdc.capture.chunk import flush_wal
 from cdc.capture.table import TableInfo
 from cdc.change import Relation
 from cdc.config import Config
@@ -32,6 +35,7 @@ _NOT_CAPTURED: Final = "the table is not captured any more"
 def start_backfill(
     config: Config,
     *,
+    sql: psycopg.Connection[Any],
     registry: TableRegistry,
     publisher: KafkaPublisher,
     streamed: Streamed,
@@ -80,6 +84,7 @@ def start_backfill(
             encoder=encoder,
             produce=publisher.produce,
             commit=commit,
+            flush_wal=lambda: flush_wal(sql),
             report=report,
             sweep=lambda name, below: Sweep(options, name, below),
         ),

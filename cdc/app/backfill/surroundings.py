@@ -43,6 +43,7 @@ class Surroundings(NamedTuple):
         encoder: of a relation read from the table, its definition published; None while the stream is not there yet.
         produce: takes a record.
         commit: closes the Kafka transaction.
+        flush_wal: has the source write out WAL that the stream waits for.
         report: told of every change of a table's progress.
         sweep: finds keys whose latest record lies below these offsets.
     """
@@ -52,5 +53,6 @@ class Surroundings(NamedTuple):
     encoder: Callable[[Relation], TableEncoder | None]
     produce: Callable[[str, bytes, bytes | None, bytes], None]
     commit: Callable[[], None]
+    flush_wal: Callable[[], None]
     report: Callable[[BackfillProgress], None]
     sweep: Callable[[str, tuple[int, ...]], Sweep]

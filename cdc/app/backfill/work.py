@@ -38,6 +38,8 @@ from cdc.record import BackfillProgress, BackfillRequest
 
 _PRUNE_KEYS: Final = 50_000
 _FLUSH_INTERVAL_S: Final = 1.0
+_HELD_S: Final = 0.2
+"""How long a portion waits for a stream that brings nothing, before the source is asked to write out its WAL."""
 
 log = structlog.get_logger("cdc.backfill")
 
@@ -83,6 +85,7 @@ class Backfill:
         self._rows = RowWriter(touched, streamed, around.encoder, around.produce)
         self._under_way = 0
         self._flushed_s = 0.0
+        self._held_since = 0.0
 
     @property
     def is_active(self) -> bool:
@@ -136,6 +139,10 @@ class Backfill:
                 if table.qualified_name == demand.table:
                     log.info("backfill needed", table=demand.table, reason=demand.reason)
                     self.add(table, topic, cause="gap", whole=False, sweep=demand.sweep)
+        now = time.monotonic()
+        if self._held_since and now - self._held_since > _HELD_S:
+            self._held_since = now
+            self._around.flush_wal()
         for job in self._jobs.values():
             job.waits_for(self._readers.waits_for)
         for request in self._requests.take():
@@ -189,7 +196,10 @@ class Backfill:
             job.give_back(head.task)
             self._look_at(job)
             return self._done_with(head, None)
-        if view.lsn > self._streamed.complete_lsn or job.is_ahead_of_its_rate or not self._rows.is_ready(view.relation):
+        if view.lsn > self._streamed.complete_lsn:
+            self._held_since = self._held_since or time.monotonic()
+            return 0
+        if job.is_ahead_of_its_rate or not self._rows.is_ready(view.relation):
             return 0
         self._newest = view.snapshot
         published = self._rows.publish(job, head)
@@ -303,6 +313,7 @@ class Backfill:
 
     def _done_with(self, portion: Portion, job: BackfillJob | None) -> int:
         self._head = None
+        self._held_since = 0.0
         if portion.is_last:
             self._under_way -= 1
             if job is not None:
