@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from cdc.app.translate import Translator
 from cdc.capture.reread import Snapshot
 from cdc.capture.stream import WalStream
-from cdc.change import Begin, Commit, Delete, Insert, Truncate, Update
+from cdc.change import Begin, Commit, Delete, Insert, Relation, Truncate, Update
 from cdc.crashpoints import reach
 from cdc.decode.pgoutput import PgOutputDecoder
 from cdc.decode.walsender import KEEPALIVE_TAG, XLOG_DATA_HEADER_BYTES, XLOG_DATA_TAG, parse_keepalive
@@ -117,6 +117,7 @@ class Bridge:
             Begin: translator.begin,
             Commit: self._source_commit,
             Truncate: translator.truncate,
+            Relation: translator.relation,
         }
         self._rows = 0
         self._bytes = 0

@@ -7,12 +7,10 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from typer.testing import CliRunner
 
-from cdc.app.cli import app
-from cdc.errors import CdcError, SourceRefused
+from cdc.errors import SourceRefused
 from tests.integration.living.conftest import Living
-from tests.integration.living.waiting import wait_equal
+from tests.integration.living.waiting import cdc, wait_equal
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 from tests.support.waiting import eventually
@@ -33,15 +31,6 @@ def live(living: Living) -> Iterator[Deployment]:
     deployment = living(SETUP, {"tables": ["public.*"], "exclude": ["public.never_*"]})
     yield deployment
     assert "Traceback" not in deployment.bridge.log.read_text()
-
-
-def cdc(live: Deployment, *arguments: str) -> str:
-    """What a command prints, and what it fails with."""
-    result = CliRunner().invoke(app, [*arguments, "-c", str(live.config)])
-    if result.exception is None:
-        return result.output
-    assert isinstance(result.exception, CdcError), result.exception
-    return str(result.exception)
 
 
 def hang_up(live: Deployment, says: str) -> None:

@@ -1,9 +1,11 @@
-"""Waiting for a table that is published again beside the stream."""
+"""Commands, and waiting for a table that is published again beside the stream."""
 
 from __future__ import annotations
 
 import psycopg
+from typer.testing import CliRunner
 
+from cdc.app.cli import app
 from cdc.app.demo.proof import TableShape
 from cdc.errors import CdcError
 from tests.support.deployment import Deployment
@@ -25,3 +27,12 @@ def wait_equal(live: Deployment, *tables: TableShape | str) -> None:
     except AssertionError:
         live.assert_equal(*tables)
         raise
+
+
+def cdc(live: Deployment, *arguments: str) -> str:
+    """What a command prints, and what it fails with."""
+    result = CliRunner().invoke(app, [*arguments, "-c", str(live.config)])
+    if result.exception is None:
+        return result.output
+    assert isinstance(result.exception, CdcError), result.exception
+    return str(result.exception)

@@ -1,0 +1,81 @@
+"""Which key a relation's rows get, and when a topic begins anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cdc.app.succession import Successions, shape_change
+from cdc.change import Column, Relation, ReplicaIdentity
+from cdc.record import SchemaColumn, TableSchema
+
+TOPIC = "shop.public.t"
+
+
+def relation(identity: ReplicaIdentity, flagged: str) -> Relation:
+    columns = tuple(Column(name, 25, -1, "pg_catalog.text", name in flagged) for name in "abc")
+    return Relation(7, "public", "t", identity, columns)
+
+
+def written(key: str, relation_id: int = 7, topic: str = TOPIC) -> TableSchema:
+    columns = tuple(SchemaColumn(name, "text") for name in "abc")
+    return TableSchema("f" * 16, "public", topic.rpartition(".")[2], topic, tuple(key), columns, relation_id)
+
+
+@pytest.mark.parametrize(
+    ("identity", "flagged", "before", "catalog", "key"),
+    [
+        ("DEFAULT", "a", "", "a", "a"),
+        ("DEFAULT", "ab", "", "ba", "ba"),  # the order is the catalog's
+        ("DEFAULT", "ab", "ab", "ba", "ab"),  # but stays what it was
+        ("DEFAULT", "a", "a", "b", "a"),  # the stream has not come to today's key
+        ("DEFAULT", "b", "a", "b", "b"),
+        ("DEFAULT", "bc", "a", "b", "bc"),  # a key between two others: the stream knows it
+        ("DEFAULT", "", "a", "b", "a"),  # no primary key for a moment
+        ("INDEX", "b", "a", "b", "b"),
+        ("INDEX", "ab", "a", "a", "a"),
+        ("FULL", "abc", "a", "b", "b"),
+        ("FULL", "abc", "a", "a", "a"),
+        ("FULL", "abc", "", "bc", "bc"),
+    ],
+)
+def test_key(identity: str, flagged: str, before: str, catalog: str, key: str) -> None:
+    successions = Successions([written(before)] if before else [])
+    assert successions.key(relation(ReplicaIdentity[identity], flagged), TOPIC, tuple(catalog)) == tuple(key)
+
+
+def test_new_beginnings() -> None:
+    successions = Successions([written("ab")])
+    assert successions.new_beginning(written("ab")) is None
+    assert successions.new_beginning(written("ba")) is None
+    assert successions.new_beginning(written("a", topic="other")) is None
+
+    def cause(schema: TableSchema) -> str:
+        beginning = successions.new_beginning(schema)
+        assert beginning is not None
+        return beginning.cause
+
+    assert cause(written("b")) == "key"
+    assert cause(written("b", relation_id=8)) == "object"
+    successions.wrote(written("ab", topic="shop.public.renamed"))
+    assert cause(written("ab")) == "return"
+
+
+def test_a_table_that_left_for_a_while() -> None:
+    successions = Successions([written("a")])
+    successions.left(replace(relation(ReplicaIdentity.DEFAULT, "a"), namespace="hidden"))
+    beginning = successions.new_beginning(written("a"))
+    assert beginning is not None
+    assert beginning.why == "it was called hidden.t for a while"
+
+
+def test_definitions_from_before_tables_were_told_apart() -> None:
+    assert Successions([written("a", relation_id=0)]).new_beginning(written("a")) is None
+
+
+def test_shape_change() -> None:
+    before = written("a")
+    now = replace(before, columns=(SchemaColumn("a", "text"), SchemaColumn("b", "int4"), SchemaColumn("d", "text")))
+    assert shape_change(before, now) == "added: d; dropped: c; of another type: b (text → int4)"
+    assert shape_change(before, before) == ""
