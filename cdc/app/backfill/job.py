@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from dataclasses import replace
 from typing import Final
 
@@ -146,6 +147,37 @@ class BackfillJob:
         rows_per_block = max(self.progress.estimated_rows / max(blocks, 1), 1.0)
         size = int(rate * _RATED_CHUNK_S / rows_per_block)
         return max(1, min(size, CHUNK_BLOCKS)), max(1, min(rate // 5, _PORTION_ROWS))
+
+
+def new_progress(table: TableInfo, topic: str, before: BackfillProgress | None, lsn: LSN) -> BackfillProgress:
+    """The record of a backfill that was just asked for, by a person and without conditions.
+
+    Args:
+        before: the record of the one before, if any.
+        lsn: where the stream stands.
+    """
+    now = time.time_ns() // 1_000
+    return BackfillProgress(
+        table=table.qualified_name,
+        topic=topic,
+        request=uuid.uuid4().hex,
+        state="waiting",
+        cause="request",
+        whole=before.whole if before is not None else True,
+        where=None,
+        rate=None,
+        sweep=False,
+        below=(),
+        leaves=(),
+        estimated_rows=table.estimated_rows,
+        rows=0,
+        swept=0,
+        # Only ever grows, so that (lsn, seq) does when two backfills follow one another on a database at rest
+        seq=before.seq if before is not None else 0,
+        lsn=lsn,
+        started_at=now,
+        updated_at=now,
+    )
 
 
 def _is_same(one: LeafProgress, other: LeafProgress) -> bool:

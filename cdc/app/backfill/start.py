@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import psycopg
@@ -60,15 +61,13 @@ def start_backfill(
     ends = ends_of(options, topic)
     published = read_published(options, topic, stream_key(config.source.slot))
 
-    def tables() -> list[tuple[TableInfo, str]]:
-        return [(each, state_topic(config, each.namespace, each.name)) for each in registry.tables]
-
     def encoder(relation: Relation) -> TableEncoder | None:
         if (table := registry.chunk_encoder(relation)) is not None:
             begin_anew(table)
             registry.describe(table, publisher.produce)
         return table
 
+    tables = partial(_with_topics, config, registry)
     records = _records(published, registry, topic, publisher.produce)
     backfill = Backfill(
         records,
@@ -94,6 +93,10 @@ def start_backfill(
         streamed.distrust(running() if new else ())
         _add_new(backfill, new, registry.successions)
     return backfill
+
+
+def _with_topics(config: Config, registry: TableRegistry) -> list[tuple[TableInfo, str]]:
+    return [(each, state_topic(config, each.namespace, each.name)) for each in registry.tables]
 
 
 def _readers(config: Config) -> ChunkReaders:

@@ -13,7 +13,6 @@ to every cut from that position on, and (lsn, seq) never falls within a partitio
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -21,7 +20,7 @@ from typing import Any, Final
 import structlog
 
 from cdc.app.backfill.demand import Demand
-from cdc.app.backfill.job import BackfillJob
+from cdc.app.backfill.job import BackfillJob, new_progress
 from cdc.app.backfill.readers import ChunkReaders, ChunkTask, Portion, ReadFailure, Viewed, ViewTask
 from cdc.app.backfill.requests import RequestBox
 from cdc.app.backfill.rows import RowWriter
@@ -105,30 +104,9 @@ class Backfill:
             topic: its state topic.
             details: attributes of ``BackfillProgress`` other than the usual: cause, where, rate, sweep, request.
         """
-        name, now = table.qualified_name, _now()
+        name = table.qualified_name
         self._drop_job(name)
-        before = self._records.get(name)
-        progress = BackfillProgress(
-            table=name,
-            topic=topic,
-            request=uuid.uuid4().hex,
-            state="waiting",
-            cause="request",
-            whole=before.whole if before is not None else True,
-            where=None,
-            rate=None,
-            sweep=False,
-            below=(),
-            leaves=(),
-            estimated_rows=table.estimated_rows,
-            rows=0,
-            swept=0,
-            # Only ever grows, so that (lsn, seq) does when two backfills follow one another on a database at rest
-            seq=before.seq if before is not None else 0,
-            lsn=self._streamed.complete_lsn,
-            started_at=now,
-            updated_at=now,
-        )
+        progress = new_progress(table, topic, self._records.get(name), self._streamed.complete_lsn)
         self._write(replace(progress, **details))
 
     def attend(self) -> None:
