@@ -91,6 +91,7 @@ def test_rows_that_share_an_lsn_are_told_apart(live: Deployment) -> None:
     assert audit(records) == []
 
 
+@pytest.mark.pg(since=15)  # MERGE
 def test_statements_that_change_many_tables(live: Deployment) -> None:
     live.source.execute(
         """
