@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import psycopg
 import pytest
 
 from cdc.encode.naming import progress_topic
@@ -151,3 +152,17 @@ def test_nobody_takes_a_change_while_no_bridge_runs(streaming: Deployment) -> No
     assert "public.items: cancel asked, no bridge has taken it yet" in ask(streaming, "--list")
     streaming.start_bridge()
     wait_for(streaming, "public.items", "cancelled")
+
+
+def test_replica_of_a_quiet_source_becomes_exact_with_its_first_backfill(shop: Deployment) -> None:
+    shop.start()
+
+    def states() -> list[tuple[str, str]]:
+        try:
+            return shop.replica.execute("select replica_table, state from cdc.mirrored_table order by 1")
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+            return []
+
+    expected = [("public.Größe", "exact"), ("public.items", "exact")]
+    eventually(lambda: sorted(states()) == expected, 60, lambda: f"{states()}\n{shop.sink.tail()}")
+    assert shop.replica.execute("select count(*) from items") == [(2000,)]
