@@ -71,7 +71,7 @@ class Resumption:
         Raises:
             GapError: the topics were published from another database, or a topic's partitions are not what they were.
         """
-        stored, known = self._read()
+        stored, known = self._read(fenced=False)
         self._compare_source(stored)
         for gap in topic_gaps(known, self._look(known), dict.fromkeys(known, ())):
             if not isinstance(gap, TopicGap):
@@ -79,7 +79,7 @@ class Resumption:
 
     def is_first_start(self, topics: Collection[str]) -> bool:
         """Whether nothing was ever published: no progress, and no record in any of these topics."""
-        stored, _ = self._read()
+        stored, _ = self._read(fenced=False)
         return stored is None and newest_lsn(self._kafka, self._look(topics)) is None
 
     def resume(self, tables: Mapping[str, Sequence[str]]) -> tuple[Progress, list[Demand]]:
@@ -96,7 +96,7 @@ class Resumption:
             GapError: changes may be missing, and it is for a person to close the gap.
             SourceUnavailable: the slot is just being made, or a gap cannot be closed yet; try again.
         """
-        stored, known = self._read()
+        stored, known = self._read(fenced=True)
         self._compare_source(stored)
         slot = inspect_slot(self._sql, self._slot)
         now = self._look(tables)
@@ -140,7 +140,7 @@ class Resumption:
         try:
             with connect(self._config.source.connection(), application_name=f"cdc {self._config.name}") as sql:
                 slot = inspect_slot(sql, self._slot)
-            stored, _ = self._read()
+            stored, _ = self._read(fenced=False)
         except CdcError:
             return None  # the server or the broker went away, not the slot
         if slot is not None and slot.active_pid not in (None, own_pid):
@@ -155,8 +155,8 @@ class Resumption:
         gap = slot_gap(self._slot, stored, slot)
         return gap and GapError(f"{gap.message}; {error.message}", remedy=gap.remedy)
 
-    def _read(self) -> tuple[Progress | None, dict[str, KnownTopic]]:
-        return read_known(self._kafka, self._progress_topic, self._progress_key)
+    def _read(self, *, fenced: bool) -> tuple[Progress | None, dict[str, KnownTopic]]:
+        return read_known(self._kafka, self._progress_topic, self._progress_key, fenced=fenced)
 
     def _look(self, topics: Collection[str]) -> dict[str, KnownTopic]:
         return look_at(BrokerAdmin(self._kafka), self._kafka, topics)

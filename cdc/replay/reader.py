@@ -121,7 +121,7 @@ class TopicReader:
             TopicRefused: a topic is gone, or we may not see it.
         """
         partitions = list(self._positions)
-        stable = self._ends(partitions, IsolationLevel.READ_COMMITTED)
+        stable = self.stable_ends(partitions)
         high = self.high_watermarks(partitions)
         return {each: end - 1 if end and end == stable[each] else end for each, end in high.items()}
 
@@ -133,6 +133,15 @@ class TopicReader:
             TopicRefused: a topic is gone, or we may not see it.
         """
         return self._ends(partitions, IsolationLevel.READ_UNCOMMITTED)
+
+    def stable_ends(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Last stable offsets, asked of the brokers now: how far can be read without waiting for a Kafka transaction.
+
+        Raises:
+            TopicUnavailable: no broker answers.
+            TopicRefused: a topic is gone, or we may not see it.
+        """
+        return self._ends(partitions, IsolationLevel.READ_COMMITTED)
 
     def hold(self, partitions: Collection[Partition]) -> None:
         """Read only the other partitions, until the next call says otherwise."""

@@ -17,7 +17,7 @@ from cdc.errors import DecodeError
 from cdc.lsn import LSN
 from cdc.ports import Partition
 from cdc.record import Progress
-from cdc.replay.bounded import FETCH_ONCE, read_to_end, read_until
+from cdc.replay.bounded import FETCH_ONCE, read_to_end, read_until, read_what_is_stable
 from cdc.replay.client import REQUEST_TIMEOUT_S, topic_partitions, translated
 from cdc.replay.reader import TopicReader
 
@@ -28,7 +28,7 @@ _WIDER: Final = 64
 
 
 def read_known(
-    options: Mapping[str, Any], progress_topic: str, stream_key: bytes
+    options: Mapping[str, Any], progress_topic: str, stream_key: bytes, *, fenced: bool
 ) -> tuple[Progress | None, dict[str, KnownTopic]]:
     """The stored progress, and the topics as they were seen last; nothing when there is no progress topic.
 
@@ -36,6 +36,7 @@ def read_known(
         options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
         progress_topic: the progress topic.
         stream_key: as ``encode.progress.stream_key`` makes it.
+        fenced: nobody else writes, so that the end comes; if not, what is newest may be missed, and nothing waited for.
 
     Raises:
         TopicRefused: we may not read it.
@@ -44,7 +45,8 @@ def read_known(
     """
     stream: bytes | None = None
     topics: dict[str, KnownTopic] = {}
-    for record in read_to_end(options, topic_partitions(BrokerAdmin(options), options, progress_topic)):
+    read = read_to_end if fenced else read_what_is_stable
+    for record in read(options, topic_partitions(BrokerAdmin(options), options, progress_topic)):
         if record.key == stream_key:
             stream = record.value
         elif (topic := named_topic(record.key)) is not None and record.value is not None:
@@ -88,7 +90,7 @@ def look_at(admin: BrokerAdmin, options: Mapping[str, Any], topics: Collection[s
 
 
 def newest_lsn(options: Mapping[str, Any], topics: Mapping[str, KnownTopic]) -> LSN | None:
-    """The newest position in the topics' headers; None when they hold no record. Reads only the ends.
+    """The newest committed position in the topics' headers; None when they hold no record. Reads only the ends.
 
     Args:
         options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
@@ -109,8 +111,9 @@ def newest_lsn(options: Mapping[str, Any], topics: Mapping[str, KnownTopic]) -> 
     while places:
         starts = {place: max(end - back, low) for place, (low, end) in places.items()}
         with closing(TopicReader({**FETCH_ONCE, **options})) as reader:
-            reader.add(starts)
-            for record in read_until(reader, {place: end for place, (_, end) in places.items()}):
+            ends = {place: end for place, end in reader.stable_ends(starts).items() if end > starts[place]}
+            reader.add({place: starts[place] for place in ends})
+            for record in read_until(reader, ends):
                 try:
                     newest[record.topic, record.partition] = header_position(record.header).lsn
                 except DecodeError:
