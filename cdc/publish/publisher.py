@@ -179,6 +179,8 @@ class KafkaPublisher:
         """Whose fault a failed call is. The first failed record, when there is one, explains it better."""
         self._take_reports()
         kafka_error: KafkaError = error.args[0]
+        if kafka_error.code() == KafkaError._FATAL:
+            kafka_error = self._fatal_error(kafka_error)
         if kafka_error.code() in _FENCED:
             return FencedError(
                 f"another producer took over transactional id {self._transactional_id!r} ({what})",
@@ -194,6 +196,15 @@ class KafkaPublisher:
                 remedy=Acl("transactional-id", self._transactional_id, ("Write",)).remedy(self._options),
             )
         return TopicUnavailable(f"{what} failed: {kafka_error.str()}")
+
+    def _fatal_error(self, unknown: KafkaError) -> KafkaError:
+        """What was fatal: produce() says only that something was, and every transactional call says what."""
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            known: KafkaError = error.args[0]
+            return known
+        return unknown
 
     def _take_reports(self) -> None:
         """Let waiting callbacks run."""

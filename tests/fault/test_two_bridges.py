@@ -34,15 +34,16 @@ def pair(own_stack: OwnStack, kafka: Kafka, tmp_path: Path) -> Iterator[tuple[De
     source.execute("CREATE TABLE items (id integer PRIMARY KEY, n integer)")
     source.execute("INSERT INTO items SELECT i, 0 FROM generate_series(1, 500) i")
     with deployed(source, kafka.bootstrap, source, tmp_path, {"http": {"bridge_port": 0}}) as deployment:
-        second = deployment.second_bridge()
+        active, second = deployment.bridge, deployment.second_bridge()
         deployment.start_bridge()
         deployment.wait_backfilled(TABLE)
         try:
             second.start()
             second.wait_said("waiting for the slot")
-            yield deployment, deployment.bridge, second
+            yield deployment, active, second
         finally:
-            second.kill()
+            for process in (active, second):
+                process.kill()
 
 
 def status(deployment: Deployment) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from cdc.replay.fold import fold_topic
 from cdc.stack import Kafka
 from cdc.stack.embedded import free_port
 from tests.support.servers import OwnStack
+from tests.support.waiting import eventually
 
 COMPACT = {"cleanup.policy": "compact"}
 HEADER = b"v=1;op=c;lsn=0/1;seq=1;xid=1;ts=0;schema=0000000000000000"
@@ -65,6 +66,14 @@ def test_the_newer_producer_fences_the_older_one_and_aborts_what_it_left(options
         assert topic in caught.value.message
         assert "second bridge" in caught.value.remedy
     assert set(fold_topic(options, topic)) == {b"new"}
+
+
+def test_a_fenced_producer_says_so_even_when_its_client_notices_first(options: dict[str, str], topic: str) -> None:
+    """Its threads learn of it in the background; then even adding a record fails, with a code that says nothing."""
+    with closing(publisher(options, topic)) as older, closing(publisher(options, topic)):
+        with pytest.raises(FencedError) as caught:
+            eventually(lambda: older.produce(topic, b"a", b"stale", HEADER))
+        assert f"another producer took over transactional id {topic!r} (produce)" in caught.value.message
 
 
 def test_a_row_too_large_is_refused_by_its_key_and_nothing_of_its_transaction_appears(
