@@ -16,6 +16,9 @@ ROOT = Path(__file__).parents[2]
 CONTENDERS = [
     ["bridge", "pg_recvlogical", "decoding alone (limit)"],
     ["sink", "direct COPY", "COPY to staging + upsert"],
+    ["COPY TO STDOUT (limit)", "backfill", "backfill of 40,000 rows"],
+    ["commit → topic", "commit → replica"],
+    ["bridge", "sink", "broker"],
     ["commit → topic", "commit → replica"],
     ["bridge", "sink", "broker"],
     ["bridge", "sink"],
@@ -36,7 +39,7 @@ def start(arguments: Sequence[str]) -> subprocess.Popen[str]:
 def test_every_section_has_its_rows(tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
     sizes = ["--changes", "4000", "--runs", "1", "--seconds", "1", "--big-rows", "5000"]
-    process = start(["bridge", "sink", "latency", "big", *sizes, "--json", str(path)])
+    process = start(["bridge", "sink", "backfill", "latency", "big", *sizes, "--json", str(path)])
     output, _ = process.communicate()
     assert process.returncode == 0, output
     sections = json.loads(path.read_text())["sections"]

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import psutil
 
-from tests.benchmarks import big, bridge, latency, sink
+from tests.benchmarks import backfill, big, bridge, latency, sink
 from tests.benchmarks.processes import BenchmarkFailed
 from tests.benchmarks.report import Section
 from tests.benchmarks.servers import Servers, servers
 
-SECTIONS = ("bridge", "sink", "latency", "big")
+SECTIONS = ("bridge", "sink", "backfill", "latency", "big")
 QUIET_PERCENT = 10.0
 """Of all cores, measured over a second: above it, somebody else is at work."""
 
@@ -65,13 +65,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure(running: Servers, options: argparse.Namespace) -> Iterator[Section]:
-    wanted = options.sections or SECTIONS[:3]
+    wanted = options.sections or SECTIONS[:4]
     if "bridge" in wanted:
         yield bridge.measure(running, options.changes, options.runs)
     if "sink" in wanted:
         yield sink.measure(running, options.changes // 2, options.runs)
+    if "backfill" in wanted:
+        yield backfill.measure(running, options.changes, options.runs)
     if "latency" in wanted:
         yield from latency.measure(running, options.seconds)
+        yield from latency.measure(running, options.seconds, archive_rows=options.changes)
     if "big" in wanted:
         yield big.measure(running, options.big_rows)
 
@@ -84,7 +87,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "sections", nargs="*", type=_section, help=f"of {', '.join(SECTIONS)}; without any: all but big"
     )
-    parser.add_argument("--changes", type=int, default=1_000_000, help="size of the backlog; the sink gets half of it")
+    parser.add_argument(
+        "--changes",
+        type=int,
+        default=1_000_000,
+        help="size of the backlog and of the table to backfill; the sink gets half",
+    )
     parser.add_argument("--runs", type=int, default=3, help="runs of each contender, which take turns")
     parser.add_argument("--seconds", type=int, default=20, help="measured time of the latency section, and its warm-up")
     parser.add_argument("--big-rows", type=int, default=5_000_000, help="rows of the big section's one transaction")

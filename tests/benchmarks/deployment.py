@@ -16,13 +16,18 @@ from tests.benchmarks.workload import PUBLICATION, SLOT
 
 
 class Deployment(NamedTuple):
-    """One bridge, and its sink if ``replica_dsn`` is set: what their configuration file says beside the defaults."""
+    """One bridge, and its sink if ``replica_dsn`` is set: what their configuration file says beside the defaults.
+
+    ``snapshot`` is ``never`` where the stream is measured: the slot is older than the rows, so it has all of them.
+    """
 
     name: str
     source_dsn: str
     bootstrap: str
     replica_dsn: str | None = None
     slot: str = SLOT
+    snapshot: str = "never"
+    tables: tuple[str, ...] = ("public.orders",)
 
     @property
     def topic(self) -> str:
@@ -37,8 +42,9 @@ class Deployment(NamedTuple):
                 "slot": self.slot,
                 "publication": PUBLICATION,
                 "publication_mode": "disabled",
-                "tables": ["public.orders"],
+                "tables": list(self.tables),
             },
+            "snapshot": {"mode": self.snapshot},
             "kafka": {"bootstrap": self.bootstrap},
         }
         if self.replica_dsn is not None:

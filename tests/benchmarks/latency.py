@@ -6,6 +6,7 @@ import time
 from contextlib import ExitStack
 
 from tests.benchmarks import workload
+from tests.benchmarks.backfill import again_and_again
 from tests.benchmarks.deployment import Deployment, daemon
 from tests.benchmarks.measure import Meter, percentile
 from tests.benchmarks.meters import GIVE_UP_S, Stamps, meter, receive, watch_replica, watch_topic, write_load
@@ -33,17 +34,25 @@ NOTES = (
 )
 
 
-def measure(servers: Servers, seconds: int) -> list[Section]:
+def measure(servers: Servers, seconds: int, archive_rows: int = 0) -> list[Section]:
     """Run bridge and sink under the load for twice ``seconds``; rows of the first half are not counted.
+
+    With ``archive_rows``, a second table of so many rows is backfilled beside it, again and again.
 
     So much warm-up because a new broker first runs its path for small transactions interpreted: in its first seconds it
     manages a fifth of the transactions that it does half a minute later.
     """
-    name, warm, last = "bench_latency", seconds * RATE_PER_S, 2 * seconds * RATE_PER_S
+    name = "bench_latency_beside" if archive_rows else "bench_latency"
+    warm, last = seconds * RATE_PER_S, 2 * seconds * RATE_PER_S
     with ExitStack() as stack:
         source_dsn, source = stack.enter_context(workload.source(servers, name))
         replica_dsn = stack.enter_context(servers.database(f"{name}_replica"))
-        deployment = Deployment(name, source_dsn, servers.bootstrap, replica_dsn)
+        tables = ("public.orders", "public.archive") if archive_rows else ("public.orders",)
+        deployment = Deployment(name, source_dsn, servers.bootstrap, replica_dsn, tables=tables)
+        if archive_rows:
+            source.execute("CREATE TABLE archive (LIKE orders INCLUDING ALL)")
+            source.execute(f"ALTER PUBLICATION {workload.PUBLICATION} ADD TABLE archive")
+            workload.fill(source, "archive", archive_rows)
         bridge = stack.enter_context(daemon("run", deployment, servers.directory))
         sink = stack.enter_context(daemon("sink", deployment, servers.directory))
         with workload.connect(replica_dsn) as replica:
@@ -56,6 +65,8 @@ def measure(servers: Servers, seconds: int) -> list[Section]:
                 return greatest_key(replica) is not None
 
             wait_until(primed, "the first row to reach the replica")
+        if archive_rows:
+            stack.enter_context(again_and_again(deployment, "public.archive"))
         topic_meter = stack.enter_context(meter(watch_topic, servers.bootstrap, deployment.topic, last))
         replica_meter = stack.enter_context(meter(watch_replica, replica_dsn, last))
         load = stack.enter_context(meter(write_load, source_dsn, last, RATE_PER_S))
@@ -76,7 +87,8 @@ def measure(servers: Servers, seconds: int) -> list[Section]:
         in_replica = receive(replica_meter, "row times", timeout_s=2 * GIVE_UP_S)
         bridge.drain()
         sink.drain()
-    section = Section(_title(committed, seconds), COLUMNS, notes=list(NOTES))
+    beside = f", beside backfills of a table of {archive_rows:,} rows" if archive_rows else ""
+    section = Section(_title(committed, seconds) + beside, COLUMNS, notes=[] if archive_rows else list(NOTES))
     section.add("commit → topic", _figures(committed, in_topic, warm))
     section.add("commit → replica", _figures(committed, in_replica, warm))
     return [section, resources]

@@ -76,6 +76,9 @@ FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL, 'proto_version', '1', '
 """
 
 
+FILL = "INSERT INTO {} SELECT made.* FROM generate_series(1, %s::bigint) n, LATERAL bench_row(n) made"
+
+
 class Backlog(NamedTuple):
     """What the untouched slot holds, as its messages were counted; ``end`` is the end LSN of the last commit."""
 
@@ -135,6 +138,14 @@ def drop_slot(conn: psycopg.Connection, name: str) -> None:
 def insert_rows(conn: psycopg.Connection, first: int, last: int, *, batch: int = INSERT_BATCH_ROWS) -> None:
     """Insert the rows of keys ``first`` to ``last`` (both included), ``batch`` rows a transaction."""
     _build(conn, INSERTS.format(first=first, last=last, batch=batch))
+
+
+def fill(conn: psycopg.Connection, table: str, rows: int) -> None:
+    """Put rows 1 to ``rows`` into an empty table in one go, and leave it as a table at rest is."""
+    name = sql.Identifier(table)
+    conn.execute(sql.SQL(FILL).format(name), [rows])
+    conn.execute(sql.SQL("VACUUM ANALYZE {}").format(name))
+    conn.execute("CHECKPOINT")
 
 
 def build_mixed(conn: psycopg.Connection, changes: int) -> None:
