@@ -134,11 +134,12 @@ class Bridge:
         Raises:
             CdcError: see its class for what to do; everything confirmed so far is safe.
         """
+        self._backfill.attend()
         if self._is_first:
-            self._backfill.attend()
             self.close_batch()
         while not stop.is_set():
             self._watch()
+            self._backfill.attend()
             frames = self._stream.read(_FRAMES_PER_READ)
             self._may_step = self._backfill.is_active
             if frames:
@@ -181,9 +182,6 @@ class Bridge:
     def _take(self, frames: list[bytes]) -> None:
         """Decode and hand on; the hot loop."""
         decode, handlers = self._decoder.decode, self._handlers
-        if not self._has_streamed:
-            self._has_streamed = True
-            self._streamed_at = time.monotonic()
         if not self._rows:
             self._opened_at = time.monotonic()
         self._rows += len(frames)
@@ -202,6 +200,9 @@ class Bridge:
 
     def _source_commit(self, message: Commit) -> None:
         self._translator.commit(message)
+        if not self._has_streamed:
+            self._has_streamed = True
+            self._streamed_at = time.monotonic()
         if self._may_step:
             self._step()
 
@@ -239,7 +240,6 @@ class Bridge:
 
     def _drained(self) -> None:
         """Nothing more to read for now: publish what is complete, else wait for more."""
-        self._backfill.attend()
         busy = self._backfill.is_active
         has_records = self._has_records() or self._translator.holds_records
         if has_records and not self._translator.inside_transaction:
