@@ -10,6 +10,7 @@ from cdc.app.tables import state_topic, topic_specifications
 from cdc.capture.catalog import find_others, find_tables, unmatched
 from cdc.capture.connect import connect, describe
 from cdc.capture.copy_both import CopyBoth
+from cdc.capture.failover import check_failover, failover_facts
 from cdc.capture.preflight import Finding, check_server, check_slot
 from cdc.capture.preflight_tables import check_publication, check_scope, check_table
 from cdc.capture.publication import inspect_publication
@@ -43,6 +44,8 @@ def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
         facts = server_facts(conn)
         findings += check_server(facts)
         findings += check_slot(facts, source.slot, inspect_slot(conn, source.slot))
+        if not facts.in_recovery:
+            findings += check_failover(failover_facts(conn, source.slot), source.slot)
         if facts.can_replicate and facts.senders_used < facts.senders_max:
             findings += _walsender(config)
         tables = find_tables(conn, source.tables, source.exclude, source.keys)

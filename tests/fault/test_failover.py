@@ -8,9 +8,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
+from cdc.app.check_parts import check_source
+from cdc.capture.failover import check_failover, failover_facts
+from cdc.capture.preflight import Finding
+from cdc.config import load
 from cdc.errors import GapError
 from cdc.stack import Kafka, PostgresMajor, PostgresServer
 from tests.support.deployment import Deployment, deployed
@@ -82,6 +87,7 @@ def test_a_failover_slot_goes_on_with_nothing_lost_or_rewound(
     own_stack: OwnStack, kafka: Kafka, tmp_path: Path
 ) -> None:
     with replicated(own_stack, kafka, tmp_path, 18) as (deployment, primary, standby):
+        assert [each.text for each in failover(deployment, "WARN")] == []
         deployment.start_bridge()
         deployment.wait_backfilled(TABLE)
         with Load(deployment.source) as load:
@@ -101,10 +107,43 @@ def test_a_failover_slot_goes_on_with_nothing_lost_or_rewound(
         deployment.bridge.stop()
 
 
+def test_what_is_not_set_up_for_a_failover_is_said_beforehand(own_stack: OwnStack) -> None:
+    primary = own_stack.postgres(18)
+    source = Database("postgres", primary.dsn())
+    with source.connect() as sql:
+        assert check_failover(failover_facts(sql, "cdc_x"), "cdc_x") == [], "no standby, nothing to say"
+        with Standby.of(primary, {"sync_replication_slots": "off"}) as standby:
+            sql.execute("SELECT pg_create_logical_replication_slot('cdc_x', 'pgoutput')")
+            flag, copies, awaited = check_failover(failover_facts(sql, "cdc_x"), "cdc_x")
+            assert "slot cdc_x is not copied to standby, because it was made without failover" in flag.text
+            assert "no standby copies slots" in copies.text
+            assert "changes are published before standby has them" in awaited.text
+            with psycopg.connect(f"{primary.dsn()}?replication=database", autocommit=True) as walsender:
+                walsender.execute(flag.remedy.partition("-c '")[2].removesuffix("'").encode())
+            with psycopg.connect(standby.dsn(), autocommit=True) as there:
+                _run(there, copies.remedy.partition(": ")[2])
+            _run(sql, awaited.remedy)
+            eventually(lambda: [each.level for each in check_failover(failover_facts(sql, "cdc_x"), "cdc_x")] == ["OK"])
+
+
+def _run(sql: psycopg.Connection[Any], commands: str) -> None:
+    for command in filter(None, map(str.strip, commands.split(";"))):
+        sql.execute(command.encode())
+
+
+def failover(deployment: Deployment, level: str) -> list[Finding]:
+    """What ``cdc check`` says of a failover."""
+    found, _ = check_source(load(deployment.config, {}))
+    return [each for each in found if each.subject == "failover" and each.level == level]
+
+
 def test_below_17_the_slot_stays_behind_and_a_backfill_heals_it(
     own_stack: OwnStack, kafka: Kafka, tmp_path: Path
 ) -> None:
     with replicated(own_stack, kafka, tmp_path, 16) as (deployment, primary, standby):
+        (warning,) = failover(deployment, "WARN")
+        assert f"{STANDBY_SLOT} may take over, and before PostgreSQL 17 without slot" in warning.text
+        assert "source.on_gap: rebackfill" in warning.remedy
         deployment.start_bridge()
         deployment.wait_backfilled(TABLE)
         deployment.wait_published()
