@@ -154,13 +154,13 @@ def test_a_second_signal_ends_at_once(own_broker: KafkaBroker, elsewhere: Deploy
     elsewhere.start_bridge()
     elsewhere.source.execute("INSERT INTO items VALUES (1, 'x')")
     elsewhere.wait_published()
-    broker = own_broker.pid
+    broker, before = own_broker.pid, elsewhere.now()
     try:
         _signal_tree(broker, signal.SIGSTOP)
         elsewhere.source.execute("INSERT INTO items SELECT i, repeat('held ', 20) FROM generate_series(2, 60000) i")
-        # More than fits between walsender and bridge: when all of it is sent, some was read.
-        sent = "SELECT bool_and(sent_lsn >= pg_current_wal_flush_lsn()) FROM pg_stat_replication"
-        eventually(lambda: elsewhere.source.execute(sent) == [(True,)])
+        # The bridge reads until its Kafka transaction is due; then it waits for the broker, with the rest unread.
+        sent = "SELECT bool_and(sent_lsn >= %s::pg_lsn + 1000000) FROM pg_stat_replication"
+        eventually(lambda: elsewhere.source.execute(sent, [str(before)]) == [(True,)])
         elsewhere.bridge.signal(signal.SIGTERM)
         elsewhere.bridge.wait_said("a second signal ends at once")
         assert not elsewhere.bridge.ended
