@@ -13,7 +13,7 @@ from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 from tests.support.waiting import eventually
 
-both = pytest.mark.pg(16, 18)
+both = pytest.mark.pg(16, 18, since=15)  # row filters and column lists came with PostgreSQL 15
 
 NAME = 'Theirs, "quoted" too'
 SETUP = """
@@ -93,6 +93,7 @@ def test_generated_columns(live: Deployment, pg_major: int) -> None:
         wait_equal(live, "public.made")
 
 
+@pytest.mark.pg(since=15)
 def test_tables_of_whole_schemas(database: Database, deploy: Deploy) -> None:
     database.execute(
         "CREATE SCHEMA ours; CREATE TABLE ours.one (id integer PRIMARY KEY); INSERT INTO ours.one VALUES (1);"
@@ -106,6 +107,7 @@ def test_tables_of_whole_schemas(database: Database, deploy: Deploy) -> None:
     deployment.stop()
 
 
+@pytest.mark.pg(since=15)
 def test_publications_that_would_lose_something_are_refused(database: Database, deploy: Deploy) -> None:
     database.execute("CREATE TABLE items (id integer PRIMARY KEY, note text, more text)")
     deployment = deploy(source={"publication": "theirs", "publication_mode": "disabled"})
