@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ STANDBY_SLOT: Final = "standby"
 """The physical slot through which the standby follows; what ``synchronized_standby_slots`` names."""
 
 _PROMOTE_TIMEOUT_S: Final = 60
+_ASKS_PER_NUDGE: Final = 25
+"""Who copies the slots looks ever more rarely while there is nothing new, twice a minute at last; a reload wakes it."""
 
 
 class Standby(PostgresServer):
@@ -64,11 +67,14 @@ class Standby(PostgresServer):
             " FROM pg_replication_slots WHERE slot_name = %s"
         )
         with psycopg.connect(self.dsn(), autocommit=True) as here:
-            eventually(
-                lambda: here.execute(ready, (slot,)).fetchone() == (True,),
-                60,
-                lambda: f"slot {slot} on the standby\n{self.log_path.read_text()[-2000:]}",
-            )
+            asked = itertools.count()
+
+            def synchronised() -> bool:
+                if next(asked) % _ASKS_PER_NUDGE == 0:
+                    here.execute("SELECT pg_reload_conf()")
+                return here.execute(ready, (slot,)).fetchone() == (True,)
+
+            eventually(synchronised, 60, lambda: f"slot {slot} on the standby\n{self.log_path.read_text()[-2000:]}")
 
     def _copy(self, primary: PostgresServer, settings: Mapping[str, str]) -> None:
         data = self.directory / "data"
