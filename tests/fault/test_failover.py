@@ -91,7 +91,7 @@ def test_a_failover_slot_goes_on_with_nothing_lost_or_rewound(
         deployment.start_bridge()
         deployment.wait_backfilled(TABLE)
         with Load(deployment.source) as load:
-            standby.wait_slot_synchronised(deployment.slot())
+            standby.wait_slot_synchronised(deployment.slot(), primary)
             enough = load.committed + 50
             eventually(lambda: load.committed > enough)
             primary.kill()

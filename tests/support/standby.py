@@ -19,7 +19,7 @@ STANDBY_SLOT: Final = "standby"
 
 _PROMOTE_TIMEOUT_S: Final = 60
 _ASKS_PER_NUDGE: Final = 25
-"""Who copies the slots looks ever more rarely while there is nothing new, twice a minute at last; a reload wakes it."""
+"""What a slot needs is told anew every 15 s, and who copies slots looks for it ever more rarely: both can be hurried."""
 
 
 class Standby(PostgresServer):
@@ -56,7 +56,7 @@ class Standby(PostgresServer):
             replayed = "SELECT pg_last_wal_replay_lsn() >= %s"
             eventually(lambda: here.execute(replayed, wanted).fetchone() == (True,), message=f"replay of {wanted}")
 
-    def wait_slot_synchronised(self, slot: str) -> None:
+    def wait_slot_synchronised(self, slot: str, primary: PostgresServer) -> None:
         """Wait until a failover slot of the primary would survive a promotion (PostgreSQL 17 and newer).
 
         That comes after changes which were published behind the start of the slot: until then it needs transactions
@@ -66,11 +66,12 @@ class Standby(PostgresServer):
             "SELECT synced AND NOT temporary AND invalidation_reason IS NULL"
             " FROM pg_replication_slots WHERE slot_name = %s"
         )
-        with psycopg.connect(self.dsn(), autocommit=True) as here:
+        with psycopg.connect(self.dsn(), autocommit=True) as here, psycopg.connect(primary.dsn()) as there:
             asked = itertools.count()
 
             def synchronised() -> bool:
                 if next(asked) % _ASKS_PER_NUDGE == 0:
+                    there.execute("SELECT pg_log_standby_snapshot()")
                     here.execute("SELECT pg_reload_conf()")
                 return here.execute(ready, (slot,)).fetchone() == (True,)
 
