@@ -19,7 +19,7 @@ STANDBY_SLOT: Final = "standby"
 
 _PROMOTE_TIMEOUT_S: Final = 60
 _ASKS_PER_NUDGE: Final = 25
-"""What a slot needs is told anew every 15 s, and who copies slots looks for it ever more rarely: both can be hurried."""
+"""What a slot needs is told anew every 15 s, and who copies slots looks for it ever less often: both can be hurried."""
 
 
 class Standby(PostgresServer):
