@@ -8,8 +8,6 @@ from tests.integration.living.conftest import Living
 from tests.support.deployment import Deployment
 from tests.support.topic_audit import audit
 
-pytestmark = pytest.mark.pg(16, 18)
-
 
 @pytest.fixture(scope="module")
 def live(living: Living) -> Deployment:
