@@ -211,7 +211,7 @@ class Bridge:
         if self._translator.inside_transaction:
             return False
         self._may_step = False
-        if not self._rows:
+        if not self._rows and not self._has_records():
             self._opened_at = time.monotonic()
         stepped = self._backfill.step()
         self._bytes += stepped

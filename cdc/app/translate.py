@@ -131,6 +131,7 @@ class Translator:
         self._counts = counts
         self._xid = xid
         self._tables: dict[Relation, _Published | None] = {}
+        self._newest: dict[int, Relation] = {}
         self._held: list[_Held] = []
         self._begin: Begin | None = None
         self._stamp = HeaderStamp(ZERO, xid, 0)
@@ -367,5 +368,8 @@ class Translator:
         if relation not in self._tables:
             encoder = self._table_for(relation)
             counts = self._counts[relation.qualified_name]
+            if (before := self._newest.get(relation.relation_id)) is not None:
+                del self._tables[before]  # each Relation message makes a new object, and caches forget them often
+            self._newest[relation.relation_id] = relation
             self._tables[relation] = None if encoder is None else _Published(encoder, counts)
         return self._tables[relation]

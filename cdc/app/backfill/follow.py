@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any, Final
 
 import psycopg
@@ -106,18 +107,23 @@ class _Idle:
 
 
 @contextmanager
-def display(console: Console) -> Iterator[Callable[[Following], None]]:
-    """How far it is: live on a terminal, elsewhere a line a second at most, and one for each table that ends."""
+def display(console: Console, say: Callable[[str], None] | None = None) -> Iterator[Callable[[Following], None]]:
+    """How far it is: live on a terminal, elsewhere a line a second at most, and one for each table that ends.
+
+    Args:
+        console: where to show it.
+        say: how lines are written there, if not as they are.
+    """
     if not console.is_terminal:
-        yield _Lines(console)
+        yield _Lines(say or partial(console.print, soft_wrap=True, markup=False))
         return
     with Live(console=console, auto_refresh=False) as live:
         yield lambda following: live.update(as_live(following), refresh=True)
 
 
 class _Lines:
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
         self._due = 0.0
         self._said = ""
         self._ended: set[str] = set()
@@ -131,6 +137,3 @@ class _Lines:
         if not following.is_over and now >= self._due and line != self._said:
             self._due, self._said = now + _LINE_INTERVAL_S, line
             self._say(line)
-
-    def _say(self, line: str) -> None:
-        self._console.print(line, soft_wrap=True, markup=False)

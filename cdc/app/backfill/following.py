@@ -20,10 +20,10 @@ class Following:
 
     Args:
         request: that we wrote; None to follow what is under way already.
-        requests: by table, the request whose backfill is meant.
+        requests: by table, the request whose backfill is meant; None for the first that is seen.
     """
 
-    def __init__(self, request: str | None, requests: Mapping[str, str]) -> None:
+    def __init__(self, request: str | None, requests: Mapping[str, str | None]) -> None:
         self._request = request
         self._requests = dict(requests)
         self._marks: dict[str, deque[tuple[int, int]]] = {table: deque() for table in requests}
@@ -62,6 +62,8 @@ class Following:
         table = progress.table
         if table not in self._requests or table in self.replaced:
             return
+        if self._requests[table] is None:
+            self._requests[table] = progress.request
         if progress.request != self._requests[table]:
             # One that is older than our request may still be written until ours is taken
             if table in self.progress:

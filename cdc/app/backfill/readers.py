@@ -7,6 +7,7 @@ back when the publishing thread is busy: memory does not depend on the size of a
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Mapping
@@ -109,6 +110,7 @@ class ChunkReaders:
         self._stop = threading.Event()
         self._tasks: queue.Queue[ChunkTask | ViewTask] = queue.Queue()
         self._ready: queue.Queue[Portion | Viewed | ReadFailure] = queue.Queue(count * _PORTIONS_PER_READER)
+        self._connections: dict[str, psycopg.Connection[Any]] = {}
         self.count = count
         self.waits_for: str = ""
         """Why a reader cannot go on at the moment, for people."""
@@ -128,10 +130,14 @@ class ChunkReaders:
             return None
 
     def close(self) -> None:
-        """End the threads; what they read is dropped."""
+        """End the threads; what they read is dropped, and what they wait for in the server is given up."""
         self._stop.set()
         for thread in self._threads:
-            thread.join()
+            while thread.is_alive():
+                if (conn := self._connections.get(thread.name)) is not None:
+                    with contextlib.suppress(psycopg.Error):  # gone, which is as good
+                        conn.cancel()
+                thread.join(_POLL_S)
 
     def _work(self) -> None:
         conn: psycopg.Connection[Any] | None = None
@@ -144,6 +150,7 @@ class ChunkReaders:
                     continue
                 if conn is None or conn.closed:
                     conn = open_chunk_reader(self._connection, application_name=self._application_name)
+                    self._connections[threading.current_thread().name] = conn
                 if isinstance(task, ViewTask):
                     self._put(Viewed(task, view_table(conn, task.table, self._publication, task.where)))
                 else:
@@ -153,6 +160,8 @@ class ChunkReaders:
                 assert task is not None
                 if conn is not None:
                     conn.close()
+                if self._stop.is_set():
+                    break
                 if error.retryable:
                     log.warning("reading a table is tried again", error=error.message, pause_s=pause_s)
                     self._stop.wait(pause_s)

@@ -144,6 +144,17 @@ def test_locked_meanwhile(deployment: Deployment) -> None:
     deployment.assert_published(_NAME)
 
 
+def test_stopped_while_it_waits_for_a_lock(deployment: Deployment) -> None:
+    with psycopg.connect(deployment.source.dsn) as blocker:
+        blocker.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+        ask(deployment)
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name LIKE %s"
+        mine = f"cdc {deployment.name} backfill"
+        eventually(lambda: deployment.source.execute(waiting, [mine])[0][0], message=deployment.bridge.tail)
+        deployment.bridge.stop()
+        assert deployment.source.execute(waiting, [mine])[0][0] == 0
+
+
 def test_ghosts_are_swept(deployment: Deployment) -> None:
     """Rows deleted while no slot existed: one tombstone for each, and none for a row that came meanwhile."""
     deployment.bridge.stop()
