@@ -97,7 +97,7 @@ def test_a_big_transaction_goes_on_where_it_was_cut(deployment: Deployment) -> N
         connection.execute("DELETE FROM big WHERE id % 1000 = 0")
     reached: list[int] = []
     for _ in range(3):
-        deployment.bridge.start(crashpoint="bridge.after_kafka_commit:1")
+        deployment.bridge.start(crashpoint="bridge.after_kafka_commit:2")
         assert deployment.bridge.wait() == -signal.SIGKILL
         reached.append(deployment.partial_beyond(reached[-1] if reached else 0).seq)
     assert reached == sorted(set(reached))
