@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from cdc.app.backfill.plan import share_done
+from typing import Final
+
+from cdc.app.backfill.plan import CHUNK_BLOCKS, share_done
 from cdc.record import BackfillProgress
+
+_BLOCKS_UNDER_WAY: Final = 4 * CHUNK_BLOCKS
+"""At most, with two connections that read: each has one chunk, and the next."""
+
+_NEARLY: Final = 0.99
 
 
 def share(progress: BackfillProgress) -> float:
     """Which part is done, from 0 to 1: by blocks where they are counted, for the catalog's rows are an estimate."""
     if progress.state == "done":
         return 1.0
-    if progress.leaves:
-        return share_done(progress.leaves)
-    return 0.0
+    if not progress.leaves:
+        return 0.0
+    by_blocks = share_done(progress.leaves)
+    # Blocks count when their whole chunk is done; of the few chunks under way the rows tell
+    under_way = _BLOCKS_UNDER_WAY / max(sum(leaf.blocks for leaf in progress.leaves), 1)
+    by_rows = progress.rows / progress.estimated_rows if progress.estimated_rows > 0 else 0.0
+    return max(by_blocks, min(by_rows, by_blocks + under_way, _NEARLY))
 
 
 def remaining_rows(progress: BackfillProgress) -> int:

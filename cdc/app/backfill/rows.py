@@ -46,7 +46,7 @@ class RowWriter:
         return self._encoder_of(relation) is not None
 
     def publish(self, job: BackfillJob, portion: Portion) -> int:
-        """Produce the rows of a portion that the stream did not touch behind its snapshot.
+        """Produce the rows of a portion that the stream did not bring by itself.
 
         Returns:
             Bytes of values.
@@ -59,13 +59,13 @@ class RowWriter:
         table = self._encoder_of(view.relation)
         assert table is not None
         header, fingerprint, produce = self._stamp(view.snapshot_text).header, table.fingerprint, self._produce
-        touched, sees = self._touched.keys[topic], view.snapshot.sees
+        touched = self._touched.keys[topic]
         before = seq = job.progress.seq
         total = 0
         for line in portion.lines:
             row = parse_line(line)
             key = table.key(row)
-            if touched and (xid := touched.get(key)) is not None and not sees(xid):
+            if key in touched:
                 continue
             seq += 1
             stamped = header(BACKFILL, seq, fingerprint)

@@ -1,15 +1,18 @@
-"""Which rows of a chunk are older than what the stream already published: the heart of the backfill.
+"""Which rows of a chunk the stream has brought already, newer or the same: the heart of the backfill.
 
-Theory of operation. A chunk's row is the row as its snapshot saw it. Once the stream has published everything before H
-(the end of the WAL when the snapshot was taken), whatever the snapshot sees is published. So a row of the chunk is
-still the newest version of its key, unless a transaction that the snapshot does *not* see was streamed meanwhile and
-touched that key. Those are dropped; their newer version is in the topic already, or a tombstone.
+Theory of operation. A chunk's row is the row as its snapshot saw it. It is published once the stream is published up to
+H, the end of the WAL when the snapshot was taken, so whatever the snapshot sees is in the topic by then. A key that the
+stream touched since recording began has its newest version in the topic, the chunk's row being that or an older one: it
+is dropped. Every other key was touched last by a transaction that was streamed before recording began.
 
-LSNs alone would not do: a commit is in the WAL, and may be streamed, before it is visible to snapshots (for long while
-a synchronous standby is awaited). Therefore transaction ids are compared with the snapshot.
+If the snapshot sees all of those, the chunk's row is the newest. But a commit is in the WAL, and may be streamed,
+before it is visible to snapshots (for long while a synchronous standby is awaited), so LSNs cannot tell. Therefore the
+bridge remembers the ids of the transactions that it published and that snapshots may not see yet; a chunk whose
+snapshot does not see one of them (the guard) is read again.
 
-Who touched a key *last* in the stream's order decides for all before him: a transaction can only touch a row again when
-the earlier one is over and visible, so a snapshot that sees the later one sees the earlier one.
+Recorded keys are forgotten when every snapshot under way, and so every later one, sees who touched them last: a
+transaction can only touch a row again when the earlier one is over, so who sees the later one sees the earlier one.
+What a chunk has of such a key is then published once more, which changes nothing.
 
 Pure: no Kafka, no database, no clock.
 """

@@ -2,7 +2,7 @@
 
 The commits hang there for as long as the test wants, because a synchronous standby is awaited that does not exist.
 With ``ChunkTask.guard`` taken out (``readers``, the loop that begins again), the first test fails with an older version
-behind a newer one; so does the second with the comparison of transaction ids taken out (``rows``, ``touched``).
+behind a newer one; so does the second when rows that the stream touched are not dropped (``rows``, ``touched``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which rows of a chunk the topic has newer already: by who touched the key last, and what the snapshot sees."""
+"""What is noted of keys that the stream touches, and when it may be forgotten."""
 
 from __future__ import annotations
 
