@@ -41,6 +41,22 @@ def test_pace() -> None:
     assert remaining_rows(replace(RUNNING, state="cancelled")) == 0
 
 
+def test_rows_tell_of_the_chunks_under_way_and_of_no_more() -> None:
+    nothing_done = replace(HALF, done=())
+    assert share(replace(RUNNING, leaves=(nothing_done,))) == 0.5
+    assert share(replace(RUNNING, leaves=(nothing_done,), rows=2_000)) == 0.99
+    assert share(replace(RUNNING, leaves=(replace(nothing_done, blocks=2_048_000),), rows=2_000)) == 0.001
+    assert share(replace(RUNNING, leaves=(nothing_done,), estimated_rows=0)) == 0
+
+
+def test_the_first_request_that_is_seen_where_none_is_named() -> None:
+    following = Following(None, {"public.t": None})
+    following.take(at(1, request="initial", state="done"))
+    assert following.is_over
+    following.take(at(2, request="newer"))
+    assert following.replaced == {"public.t"}
+
+
 def test_only_the_request_that_is_meant_counts_until_another_takes_its_place() -> None:
     following = Following("me", {"public.t": "me"})
     following.saw([stored(at(1, request="older")), stored(at(1, table="public.other"))])

@@ -128,12 +128,12 @@ BACKFILL = replace(
 
 
 def test_backfills_are_shown_and_those_that_are_done_counted():
-    running = replace(BACKFILL, leaves=(LeafProgress("public", "t", 1, 100, ((0, 25),)),), reason="the standby lags")
+    running = replace(BACKFILL, leaves=(LeafProgress("public", "t", 1, 100, ((0, 50),)),), reason="the standby lags")
     done = replace(BACKFILL, table="public.u", state="done", whole=True)
     document = as_document(replace(HEALTHY, backfills=(running, done)), now_us=0)
     assert document["healthy"]
     assert as_lines(document)[2:4] == [
-        "backfill public.t running, 25%, 500 of about 1,000 rows, 50 rows/s, 15.0 s left, topic incomplete: "
+        "backfill public.t running, 50%, 500 of about 1,000 rows, 50 rows/s, 10.0 s left, topic incomplete: "
         "the standby lags",
         "backfill 1 table done",
     ]
@@ -144,9 +144,9 @@ def test_backfills_are_shown_and_those_that_are_done_counted():
         "whole": False,
         "rows": 500,
         "estimated_rows": 1_000,
-        "done": 0.25,
+        "done": 0.5,
         "rows_per_second": 50.0,
-        "seconds_left": 15.0,
+        "seconds_left": 10.0,
         "reason": "the standby lags",
         "updated": "1970-01-01T00:00:10+00:00",
     }
