@@ -28,6 +28,10 @@ PINNED_SETTINGS: Final[Mapping[str, str]] = {
     "statement_timeout": "0",
     # a batch of rows on its way through the staging table stays in memory
     "temp_buffers": "32MB",
+    # staged keys are looked up in the replica table's index: the server does not know how few they are, takes them for
+    # thousands, and would read the whole of a table of some hundred thousand rows at each cut
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
 }
 """Under which every value is read back as it was printed (topic contract, version 1)."""
 
