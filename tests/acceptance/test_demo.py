@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from cdc.app.demo.daemon import Daemon, wait_for
+from cdc.app.demo.shop_tables import TABLES
 from cdc.errors import StackError
 from cdc.stack import Kafka, Postgres
 
@@ -44,24 +45,38 @@ def start(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]
 
 
 @pytest.mark.timeout(240)
-def test_it_kills_both_and_proves_that_nothing_is_lost(environment: dict[str, str]) -> None:
-    process = start(environment, "--changes", "4000", "--seed", "3")
+def test_it_loads_what_was_there_kills_both_and_proves_that_nothing_is_lost(environment: dict[str, str]) -> None:
+    process = start(environment, "--rows", "20000", "--changes", "4000", "--seed", "3")
     output, _ = process.communicate()
     assert process.returncode == 0, output
+    before = number(r"a shop with ([\d,]+) rows", output)
+    assert before >= 20_000
+    for table in TABLES:
+        assert re.search(rf"{table}: done, [\d,]+ rows published", output), output
+    # Not all: rows that the traffic changed meanwhile come by the stream.
+    assert number(r"backfill\W+([\d,]+) rows in", output) > before / 4, output
+    assert f"the replica says: {len(TABLES)} tables exact" in output
+    assert output.index("tables exact") < output.index("SIGKILL")
     assert output.count("SIGKILL") == 2, output
     assert "source = topic = replica" in output
     assert "0 missing, 0 duplicates" in output
-    changes = re.search(r"row changes made\W+([\d,]+)", output)
-    assert changes is not None, output
-    assert int(changes[1].replace(",", "")) >= 4000
+    assert number(r"row changes before its end\W+([\d,]+)", output) > 0
+    assert number(r"row changes made after it\W+([\d,]+)", output) >= 4000
+
+
+def number(pattern: str, output: str) -> int:
+    found = re.search(pattern, output)
+    assert found is not None, output
+    return int(found[1].replace(",", ""))
 
 
 @pytest.mark.timeout(240)
-def test_ctrl_c_in_the_middle_leaves_nothing_behind(environment: dict[str, str]) -> None:
-    process = start(environment, "--changes", "20000")
+@pytest.mark.parametrize("when", ["tables over", "SIGKILL"])
+def test_ctrl_c_in_the_middle_leaves_nothing_behind(environment: dict[str, str], when: str) -> None:
+    process = start(environment, "--rows", "20000", "--changes", "5000")
     assert process.stdout is not None
     for line in process.stdout:
-        if "SIGKILL" in line:
+        if when in line:
             break
     children = psutil.Process(process.pid).children(recursive=True)
     assert children

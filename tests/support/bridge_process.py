@@ -5,57 +5,28 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 import psutil
 
-from cdc.stack.account import CURRENT
+from cdc.app.demo.daemon import Daemon
 from tests.support.waiting import eventually
 
-_TAIL_LINES: Final = 40
 _EXIT_TIMEOUT_S: Final = 20.0
 
 
-class CdcProcess:
-    """``python -m cdc <command> -c <config>``; it ends with this process, however that ends.
-
-    Args:
-        command: ``run`` or ``sink``.
-        config: the YAML file.
-        log: where its output goes, appended over all starts.
-    """
+class CdcProcess(Daemon):
+    """The demo's daemon, with what a test asks of one. ``CDC_…`` variables of this process count for it, too."""
 
     def __init__(self, command: str, config: Path, log: Path) -> None:
-        self.command = command
-        self.log = log
-        self._config = config
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__(command, config, log)
         self._said_before = 0
 
     def start(self, *, crashpoint: str = "") -> None:
         """Start it, to die at ``crashpoint`` (``name:n``, see ``cdc.crashpoints``). Call from the main thread."""
-        assert self._process is None, f"cdc {self.command} runs already"
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        if crashpoint:
-            environment["CDC_CRASHPOINT"] = crashpoint
         self._said_before = self.log.stat().st_size if self.log.exists() else 0
-        arguments: list[str | Path] = [sys.executable, "-m", "cdc", self.command, "-c", self._config]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                CURRENT.command(arguments, death_signal=signal.SIGKILL),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
-
-    @property
-    def pid(self) -> int:
-        """Process id; 0 when it was not started, or its end was seen by ``wait``, ``kill`` or ``stop``."""
-        return self._process.pid if self._process is not None else 0
+        self._start({**os.environ, **({"CDC_CRASHPOINT": crashpoint} if crashpoint else {})})
 
     @property
     def ended(self) -> bool:
@@ -81,18 +52,12 @@ class CdcProcess:
         self._process = None
         return code
 
-    def kill(self) -> None:
-        """SIGKILL; returns when it is gone."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def stop(self) -> None:
+    def stop(self) -> int:
         """SIGTERM, and see it drain and exit with 0."""
-        self.signal(signal.SIGTERM)
-        code = self.wait()
+        assert self._process is not None
+        code = super().stop()
         assert code == 0, f"cdc {self.command} exited with {code} after SIGTERM\n{self.tail()}"
+        return code
 
     def refusal(self, code: int, timeout_s: float = _EXIT_TIMEOUT_S) -> str:
         """What it said on its way to this exit code."""
@@ -112,11 +77,6 @@ class CdcProcess:
         """Wait until it has said ``text`` since the last start."""
         eventually(lambda: text in self.said() or self.ended, timeout_s, lambda: f"{text!r}\n{self.tail()}")
         assert text in self.said(), f"cdc {self.command} ended and never said {text!r}\n{self.tail()}"
-
-    def tail(self) -> str:
-        """The end of its log."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines() if self.log.exists() else []
-        return f"--- {self.log}\n" + "\n".join(lines[-_TAIL_LINES:])
 
     def peak_rss_bytes(self) -> int:
         """The most memory it had so far (``VmHWM``)."""

@@ -24,15 +24,18 @@ _BAR_WIDTH: Final = 24
 def as_live(following: Following) -> Group:
     """What is under way, table by table, and the sum of it."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("Table", "", "Rows", "Rows/s", "Left", "State"):
-        table.add_column(title, justify="right" if title in ("Rows", "Rows/s", "Left") else "left")
+    table.add_column("Table", no_wrap=True)
+    table.add_column(max_width=_BAR_WIDTH)  # alone gives way where there is little room
+    for title in ("Rows", "Rows/s", "Left"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("State")
     shown = sorted(following.progress.values(), key=lambda each: (not each.is_open, each.state == "done"))[:_MAX_ROWS]
     for each in shown:
         rate = following.rate(each.table)
         table.add_row(
             each.table,
-            ProgressBar(total=1.0, completed=share(each), width=_BAR_WIDTH),
-            _rows(each),
+            ProgressBar(total=1.0, completed=share(each)),
+            _rows(each, about="~"),
             _rate(rate),
             _duration(seconds_left(each, rate)),
             _state(each),
@@ -118,8 +121,8 @@ def _state(progress: BackfillProgress) -> Text:
     return text.append(f": {progress.reason}", style="not bold") if progress.reason else text
 
 
-def _rows(progress: BackfillProgress) -> str:
-    return f"{progress.rows:,} of about {progress.estimated_rows:,}" if progress.is_open else f"{progress.rows:,}"
+def _rows(progress: BackfillProgress, about: str = "about ") -> str:
+    return f"{progress.rows:,} of {about}{progress.estimated_rows:,}" if progress.is_open else f"{progress.rows:,}"
 
 
 def _rate(rate: float | None) -> str:

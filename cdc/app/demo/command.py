@@ -14,7 +14,10 @@ _INTERRUPTED = 130
 
 
 def demo(
-    changes: Annotated[int, typer.Option(min=1_000, help="Row changes to make.")] = 40_000,
+    rows: Annotated[
+        int, typer.Option(min=10_000, help="Rows in the shop, about, before bridge and sink are started.")
+    ] = 250_000,
+    changes: Annotated[int, typer.Option(min=1_000, help="Row changes to make once those are loaded.")] = 30_000,
     seed: Annotated[int, typer.Option(help="Seed of the traffic: the same one makes the same transactions.")] = 1,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave everything running after the proof, until Ctrl-C.")
@@ -26,27 +29,28 @@ def demo(
 ) -> None:
     """Run the whole way once on real servers, and prove that nothing is lost, doubled or reordered.
 
-    Starts PostgreSQL and Kafka, makes a small shop, runs bridge and sink as processes, drives mixed traffic, kills both
-    with SIGKILL on the way, then compares source, topic and replica row by row. Exit code 0 only if they are equal.
+    Starts PostgreSQL and Kafka, fills a shop with rows, starts bridge and sink as processes, shows the backfill of
+    those rows beside mixed traffic, kills both with SIGKILL on the way, then compares source, topic and replica row by
+    row. Exit code 0 only if they are equal.
 
     Examples:
 
         cdc demo
 
-        cdc demo --changes 200000 --seed 7
+        cdc demo --rows 2000000 --changes 200000 --seed 7
 
         cdc demo --keep
     """
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        holds = _run(changes, seed, keep, backend)
+        holds = _run(rows, changes, seed, keep, backend)
     except KeyboardInterrupt:
         raise typer.Exit(_INTERRUPTED) from None
     if not holds:
         raise typer.Exit(_DOES_NOT_HOLD)
 
 
-def _run(changes: int, seed: int, keep: bool, backend: Literal["auto", "embedded", "docker"]) -> bool:
+def _run(rows: int, changes: int, seed: int, keep: bool, backend: Literal["auto", "embedded", "docker"]) -> bool:
     # Imported here: the servers' libraries are optional, and every other command starts quicker without them.
     from rich.console import Console
     from rich.markup import escape
@@ -59,11 +63,11 @@ def _run(changes: int, seed: int, keep: bool, backend: Literal["auto", "embedded
 
     with ExitStack() as exits:
         screen = exits.enter_context(Screen(Console()))
-        screen.say(f"{changes:,} changes, seed {seed}; starting PostgreSQL and Kafka")
+        screen.say(f"{rows:,} rows, {changes:,} changes, seed {seed}; starting PostgreSQL and Kafka")
         here = exits.enter_context(
             place(exits.enter_context(open_stack(backend=backend, say=lambda line: screen.say(escape(line)))))
         )
-        demo = Demo(here, screen, changes, seed)
+        demo = Demo(here, screen, rows, changes, seed)
         exits.enter_context(demo.running())
         outcome = demo.prove()
         show(outcome, screen)

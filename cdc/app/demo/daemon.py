@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -15,8 +15,9 @@ from typing import Final, Self
 from cdc.errors import StackError
 from cdc.stack.account import CURRENT
 
-_STOP_TIMEOUT_S: Final = 15.0
-_TAIL_LINES: Final = 25
+_STOP_TIMEOUT_S: Final = 20.0
+_TAIL_LINES: Final = 40
+_POLL_INTERVAL_S: Final = 0.05
 
 
 class Daemon:
@@ -36,19 +37,23 @@ class Daemon:
 
     @property
     def pid(self) -> int:
-        """Process id; 0 when it does not run."""
+        """Process id; 0 when it was not started, or was killed or stopped."""
         return self._process.pid if self._process is not None else 0
 
     def start(self) -> None:
         """Start it. Call from the main thread: the life of the child is bound to the calling thread."""
+        self._start({})
+
+    def _start(self, extra_environment: Mapping[str, str]) -> None:
+        assert self._process is None, f"cdc {self.command} runs already"
         arguments: list[str | Path] = [sys.executable, "-m", "cdc", self.command, "-c", self._config]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                CURRENT.command(arguments, death_signal=signal.SIGTERM),
+                CURRENT.command(arguments, death_signal=signal.SIGKILL),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=_environment(),
+                env={**_environment(), **extra_environment},
                 start_new_session=True,  # Ctrl-C in the terminal is ours to handle
             )
 
@@ -60,7 +65,7 @@ class Daemon:
             process.wait()
 
     def stop(self) -> int:
-        """SIGTERM, and SIGKILL when that does not help in 15 seconds; the exit code."""
+        """SIGTERM, and SIGKILL when that does not help in 20 seconds; the exit code."""
         process, self._process = self._process, None
         if process is None:
             return 0
@@ -78,15 +83,12 @@ class Daemon:
             StackError: it ended by itself; carries the end of its log.
         """
         if self._process is not None and (code := self._process.poll()) is not None:
-            raise StackError(
-                f"`cdc {self.command}` ended by itself with exit code {code}; the end of its log:\n{self.tail()}",
-                remedy=f"the whole log is {self.log}",
-            )
+            raise StackError(f"`cdc {self.command}` ended by itself with exit code {code}\n{self.tail()}")
 
     def tail(self) -> str:
-        """The end of the log."""
+        """The end of the log, under the log's name."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines() if self.log.exists() else []
-        return "\n".join(lines[-_TAIL_LINES:])
+        return "\n".join([f"--- end of {self.log}", *lines[-_TAIL_LINES:]])
 
     def __enter__(self) -> Self:
         self.start()
@@ -98,8 +100,14 @@ class Daemon:
         self.stop()
 
 
-def wait_for(what: str, condition: Callable[[], bool], daemons: Iterable[Daemon], timeout_s: float) -> None:
-    """Poll until ``condition`` holds, while the daemons live.
+def wait_for(
+    what: str,
+    condition: Callable[[], bool],
+    daemons: Iterable[Daemon],
+    timeout_s: float,
+    meanwhile: Callable[[], None] = lambda: time.sleep(_POLL_INTERVAL_S),
+) -> None:
+    """Poll until ``condition`` holds, while the daemons live; ``meanwhile`` is what to do between two looks.
 
     Raises:
         StackError: a daemon ended by itself, or the time is over; names ``what``.
@@ -109,11 +117,11 @@ def wait_for(what: str, condition: Callable[[], bool], daemons: Iterable[Daemon]
         for daemon in daemons:
             daemon.check()
         if time.monotonic() > deadline:
-            tails = "\n".join(f"--- end of {daemon.log}\n{daemon.tail()}" for daemon in daemons)
-            raise StackError(f"no {what} after {timeout_s:g} s\n{tails}")
-        time.sleep(0.05)
+            raise StackError("\n".join([f"no {what} after {timeout_s:g} s", *(daemon.tail() for daemon in daemons)]))
+        meanwhile()
 
 
 def _environment() -> dict[str, str]:
     """Ours, but nothing that would override the configuration file."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("CDC_")}
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("CDC_")}
+    return {**ours, "PYTHONUNBUFFERED": "1"}  # or SIGKILL would take the last lines of the log along

@@ -1,7 +1,8 @@
-"""Where the source is and where the replica is: what a comparison has to wait for."""
+"""Where the source is, where the replica is and whether that is whole: what a comparison has to wait for."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import psycopg
@@ -35,3 +36,12 @@ def recorded_cut(connection: psycopg.Connection[Any], name: str) -> LSN | None:
     except psycopg.errors.UndefinedTable:
         return None
     return LSN.parse(row[0]) if row else None
+
+
+def table_states(connection: psycopg.Connection[Any], name: str) -> Counter[str]:
+    """How many tables of the database called ``name`` are ``loading``, ``exact`` or ``stopped`` in the replica."""
+    try:
+        rows = connection.execute("SELECT state FROM cdc.mirrored_table WHERE name = %s", (name,)).fetchall()
+    except psycopg.errors.UndefinedTable:
+        return Counter()
+    return Counter(state for (state,) in rows)

@@ -18,13 +18,13 @@ import msgspec
 import psycopg
 from confluent_kafka import TopicPartition
 
-from cdc.app.demo.shop import BROKEN_ORDERS
+from cdc.app.demo.shop_tables import BROKEN_ORDERS
 from cdc.app.demo.topic_side import open_consumer, poll
 from cdc.ports import StoredRecord
 
 _PROBE_INTERVAL_S: Final = 0.03
 _LOOK_INTERVAL_S: Final = 0.004
-_INVARIANT_INTERVAL_S: Final = 0.5
+_INVARIANT_INTERVAL_S: Final = 1.0
 _FEWEST_PROBES: Final = 10
 _SETTLE_S: Final = 0.5
 """After the traffic the pipeline empties for a moment: such probes count for neither phase."""

@@ -211,8 +211,10 @@ def prove(
         for shape in tables:
             copy = copies[topic_name(name, shape.table)]
             rows = table_rows(source, shape)
-            sides = {"topic": topic_rows(copy.live, shape), "replica": table_rows(replica, shape)}
-            found = (difference(side, rows, other, shape) for side, other in sides.items())
+            found = (
+                difference("topic", rows, topic_rows(copy.live, shape), shape),
+                difference("replica", rows, table_rows(replica, shape), shape),
+            )
             verdicts.append(Verdict(shape.table, len(rows), copy, tuple(one for one in found if one is not None)))
     return verdicts
 

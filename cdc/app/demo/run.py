@@ -1,4 +1,4 @@
-"""The demo from start to proof: servers, shop, bridge and sink, traffic with two kills, drain, three-way comparison."""
+"""The demo from start to proof: shop, bridge and sink, backfill, traffic with two kills, drain, comparison."""
 
 from __future__ import annotations
 
@@ -10,25 +10,30 @@ from typing import Any, Final
 
 import psycopg
 
-from cdc.app.demo import shop
 from cdc.app.demo.daemon import Daemon, wait_for
+from cdc.app.demo.loading import Backfilled, Loading
 from cdc.app.demo.place import Place
-from cdc.app.demo.positions import fence, is_captured, recorded_cut
+from cdc.app.demo.positions import fence, recorded_cut
 from cdc.app.demo.probes import Arrivals, Interruption, Probes
 from cdc.app.demo.proof import Verdict, prove
 from cdc.app.demo.screen import Screen
+from cdc.app.demo.shop import Traffic
+from cdc.app.demo.shop_tables import TABLES, open_shop
 from cdc.app.demo.topic_side import topic_name
 from cdc.lsn import LSN, ZERO
 
-_START_TIMEOUT_S: Final = 60.0
 _DRAIN_TIMEOUT_S: Final = 120.0
 _REST_S: Final = 3.0
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run found out; durations in seconds, ``load_ended_s`` on the monotonic clock."""
+    """What a run found out; durations in seconds, ``load_ended_s`` on the monotonic clock.
 
+    ``changes`` were made in ``traffic_s``, after the backfill.
+    """
+
+    backfilled: Backfilled
     changes: int
     traffic_s: float
     load_ended_s: float
@@ -49,13 +54,14 @@ class Demo:
     Args:
         place: where to run; both databases are there and empty.
         screen: told what happens.
-        change_count: how many row changes to make.
+        row_count: how many rows the shop holds, about, before bridge and sink are started.
+        change_count: how many row changes to make once they are loaded.
         seed: of the traffic.
     """
 
-    def __init__(self, place: Place, screen: Screen, change_count: int, seed: int) -> None:
+    def __init__(self, place: Place, screen: Screen, row_count: int, change_count: int, seed: int) -> None:
         self._place, self._screen = place, screen
-        self._change_count, self._seed = change_count, seed
+        self._row_count, self._change_count, self._seed = row_count, change_count, seed
         self._daemons = {
             command: Daemon(command, place.config, place.directory / f"{log}.log")
             for command, log in (("run", "bridge"), ("sink", "sink"))
@@ -64,54 +70,48 @@ class Demo:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Make the shop's tables, then have bridge and sink run as long as the block does."""
+        """Make and fill the shop, then have bridge and sink run as long as the block does."""
         self._place.write_config()
+        with psycopg.connect(self._place.source_dsn, autocommit=True) as source:
+            rows = open_shop(source, self._row_count)
+        self._screen.say(f"a shop with {rows:,} rows in {len(TABLES)} tables; nobody has captured it yet")
         with ExitStack() as exits:
-            source = exits.enter_context(psycopg.connect(self._place.source_dsn, autocommit=True))
-            source.execute(shop.SCHEMA)
             for daemon in self._daemons.values():
                 exits.enter_context(daemon)
-            self._wait_for("replication slot that is read", lambda: is_captured(source, self._place.name))
-            self._screen.say(
-                f"bridge (pid {self._daemons['run'].pid}) and sink (pid {self._daemons['sink'].pid}) are running"
-            )
+            pids = ", ".join(f"cdc {command} (pid {daemon.pid})" for command, daemon in self._daemons.items())
+            self._screen.say(f"starting {pids}; customers go on shopping")
             yield
 
     def prove(self) -> Outcome:
-        """Drive the traffic, kill, wait until all is mirrored, compare."""
+        """See the rows from before loaded, drive the traffic, kill, wait until all is mirrored, compare."""
         place = self._place
         topic = topic_name(place.name, "public.probes")
         with (
             psycopg.connect(place.source_dsn, autocommit=True) as source,
             psycopg.connect(place.replica_dsn, autocommit=True) as replica,
-            Probes(place.source_dsn, place.bootstrap, topic, place.replica_dsn) as probes,
         ):
-            started = time.monotonic()
-            changes = self._drive(source, probes)
-            load_ended = time.monotonic()
-            self._screen.say(f"traffic is over; {_REST_S:g} s of single rows, to see the latency at rest")
-            time.sleep(_REST_S)
-            probes.finish_sending()
-            end = fence(source)
-            self._screen.say(f"waiting until the replica's cut has passed {end}")
-            self._wait_for(
-                f"cut at {end} in the replica",
-                lambda: (recorded_cut(replica, place.name) or ZERO) >= end,
-                _DRAIN_TIMEOUT_S,
-            )
-            cut = recorded_cut(replica, place.name)
-            probes.check()
-        assert cut is not None
+            traffic = Traffic(source, self._seed)
+            backfilled = Loading(place, self._screen, traffic, self._daemons.values()).wait(source, replica)
+            with Probes(place.source_dsn, place.bootstrap, topic, place.replica_dsn) as probes:
+                started = time.monotonic()
+                changes = self._drive(traffic, probes)
+                load_ended = time.monotonic()
+                self._screen.say(f"traffic is over; {_REST_S:g} s of single rows, to see the latency at rest")
+                time.sleep(_REST_S)
+                probes.finish_sending()
+                cut = self._wait_mirrored(source, replica)
+                probes.check()
         self._screen.say(f"replica stands at {cut}; comparing source, topic and replica row by row")
         verdicts = prove(
             source_dsn=place.source_dsn,
             bootstrap=place.bootstrap,
             name=place.name,
             replica_dsn=place.replica_dsn,
-            shapes=shop.TABLES,
+            shapes=TABLES,
         )
-        probes.arrivals.settle(self._interruptions)
-        return Outcome(changes, load_ended - started, load_ended, cut, probes.arrivals, self._interruptions, verdicts)
+        arrivals, interruptions = probes.arrivals, self._interruptions
+        arrivals.settle(interruptions)
+        return Outcome(backfilled, changes, load_ended - started, load_ended, cut, arrivals, interruptions, verdicts)
 
     def watch(self) -> None:
         """Return only when a daemon ends by itself.
@@ -124,9 +124,22 @@ class Demo:
                 daemon.check()
             time.sleep(0.5)
 
-    def _drive(self, source: psycopg.Connection[Any], probes: Probes) -> int:
-        traffic = shop.Traffic(source, self._seed)
-        done, started = traffic.opening_changes, time.monotonic()
+    def _wait_mirrored(self, source: psycopg.Connection[Any], replica: psycopg.Connection[Any]) -> LSN:
+        """Until the replica holds all that is committed in the source now; where it stands then."""
+        end = fence(source)
+        self._screen.say(f"waiting until the replica's cut has passed {end}")
+        cut = ZERO
+
+        def has_passed() -> bool:
+            nonlocal cut
+            cut = recorded_cut(replica, self._place.name) or ZERO
+            return cut >= end
+
+        wait_for(f"cut at {end} in the replica", has_passed, self._daemons.values(), _DRAIN_TIMEOUT_S)
+        return cut
+
+    def _drive(self, traffic: Traffic, probes: Probes) -> int:
+        done, started = 0, time.monotonic()
         plan: list[tuple[float, Callable[[], int]]] = [
             (0.20, lambda: self._truncate(traffic)),
             (0.35, lambda: self._kill("run")),
@@ -149,7 +162,7 @@ class Demo:
         self._screen.end()
         return done
 
-    def _truncate(self, traffic: shop.Traffic) -> int:
+    def _truncate(self, traffic: Traffic) -> int:
         self._screen.say("TRUNCATE carts")
         return traffic.truncate_carts()
 
@@ -166,6 +179,3 @@ class Demo:
         self._interruptions[-1].started_s = time.monotonic()
         self._screen.say(f"cdc {command} started again (pid {daemon.pid})")
         return 0
-
-    def _wait_for(self, what: str, condition: Callable[[], bool], timeout_s: float = _START_TIMEOUT_S) -> None:
-        wait_for(what, condition, self._daemons.values(), timeout_s)

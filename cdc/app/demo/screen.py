@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final, Self
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+from cdc.app.backfill.follow import display
+from cdc.app.backfill.following import Following
 
 _PLAIN_INTERVAL_S: Final = 5.0
 _TABLE: Final[dict[str, Any]] = {
@@ -43,13 +48,12 @@ class Screen:
         self._task = self._live.add_task("starting", total=None, detail="", visible=False)
 
     def __enter__(self) -> Self:
-        self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._live.stop()
+        self.end()
 
     @property
     def elapsed_s(self) -> float:
@@ -64,6 +68,7 @@ class Screen:
         """A step of ``total`` units begins."""
         self._total = total
         self._live.reset(self._task, total=total, description=what, detail="", visible=True)
+        self._live.start()
 
     def advance_to(self, done: int, detail: str) -> None:
         """How far the step is."""
@@ -75,7 +80,12 @@ class Screen:
 
     def end(self) -> None:
         """The step is over."""
-        self._live.update(self._task, visible=False)
+        if self._live.live.is_started:
+            self._live.stop()
+
+    def backfills(self) -> AbstractContextManager[Callable[[Following], None]]:
+        """How far backfills are, as ``cdc backfill`` shows it; for while no step is under way."""
+        return display(self._console, lambda line: self.say(escape(line)))
 
     def table(self, title: str, headings: Iterable[str], rows: Iterable[tuple[str, ...]]) -> None:
         """A table whose first column is text and whose others are numbers; fits 80 columns."""

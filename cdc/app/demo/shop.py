@@ -1,7 +1,7 @@
-"""A small shop and its seeded traffic: every kind of change that a bridge has to get right, in one believable schema.
+"""The shop's seeded traffic: every kind of change that a bridge has to get right, in one believable schema.
 
 Every transaction keeps one invariant, ``orders.total`` = sum of the order's ``order_lines.amount``: a replica that
-ever shows anything but a commit prefix breaks it (``BROKEN_ORDERS`` counts such orders).
+ever shows anything but a commit prefix breaks it (``shop_tables.BROKEN_ORDERS`` counts such orders).
 """
 
 from __future__ import annotations
@@ -10,41 +10,16 @@ import base64
 import random
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg.types.json import Jsonb
 
-SCHEMA: Final = """
-CREATE TYPE order_status AS ENUM ('new', 'paid', 'sent');
-CREATE TABLE customers (
-    email text PRIMARY KEY, name text NOT NULL, since timestamptz NOT NULL DEFAULT now(), address jsonb);
-CREATE TABLE products (
-    sku text PRIMARY KEY, name text NOT NULL, price numeric(12,2) NOT NULL, stock integer NOT NULL,
-    tags text[], attributes jsonb, restocked_at timestamptz, description text);
-CREATE TABLE orders (
-    id bigint PRIMARY KEY, customer text NOT NULL REFERENCES customers ON UPDATE CASCADE,
-    placed_at timestamptz NOT NULL DEFAULT now(), status order_status NOT NULL, total numeric(12,2) NOT NULL);
-CREATE INDEX ON orders (customer);
-CREATE TABLE order_lines (
-    order_id bigint REFERENCES orders ON UPDATE CASCADE ON DELETE CASCADE, line_no integer, sku text NOT NULL,
-    quantity integer NOT NULL, amount numeric(12,2) NOT NULL, PRIMARY KEY (order_id, line_no));
-CREATE TABLE carts (customer text, sku text, quantity integer NOT NULL, PRIMARY KEY (customer, sku));
-CREATE TABLE probes (id bigint PRIMARY KEY, sent_at timestamptz NOT NULL DEFAULT clock_timestamp());
-"""
-
-TABLES: Final = tuple(
-    f"public.{table}" for table in ("customers", "products", "orders", "order_lines", "carts", "probes")
-)
-
-BROKEN_ORDERS: Final = """
-SELECT count(*) FROM orders o FULL JOIN
-    (SELECT order_id, sum(amount) AS amount FROM order_lines GROUP BY order_id) l ON l.order_id = o.id
-WHERE o.total IS DISTINCT FROM l.amount
-"""
-
 _DESCRIPTION_BYTES = 4500
 """Random bytes behind a description: as base64 about 6 kB that no compression shrinks, so it is stored out of line."""
+
+_KNOWN_ORDERS: Final = 2_000
+"""Orders from before that the traffic changes; more would cost the demo memory and time."""
 
 _ADJECTIVES = ("plain", "große", "tiny", "red", "складной", 'quoted "q"', "back\\slash", "two\nlines")
 _NOUNS = ("mug", "lamp", "椅子", "kettle", "blanket", "🧵 thread", "desk")
@@ -55,18 +30,19 @@ Change = Callable[[psycopg.Cursor[Any]], int]
 class Traffic:
     """Seeded mixed traffic on one connection; the same seed makes the same transactions.
 
+    It touches rows that were there before as well as rows of its own, so each of its tables' rows must be there.
+
     Args:
-        connection: to the source, in autocommit mode; ``SCHEMA`` is there and its tables are empty.
+        connection: to the source, in autocommit mode, as ``open_shop`` left it.
         seed: of every random choice.
     """
 
     def __init__(self, connection: psycopg.Connection[Any], seed: int) -> None:
         self._connection = connection
         self._random = random.Random(seed)
-        self._customers: list[str] = []
-        self._skus: list[str] = []
-        self._orders: dict[int, dict[int, Decimal]] = {}
-        self._next_id = 1
+        self._customers = _texts(connection, 'SELECT email FROM customers ORDER BY email COLLATE "C"')
+        self._skus = _texts(connection, 'SELECT sku FROM products ORDER BY sku COLLATE "C"')
+        self._orders, self._next_id = _some_orders(connection)
         self._kinds: tuple[tuple[Change, int], ...] = (
             (self._register, 12),
             (self._list_product, 5),
@@ -82,8 +58,6 @@ class Traffic:
             (self._fill_cart, 12),
             (self._regret_half, 4),
         )
-        with connection.transaction(), connection.cursor() as cursor:
-            self.opening_changes = self._register(cursor) + sum(self._list_product(cursor) for _ in range(20))
 
     def step(self) -> int:
         """Commit (or, one time in thirty, roll back) one transaction; the number of committed row changes.
@@ -242,3 +216,20 @@ class Traffic:
         with self._connection.transaction(force_rollback=True), self._connection.cursor() as cursor:
             self._place_order(cursor, forget=True)
             cursor.execute("TRUNCATE carts")
+
+
+def _texts(connection: psycopg.Connection[Any], query: LiteralString) -> list[str]:
+    return [row[0] for row in connection.execute(query)]
+
+
+def _some_orders(connection: psycopg.Connection[Any]) -> tuple[dict[int, dict[int, Decimal]], int]:
+    """Orders from all over the table, each with the amounts of its lines; and the highest id of all."""
+    newest = connection.execute("SELECT max(id) FROM orders").fetchone()
+    assert newest is not None
+    every = max(newest[0] // _KNOWN_ORDERS, 1)
+    orders: dict[int, dict[int, Decimal]] = {}
+    for order, line, amount in connection.execute(
+        "SELECT order_id, line_no, amount FROM order_lines WHERE order_id %% %s = 0 ORDER BY 1, 2", (every,)
+    ):
+        orders.setdefault(order, {})[line] = amount
+    return orders, newest[0]

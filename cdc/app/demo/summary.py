@@ -54,6 +54,7 @@ def where_next(place: Place, screen: Screen, *, kept: bool) -> None:
         "[bold]Everything keeps running until Ctrl-C.[/] To try:",
         f"  cdc status -c {place.config}",
         f"  cdc check -c {place.config}",
+        f"  cdc backfill -c {place.config} public.orders   [dim]# publish the table again, beside the stream[/]",
         f"  psql {place.source_dsn}       [dim]# change something here …[/]",
         f"  psql {place.replica_dsn}   [dim]# … and see it there; SELECT * FROM cdc.cut is the LSN[/]",
         f"  kcat -b {place.bootstrap} -t {place.name}.public.orders -X isolation.level=read_committed -K ' = ' -e",
@@ -81,7 +82,11 @@ def _table_rows(outcome: Outcome) -> Iterator[tuple[str, ...]]:
 def _numbers(outcome: Outcome) -> Iterator[tuple[str, str]]:
     arrivals, interruptions = outcome.arrivals, outcome.interruptions
     records = sum(verdict.topic.records for verdict in outcome.verdicts)
-    yield "row changes made", f"{outcome.changes:,} in {outcome.traffic_s:.1f} s, kills included"
+    backfilled = outcome.backfilled
+    rate = backfilled.row_count / backfilled.seconds
+    yield "backfill", f"{backfilled.row_count:,} rows in {backfilled.seconds:.1f} s, {rate:,.0f} rows/s"
+    yield "row changes before its end", f"{backfilled.changes:,}; the stream brought those rows, newer"
+    yield "row changes made after it", f"{outcome.changes:,} in {outcome.traffic_s:.1f} s, kills included"
     yield "rate", f"{outcome.changes / outcome.traffic_s:,.0f} changes/s, made by one connection"
     yield "records in the topics", f"{records:,}"
     for name, side, daemons in (
