@@ -22,9 +22,10 @@ from cdc.stack import Kafka, Postgres
 
 
 @pytest.fixture
-def environment(postgres: Postgres, kafka: Kafka) -> Iterator[dict[str, str]]:
-    """The session's servers, given by URL; afterwards nothing of the demo may be left on them."""
-    yield {**os.environ, "CDC_PG_URL": postgres.dsn(), "CDC_KAFKA": kafka.bootstrap}
+def environment(postgres: Postgres, kafka: Kafka, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The session's servers, given by URL; afterwards nothing of the demo may be left on them, nor on the disk."""
+    yield {**os.environ, "CDC_PG_URL": postgres.dsn(), "CDC_KAFKA": kafka.bootstrap, "TMPDIR": str(tmp_path)}
+    assert not list(tmp_path.glob("cdc-demo-*"))
     with psycopg.connect(postgres.dsn()) as connection:
         databases = connection.execute("SELECT datname FROM pg_database WHERE datname LIKE 'shop%'").fetchall()
         slots = connection.execute(
@@ -49,30 +50,32 @@ def test_it_loads_what_was_there_kills_both_and_proves_that_nothing_is_lost(envi
     process = start(environment, "--rows", "20000", "--changes", "4000", "--seed", "3")
     output, _ = process.communicate()
     assert process.returncode == 0, output
-    before = number(r"a shop with ([\d,]+) rows", output)
+    before = figure(r"a shop with ([\d,]+) rows", output)
     assert before >= 20_000
     for table in TABLES:
         assert re.search(rf"{table}: done, [\d,]+ rows published", output), output
     # Not all: rows that the traffic changed meanwhile come by the stream.
-    assert number(r"backfill\W+([\d,]+) rows in", output) > before / 4, output
+    assert figure(r"backfill\W+([\d,]+) rows in", output) > before / 4, output
     assert f"the replica says: {len(TABLES)} tables exact" in output
     assert output.index("tables exact") < output.index("SIGKILL")
     assert output.count("SIGKILL") == 2, output
     assert "source = topic = replica" in output
     assert "0 missing, 0 duplicates" in output
-    assert number(r"row changes before its end\W+([\d,]+)", output) > 0
-    assert number(r"row changes made after it\W+([\d,]+)", output) >= 4000
+    assert figure(r"row changes before its end\W+([\d,]+)", output) > 0
+    assert figure(r"row changes made after it\W+([\d,]+)", output) >= 4000
 
 
-def number(pattern: str, output: str) -> int:
+def figure(pattern: str, output: str) -> int:
     found = re.search(pattern, output)
     assert found is not None, output
     return int(found[1].replace(",", ""))
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("when", ["tables over", "SIGKILL"])
-def test_ctrl_c_in_the_middle_leaves_nothing_behind(environment: dict[str, str], when: str) -> None:
+@pytest.mark.parametrize(("when", "number"), [("tables over", signal.SIGINT), ("SIGKILL", signal.SIGTERM)])
+def test_ended_in_the_middle_it_leaves_nothing_behind(
+    environment: dict[str, str], when: str, number: signal.Signals
+) -> None:
     process = start(environment, "--rows", "20000", "--changes", "5000")
     assert process.stdout is not None
     for line in process.stdout:
@@ -80,7 +83,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing_behind(environment: dict[str, str],
             break
     children = psutil.Process(process.pid).children(recursive=True)
     assert children
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     output, _ = process.communicate()
     assert process.returncode == 130, output
     _, alive = psutil.wait_procs(children, timeout=10)

@@ -41,7 +41,9 @@ def demo(
 
         cdc demo --keep
     """
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _interrupt)
     try:
         holds = _run(rows, changes, seed, keep, backend)
     except KeyboardInterrupt:

@@ -74,10 +74,10 @@ class Loading:
         self._trade_until(
             "replication slot that is read", lambda: is_captured(source, place.name), timeout_s=_START_TIMEOUT_S
         )
-        self._screen.say("the bridge publishes the stream, and beside it the rows that were there before")
+        self._screen.say("the bridge publishes the stream, and beside it the rows from before")
         result = self._follow()
         states = table_states(replica, place.name)
-        self._screen.say(f"all of them are in the topics; the replica says: {_told(states)}")
+        self._screen.say(f"the topics hold all of them; the replica says: {_told(states)}")
         self._trade_until("replica that is exact", lambda: table_states(replica, place.name) == {"exact": len(TABLES)})
         self._screen.say(f"the replica says: {_told(table_states(replica, place.name))}")
         return result

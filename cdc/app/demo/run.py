@@ -78,8 +78,8 @@ class Demo:
         with ExitStack() as exits:
             for daemon in self._daemons.values():
                 exits.enter_context(daemon)
-            pids = ", ".join(f"cdc {command} (pid {daemon.pid})" for command, daemon in self._daemons.items())
-            self._screen.say(f"starting {pids}; customers go on shopping")
+            both = " and ".join(f"cdc {command} (pid {daemon.pid})" for command, daemon in self._daemons.items())
+            self._screen.say(f"starting {both}; traffic goes on")
             yield
 
     def prove(self) -> Outcome:
@@ -101,7 +101,7 @@ class Demo:
                 probes.finish_sending()
                 cut = self._wait_mirrored(source, replica)
                 probes.check()
-        self._screen.say(f"replica stands at {cut}; comparing source, topic and replica row by row")
+        self._screen.say(f"replica at {cut}; comparing the three sides row by row")
         verdicts = prove(
             source_dsn=place.source_dsn,
             bootstrap=place.bootstrap,

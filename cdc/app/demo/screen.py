@@ -67,6 +67,7 @@ class Screen:
     def begin(self, what: str, total: int) -> None:
         """A step of ``total`` units begins."""
         self._total = total
+        self._next_plain = time.monotonic() + _PLAIN_INTERVAL_S
         self._live.reset(self._task, total=total, description=what, detail="", visible=True)
         self._live.start()
 

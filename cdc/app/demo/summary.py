@@ -34,7 +34,7 @@ def show(outcome: Outcome, screen: Screen) -> None:
     if outcome.holds:
         screen.lines(
             "[bold green]✓ source = topic = replica[/], although bridge and sink were killed on the way:",
-            f"  0 missing, 0 duplicates, 0 records that went back, 0 torn cuts; took {screen.elapsed_s:.0f} s in all.",
+            f"  0 missing, 0 duplicates, 0 records went back, 0 torn cuts; {screen.elapsed_s:.0f} s in all.",
         )
     else:
         screen.lines("[bold red]✗ the three sides differ[/]: this is a bug; the findings above name the keys.")
@@ -45,8 +45,8 @@ def where_next(place: Place, screen: Screen, *, kept: bool) -> None:
     if not kept:
         screen.lines(
             "",
-            "Next: `cdc demo --keep` leaves all of it running to look around; README.md has the configuration;",
-            "      `cdc check -c your.yaml` says what a database of yours needs.",
+            "Next: `cdc demo --keep` leaves all of it running to look around;",
+            "      `cdc check -c your.yaml` says what a database of yours needs; README.md says the rest.",
         )
         return
     screen.lines(
@@ -85,7 +85,7 @@ def _numbers(outcome: Outcome) -> Iterator[tuple[str, str]]:
     backfilled = outcome.backfilled
     rate = backfilled.row_count / backfilled.seconds
     yield "backfill", f"{backfilled.row_count:,} rows in {backfilled.seconds:.1f} s, {rate:,.0f} rows/s"
-    yield "row changes before its end", f"{backfilled.changes:,}; the stream brought those rows, newer"
+    yield "row changes before its end", f"{backfilled.changes:,}, which the stream brought"
     yield "row changes made after it", f"{outcome.changes:,} in {outcome.traffic_s:.1f} s, kills included"
     yield "rate", f"{outcome.changes / outcome.traffic_s:,.0f} changes/s, made by one connection"
     yield "records in the topics", f"{records:,}"
