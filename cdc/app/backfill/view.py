@@ -31,7 +31,7 @@ def as_live(following: Following) -> Group:
     table.add_column("State")
     shown = sorted(following.progress.values(), key=lambda each: (not each.is_open, each.state == "done"))[:_MAX_ROWS]
     for each in shown:
-        rate = following.rate(each.table)
+        rate = following.rate(each.table) if each.is_open else average_rate(each)
         table.add_row(
             each.table,
             ProgressBar(total=1.0, completed=share(each)),

@@ -46,7 +46,8 @@ def where_next(place: Place, screen: Screen, *, kept: bool) -> None:
         screen.lines(
             "",
             "Next: `cdc demo --keep` leaves all of it running to look around;",
-            "      `cdc check -c your.yaml` says what a database of yours needs; README.md says the rest.",
+            "      `cdc check -c your.yaml` says what a database of yours needs;",
+            "      README.md says the rest.",
         )
         return
     screen.lines(

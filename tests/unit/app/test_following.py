@@ -130,5 +130,14 @@ def test_list_for_a_terminal_and_for_elsewhere() -> None:
         assert words in shown
 
 
+def test_of_a_table_that_is_over_the_average_rate_stays() -> None:
+    following = Following(None, {"public.t": None})
+    following.take(at(10, state="done", rows=1_000))
+    console = Console(width=80, file=io.StringIO())
+    console.print(as_live(following))
+    (row,) = (line for line in console.file.getvalue().splitlines() if "public.t" in line)  # type: ignore[attr-defined]
+    assert row.split()[-3:] == ["1,000", "100", "done"]
+
+
 def test_an_hour_is_told_in_hours() -> None:
     assert ending_line(at(3_725)).endswith("in 1 h 02 min")
