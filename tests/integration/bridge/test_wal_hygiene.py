@@ -151,8 +151,10 @@ def test_status_warns_before_the_slot_is_lost_and_says_when_it_is(
         return next((each for each in said if words in each["text"]), None)
 
     assert problem("about to be lost") is None
-    fill_segments(source, 4)
-    warned = problem("about to be lost")
+    warned = None
+    for _ in range(5):  # which one is the first behind three quarters depends on where the slot was made
+        fill_segments(source, 1)
+        warned = warned or problem("about to be lost")
     assert warned is not None
     assert "of max_slot_wal_keep_size (64.0 MiB)" in warned["text"]
     assert warned["remedy"].startswith("start the bridge: cdc run\nfor more time: ALTER SYSTEM SET")
