@@ -37,7 +37,7 @@ def demo(
 
         cdc demo
 
-        cdc demo --rows 2000000 --changes 200000 --seed 7
+        cdc demo --rows 500000 --changes 60000 --seed 7
 
         cdc demo --keep
     """
