@@ -32,6 +32,20 @@ def publish(bootstrap: str, topic: str, records: dict[bytes, bytes | None], *, c
         producer.abort_transaction(30)
 
 
+def wait_for_markers(bootstrap: str, topic: str) -> None:
+    """The end of a Kafka transaction is decided first, and written to its partitions afterwards."""
+
+    def end(isolation: str) -> int:
+        options = {"bootstrap.servers": bootstrap, "group.id": "none", "isolation.level": isolation, "log_level": 2}
+        consumer = Consumer(options)
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)[1])
+        finally:
+            consumer.close()
+
+    eventually(lambda: end("read_committed") == end("read_uncommitted"), message="no Kafka transaction open")
+
+
 def read_committed(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | None]]:
     """Every committed record of partition 0 up to its present end."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "none", "isolation.level": "read_committed"}
@@ -60,6 +74,7 @@ def test_committed_records_survive_a_kill_and_transactions_go_on(own_stack):
     create_topic(bootstrap, "kept")
     publish(bootstrap, "kept", {b"a": b"1", b"b": b"2"})
     publish(bootstrap, "kept", {b"a": b"never"}, commit=False)
+    wait_for_markers(bootstrap, "kept")
 
     broker.kill()
     assert broker.pid == 0
