@@ -182,6 +182,8 @@ class Backfill:
         self._newest = view.snapshot
         published = self._rows.publish(job, head)
         self._done_with(head, job)
+        if head.is_last:
+            self._finish_what_is_read()  # a small table need not wait until nothing of the others is left to publish
         return published
 
     def flush(self, lsn: LSN) -> None:
