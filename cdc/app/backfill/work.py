@@ -13,7 +13,7 @@ to every cut from that position on, and (lsn, seq) never falls within a partitio
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -90,11 +90,6 @@ class Backfill:
     def is_active(self) -> bool:
         """Whether there is something to do now; a paused table is not."""
         return bool(self._jobs) or any(each.state in ("waiting", "running") for each in self._records.values())
-
-    @property
-    def open_tables(self) -> Sequence[str]:
-        """Tables that are not finished, paused ones too."""
-        return [table for table, each in self._records.items() if each.is_open]
 
     def add(self, table: TableInfo, topic: str, **details: Any) -> None:
         """Take a table up, from its beginning: what was under way for it is given up.
@@ -246,7 +241,7 @@ class Backfill:
 
     def _feed(self) -> None:
         """Keep every reader busy: chunks of the tables under way first, then the next table."""
-        while self._under_way < 2 * self._readers.count:
+        while self._under_way + sum(job.view is None for job in self._jobs.values()) < 2 * self._readers.count:
             task = next(filter(None, map(self._next_task, self._jobs.values())), None)
             if task is not None:
                 self._under_way += 1
@@ -254,7 +249,8 @@ class Backfill:
             elif not self._begin_next():
                 break
         for job in self._jobs.values():
-            if len(self._touched.keys.get(job.topic, ())) > _PRUNE_KEYS and self._sweep is None:
+            is_swept = self._sweep is not None and self._sweep[0] is job
+            if len(self._touched.keys.get(job.topic, ())) > _PRUNE_KEYS and not is_swept:
                 self._touched.prune(job.topic, job.floors() or ())
 
     def _next_task(self, job: BackfillJob) -> ChunkTask | None:
