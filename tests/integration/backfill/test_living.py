@@ -88,7 +88,7 @@ def test_gone_meanwhile(deployment: Deployment) -> None:
 
 
 def test_paused_resumed_cancelled(deployment: Deployment) -> None:
-    ask(deployment, rate=_SLOW)
+    ask(deployment, rate=_SLOW // 10)  # it is never meant to end
     started(deployment)
     ask(deployment, "pause")
     eventually(lambda: state(deployment).state == "paused", message=deployment.bridge.tail)
