@@ -19,7 +19,10 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = sorted(
     set(
-        re.findall(r"\bcdc ((?:config|stack) \w+|(?!config\b|stack\b)[a-z]+)((?: -{1,2}[a-z-]+(?: [\w./]+)?)*)", README)
+        re.findall(
+            r"\bcdc ((?:config|grants|stack|tables) \w+|(?!(?:config|grants|stack|tables)\b)[a-z]+)((?: -{1,2}[a-z-]+(?: [\w./]+)?)*)",
+            README,
+        )
     )
 )
 
