@@ -17,14 +17,9 @@ from cdc.errors import CdcError
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = sorted(
-    set(
-        re.findall(
-            r"\bcdc ((?:config|grants|stack|tables) \w+|(?!(?:config|grants|stack|tables)\b)[a-z]+)((?: -{1,2}[a-z-]+(?: [\w./]+)?)*)",
-            README,
-        )
-    )
-)
+_GROUPS = "config|grants|stack|tables"
+_OPTIONS = r"(?: -{1,2}[a-z-]+(?: [\w./]+)?)*"
+COMMANDS = sorted(set(re.findall(rf"\bcdc ((?:{_GROUPS}) \w+|(?!(?:{_GROUPS})\b)[a-z]+)({_OPTIONS})", README)))
 
 
 ROOT_COMMAND: Any = typer.main.get_command(app)
