@@ -29,7 +29,7 @@ test-unit: $(STAMP) ## unit and architecture rings only (seconds)
 test-integration: $(STAMP) ## rooms against real servers
 	@$(BIN)/python -m pytest tests/integration tests/property
 
-test-matrix: $(STAMP) ## rooms against PostgreSQL 14, 15, 16, 17 and 18 (half an hour)
+test-matrix: $(STAMP) ## rooms against PostgreSQL 14, 15, 16, 17 and 18 (more than an hour)
 	@$(BIN)/python -m pytest tests/integration tests/property --pg-majors=14,15,16,17,18
 
 test-fault: $(STAMP) ## kill, cut and fence; SEED=n replays a run
