@@ -38,8 +38,9 @@ _MAX_ROWS = 50_000
 _MAX_BYTES = 32 * 1024 * 1024
 _MIN_AGE_S, _MAX_AGE_S = 0.05, 1.0
 _AGE_PER_COMMIT = 20.0
-_BUSY_AGE_PER_COMMIT = 4.0
-"""Beside a backfill a streamed change may wait this many times what the last commit took."""
+_BUSY_AGE_PER_COMMIT, _MAX_BUSY_AGE_S = 4.0, 0.1
+"""Beside a backfill a streamed change may wait this many times what the last commit took, and never longer than that:
+the more rows of the backfill are in the Kafka transaction, the longer its commit takes."""
 _IDLE_PROGRESS_INTERVAL_S = 1.0
 _WAIT_S = 0.5
 _BUSY_WAIT_S = 0.002
@@ -146,7 +147,7 @@ class Bridge:
                 self._take(frames)
             stepped = self._may_step and self._step()
             if frames or stepped:
-                if self._is_due():
+                if self._is_due() or (stepped and self._is_late()):
                     self.close_batch()
             else:
                 self._drained()
@@ -175,7 +176,7 @@ class Bridge:
         self._is_first = False
         self._rows = self._bytes = 0
         self._has_streamed = False
-        self._busy_age_s = min(took * _BUSY_AGE_PER_COMMIT, _MAX_AGE_S)
+        self._busy_age_s = min(took * _BUSY_AGE_PER_COMMIT, _MAX_BUSY_AGE_S)
         self._max_age_s = min(max(took * _AGE_PER_COMMIT, _MIN_AGE_S), _MAX_AGE_S)
         self._on_commit(progress)
 
@@ -238,15 +239,19 @@ class Bridge:
         moved = self._translator.complete_lsn > self._published
         return moved and now - self._last_commit_at > _IDLE_PROGRESS_INTERVAL_S
 
+    def _is_late(self) -> bool:
+        """Beside a backfill: streamed changes have waited long enough for a Kafka transaction of their own."""
+        if not self._has_streamed or self._translator.inside_transaction:
+            return False
+        return time.monotonic() - self._streamed_at >= self._busy_age_s
+
     def _drained(self) -> None:
         """Nothing more to read for now: publish what is complete, else wait for more."""
         busy = self._backfill.is_active
         has_records = self._has_records() or self._translator.holds_records
-        if has_records and not self._translator.inside_transaction:
-            is_old = self._has_streamed and time.monotonic() - self._streamed_at >= self._busy_age_s
-            if is_old or not busy:
-                self.close_batch()
-                return
+        if has_records and not self._translator.inside_transaction and (not busy or self._is_late()):
+            self.close_batch()
+            return
         self._stream.feedback_if_due()
         if self._is_due():
             self.close_batch()
