@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import structlog
 
+from cdc.acls import transactional_id
 from cdc.app.backfill.demand import Demand
 from cdc.app.backfill.start import start_backfill
 from cdc.app.backfill.touched import TouchedKeys
@@ -116,7 +117,7 @@ class BridgeSession:
             return
         self._publisher = publisher = KafkaPublisher(
             self._kafka,
-            transactional_id=f"cdc-{config.name}",
+            transactional_id=transactional_id(config.name),
             max_message_bytes=config.topics.max_message_bytes,
         )
         publisher.start()

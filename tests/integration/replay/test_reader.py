@@ -9,8 +9,8 @@ import pytest
 
 from cdc.errors import ConfigError, TopicRefused, TopicUnavailable
 from cdc.ports import StoredRecord
+from cdc.replay.backfills import read_published
 from cdc.replay.fold import fold_topic
-from cdc.replay.progress import read_progress
 from cdc.replay.reader import TopicReader
 from cdc.stack import Kafka
 from tests.support.topic_writer import SOURCE, TopicWriter
@@ -153,7 +153,7 @@ def test_offset_that_is_gone_is_an_error(topics: TopicWriter, reader: TopicReade
 def test_missing_topic(topics: TopicWriter, reader: TopicReader) -> None:
     assert reader.partitions("no.such.topic") == []
     with pytest.raises(TopicRefused, match=r"'no\.such\.topic' does not exist"):
-        read_progress(topics.options, "no.such.topic", b"key")
+        read_published(topics.options, "no.such.topic", b"key")
 
 
 def test_no_broker(topics: TopicWriter) -> None:
@@ -168,16 +168,16 @@ def test_unknown_option_is_named() -> None:
 
 
 def test_stored_progress(topics: TopicWriter) -> None:
-    assert read_progress(topics.options, topics.progress_topic, topics.key) is None
+    assert read_published(topics.options, topics.progress_topic, topics.key).stream is None
     with topics.kafka_transaction():
         topics.progress(10)
         topics.progress(20, partial=(25, 7))
     with topics.kafka_transaction(commit=False):
         topics.progress(99)
-    progress = read_progress(topics.options, topics.progress_topic, topics.key)
+    progress = read_published(topics.options, topics.progress_topic, topics.key).stream
     assert progress is not None
     assert (progress.lsn, progress.partial, progress.source) == (20, (25, 7), SOURCE)
-    assert read_progress(topics.options, topics.progress_topic, b"another") is None
+    assert read_published(topics.options, topics.progress_topic, b"another").stream is None
 
 
 def test_a_partition_is_taken_up_again_from_the_beginning(topics: TopicWriter, reader: TopicReader) -> None:
