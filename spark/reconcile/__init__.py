@@ -1,0 +1,1 @@
+"""Source table against topic, and replica, at one exact snapshot."""
