@@ -1,0 +1,170 @@
+"""Where a topic's partitions begin and end, asked once, so that every look of a job sees the same records."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from spark.errors import NotCaughtUp, TopicUnreadable
+from spark.job import KafkaSettings
+from spark.kafka_options import client_options
+
+_TIMEOUT_S: Final = 30.0
+_PAUSE_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A topic's committed records: by partition the first offset, and the one behind the last (last stable offset)."""
+
+    topic: str
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    def starting_json(self) -> str:
+        """``startingOffsets`` of Spark's connector."""
+        return _offsets_json(self.topic, self.starts)
+
+    def ending_json(self) -> str:
+        """``endingOffsets`` of Spark's connector."""
+        return _offsets_json(self.topic, self.ends)
+
+    def after(self, starts: tuple[int, ...]) -> Extent:
+        """Only what lies at or behind ``starts``."""
+        return Extent(self.topic, tuple(map(max, self.starts, starts)), self.ends)
+
+
+class Brokers:
+    """A client of the cluster for the job's driver.
+
+    Raises:
+        TopicUnreadable: from every method, when Kafka does not answer or a topic is not there.
+    """
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        self._options = client_options(kafka)
+        self._address = kafka.options["bootstrap.servers"]
+        self._uncommitted = self._consumer("read_uncommitted")
+        self._committed = self._consumer("read_committed")
+
+    def close(self) -> None:
+        """Free the connections."""
+        self._uncommitted.close()
+        self._committed.close()
+
+    def extent(self, topic: str, timeout_s: float = _TIMEOUT_S) -> Extent:
+        """The topic as it is now: everything that was committed before this call lies inside.
+
+        A commit's markers reach partitions one by one after it is decided, so the last stable offset may trail: wait
+        until it has passed the high watermark of this moment, then pin it.
+
+        Raises:
+            NotCaughtUp: somebody's Kafka transaction stays open for longer than ``timeout_s``.
+        """
+        partitions = range(self._partition_count(topic))
+        highs = [self._watermarks(self._uncommitted, topic, each)[1] for each in partitions]
+        deadline = time.monotonic() + timeout_s
+        extents = []
+        for each in partitions:
+            low, end = self._watermarks(self._committed, topic, each)
+            while end < highs[each]:
+                if time.monotonic() > deadline:
+                    raise NotCaughtUp(
+                        f"topic {topic}, partition {each}: a Kafka transaction is open since offset {end}",
+                        remedy="see whether the bridge hangs (cdc status), then try again",
+                    )
+                time.sleep(_PAUSE_S)
+                low, end = self._watermarks(self._committed, topic, each)
+            extents.append((low, end))
+        return Extent(topic, tuple(low for low, _ in extents), tuple(end for _, end in extents))
+
+    def settings(self, topic: str) -> Mapping[str, str]:
+        """The topic's configuration."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        try:
+            future = AdminClient(self._options).describe_configs([resource], request_timeout=_TIMEOUT_S)[resource]
+            return {name: entry.value for name, entry in future.result(timeout=_TIMEOUT_S).items()}
+        except KafkaException as error:
+            raise self._unreadable(topic, error) from error
+
+    def latest_values(self, topic: str, keys: tuple[bytes, ...]) -> Mapping[bytes, bytes]:
+        """The committed values of some keys of a small topic of one partition; keys without one are left out."""
+        found: dict[bytes, bytes] = {}
+        for key, value in self.read_all(topic):
+            if key in keys:
+                if value is None:
+                    found.pop(key, None)
+                else:
+                    found[key] = value
+        return found
+
+    def read_all(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+        """Every committed record of a small topic of one partition, as key and value."""
+        extent = self.extent(topic)
+        records: list[tuple[bytes | None, bytes | None]] = []
+        consumer = self._consumer("read_committed")
+        try:
+            consumer.assign([TopicPartition(topic, 0, extent.starts[0])])
+            deadline = time.monotonic() + _TIMEOUT_S
+            while (position := consumer.position([TopicPartition(topic, 0)])[0].offset) < extent.ends[0]:
+                if extent.starts[0] >= extent.ends[0]:
+                    break
+                if time.monotonic() > deadline:
+                    raise TopicUnreadable(
+                        f"topic {topic}: no record came from offset {position} in {_TIMEOUT_S:.0f} s",
+                        remedy=f"see whether the brokers at {self._address} are well, then try again",
+                    )
+                for message in consumer.consume(10_000, 0.2):
+                    if message.error() is None:
+                        records.append((message.key(), message.value()))
+                        deadline = time.monotonic() + _TIMEOUT_S
+        except KafkaException as error:
+            raise self._unreadable(topic, error) from error
+        finally:
+            consumer.close()
+        return records
+
+    def _partition_count(self, topic: str) -> int:
+        try:
+            metadata = self._committed.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
+        except KafkaException as error:
+            raise self._unreadable(topic, error) from error
+        if metadata.error is not None or not metadata.partitions:
+            raise TopicUnreadable(
+                f"there is no topic {topic} at {self._address}", remedy="start the bridge once (cdc run): it makes it"
+            )
+        return len(metadata.partitions)
+
+    def _watermarks(self, consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S)
+        except KafkaException as error:
+            raise self._unreadable(topic, error) from error
+        return low, high
+
+    def _consumer(self, isolation_level: str) -> Consumer:
+        return Consumer(
+            {
+                **self._options,
+                "group.id": "cdc-spark-driver",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": isolation_level,
+                "enable.partition.eof": False,
+            }
+        )
+
+    def _unreadable(self, topic: str, error: KafkaException) -> TopicUnreadable:
+        return TopicUnreadable(
+            f"topic {topic} at {self._address}: {error.args[0].str()}", remedy="see whether the brokers are reachable"
+        )
+
+
+def _offsets_json(topic: str, offsets: tuple[int, ...]) -> str:
+    return json.dumps({topic: {str(partition): offset for partition, offset in enumerate(offsets)}})

@@ -1,0 +1,63 @@
+"""A topic as a DataFrame: committed records between pinned offsets, and what the one header ``cdc`` says of each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from cdc.encode.header import HEADER_NAME
+from spark.job import KafkaSettings
+from spark.kafka_options import connector_options
+from spark.offsets import Extent
+
+GROUP_PREFIX: Final = "cdc-spark"
+"""Begins the group id of every consumer, for an ACL on the prefix; offsets are never committed."""
+
+
+def read_topic(
+    spark: SparkSession, kafka: KafkaSettings, extent: Extent, min_partitions: int | None = None
+) -> DataFrame:
+    """The committed records of ``extent``.
+
+    Returns:
+        ``key`` binary, ``value`` binary (null = tombstone), ``partition`` int, ``offset`` bigint, ``timestamp_ms``
+        bigint (when it was produced), ``header`` string (null when there is none of ours).
+    """
+    reader = (
+        spark.read.format("kafka")
+        .options(**connector_options(kafka))
+        .option("kafka.isolation.level", "read_committed")
+        .option("groupIdPrefix", GROUP_PREFIX)
+        .option("subscribe", extent.topic)
+        .option("includeHeaders", "true")
+        # A gap that compaction left is no loss; an offset below the log's start is, and must fail.
+        .option("failOnDataLoss", "true")
+        .option("startingOffsets", extent.starting_json())
+        .option("endingOffsets", extent.ending_json())
+    )
+    if min_partitions is not None:
+        reader = reader.option("minPartitions", str(min_partitions))
+    ours = fn.filter("headers", lambda header: header["key"] == HEADER_NAME)
+    return reader.load().select(
+        "key",
+        "value",
+        "partition",
+        "offset",
+        fn.unix_millis("timestamp").alias("timestamp_ms"),
+        fn.get(ours, 0)["value"].cast("string").alias("header"),
+    )
+
+
+def header_field(name: str, header: Column | None = None) -> Column:
+    """A field of the header as a string, null where it is not there (no regex: a third of its time)."""
+    text = fn.concat(fn.lit(";"), fn.col("header") if header is None else header)
+    marker = f";{name}="
+    return fn.when(fn.contains(text, fn.lit(marker)), fn.substring_index(fn.substring_index(text, marker, -1), ";", 1))
+
+
+def lsn_number(text: Column) -> Column:
+    """``X/Y`` as one bigint, so that positions compare."""
+    high = fn.conv(fn.substring_index(text, "/", 1), 16, 10).cast("bigint")
+    return fn.shiftleft(high, 32) + fn.conv(fn.substring_index(text, "/", -1), 16, 10).cast("bigint")
