@@ -1,0 +1,63 @@
+"""Start a Spark job as a process of its own, and end with its exit code.
+
+A process, so that nothing of Spark is loaded into the other commands, and a job that runs out of memory takes nothing
+with it. The description goes in through standard input: it holds passwords, which a command line would show.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from typing import Any, Final
+
+from pydantic import BaseModel, SecretStr
+
+from cdc.errors import ConfigError
+
+JOB_FAILED: Final = 2
+"""Exit code of a job that could not give its answer."""
+
+INTERRUPTED: Final = 130
+_PATIENCE_S: Final = 30
+
+
+def run_job(kind: str, job: BaseModel) -> int:
+    """Run it to its end; Ctrl-C ends it too.
+
+    Args:
+        kind: as ``python -m spark`` knows it.
+        job: its description.
+
+    Raises:
+        ConfigError: pyspark is not installed.
+    """
+    if importlib.util.find_spec("pyspark") is None:
+        raise ConfigError(f"cdc {kind} needs pyspark", remedy="pip install 'cdc-bridge[spark]'")
+    process = subprocess.Popen([sys.executable, "-m", "spark", kind], stdin=subprocess.PIPE)
+    try:
+        process.communicate(document(job).encode())
+    except KeyboardInterrupt:
+        # The terminal has told the job as well; it ends its snapshot and its JVM.
+        try:
+            process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        return INTERRUPTED
+    return process.returncode if process.returncode >= 0 else JOB_FAILED
+
+
+def document(job: BaseModel) -> str:
+    """The job's description as JSON, its secrets in the clear."""
+    return json.dumps(_revealed(job.model_dump()))
+
+
+def _revealed(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, dict):
+        return {name: _revealed(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_revealed(each) for each in value]
+    return value
