@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cdc.app.tables import state_topic, topic_specifications
+from cdc.app.tables import history_topics, state_topic, topic_specifications
 from cdc.capture.catalog import find_others, find_tables, unmatched
 from cdc.capture.connect import connect, describe
 from cdc.capture.copy_both import CopyBoth
@@ -88,7 +88,12 @@ def check_kafka(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
     for info in tables:
         with failing(findings, f"table {info.qualified_name}"):
             state_topic(config, info.namespace, info.name)
+            history_topics(config, [info])
             nameable.append(info)
+    findings += [
+        Finding("WARN", "topics.history", f"{pattern} reaches no captured table", "correct topics.history")
+        for pattern in unmatched(config.topics.history, tables)
+    ]
     with failing(findings, "brokers"):
         admin = TopicAdmin(config.kafka.client_options())
         existing = admin.partitions()

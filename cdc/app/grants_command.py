@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from cdc.acls import bridge_acls, sink_acls
 from cdc.app.options import ConfigOption, load_config
 from cdc.app.tables import state_topic
-from cdc.capture.catalog import find_tables
+from cdc.capture.catalog import find_tables, in_scope
 from cdc.capture.connect import connect
 from cdc.capture.grants import Capture, capture_grants, role_lines
 from cdc.capture.publication import inspect_publication
@@ -20,6 +20,7 @@ from cdc.capture.rights import secured_tables
 from cdc.capture.table import TableInfo
 from cdc.config import Config
 from cdc.config.masking import dsn_secrets
+from cdc.encode.naming import history_topic
 from cdc.errors import ConfigError, SourceRefused
 from cdc.record import TableSchema
 from cdc.sink.grants import sink_grants
@@ -103,8 +104,19 @@ def kafka(config: ConfigOption = None) -> None:
     loaded = load_config(config)
     options = loaded.kafka.client_options()
     others = list(loaded.topics.names.values())
-    for part, acls in (("bridge", bridge_acls(loaded.name, others)), ("sink", sink_acls(loaded.name, others))):
+    written = [*others, *_histories(loaded)]
+    for part, acls in (("bridge", bridge_acls(loaded.name, written)), ("sink", sink_acls(loaded.name, others))):
         typer.echo("\n".join([f"# What {part} {loaded.name} needs.", *(acl.command(options) for acl in acls)]))
+
+
+def _histories(config: Config) -> list[str]:
+    """History topics whose names do not begin like all the others."""
+    named = {table.partition("."): topic for table, topic in config.topics.names.items()}
+    return [
+        history_topic(topic)
+        for (namespace, _, table), topic in named.items()
+        if in_scope(namespace, table, config.topics.history, ())
+    ]
 
 
 def _look(config: Config, admin: str) -> psycopg.Connection[tuple[object, ...]]:

@@ -38,13 +38,15 @@ from cdc.capture.stream import WalStream
 from cdc.change import Relation, Row
 from cdc.config import Config
 from cdc.encode.header import TRUNCATE, HeaderStamp
+from cdc.encode.history import HistoryEncoder
 from cdc.encode.naming import progress_topic, schemas_topic
 from cdc.encode.progress import progress_value, stream_key
 from cdc.encode.table import TableEncoder
 from cdc.errors import SourceRefused, SourceUnavailable
 from cdc.lsn import LSN
+from cdc.publish.history import HistoryPublisher
 from cdc.publish.publisher import KafkaPublisher
-from cdc.publish.topics import TopicAdmin
+from cdc.publish.topics import TopicAdmin, history_message_bytes
 from cdc.record import Progress
 from cdc.replay.definitions import read_definitions
 
@@ -83,6 +85,7 @@ class BridgeSession:
         self._kafka = config.kafka.client_options()
         self._progress_topic = progress_topic(config.name)
         self._progress_key = stream_key(config.source.slot)
+        self._history: HistoryEncoder | None = None
         self._demands: list[Demand] = []
         self._sql: psycopg.Connection[Any] | None = None
         self._watch: TopicWatch | None = None
@@ -115,16 +118,26 @@ class BridgeSession:
         registry.ensure_topics()
         if not self._free_slot(sql, resumption, registry):
             return
-        self._publisher = publisher = KafkaPublisher(
-            self._kafka,
-            transactional_id=transactional_id(config.name),
-            max_message_bytes=config.topics.max_message_bytes,
-        )
+        self._publisher = publisher = self._new_publisher(registry)
         publisher.start()
         registry.successions = Successions(read_definitions(self._kafka, schemas_topic(config.name)))
         resume, demands = resumption.resume(topics_of(config, registry.tables))
         self._demands += demands
         self._stream_on(sql, registry, publisher, resumption, resume)
+
+    def _new_publisher(self, registry: TableRegistry) -> KafkaPublisher:
+        topics, transactions = self._config.topics, transactional_id(self._config.name)
+        if not topics.history:
+            return KafkaPublisher(
+                self._kafka, transactional_id=transactions, max_message_bytes=topics.max_message_bytes
+            )
+        self._history = HistoryEncoder(registry.histories)
+        return HistoryPublisher(
+            self._kafka,
+            transactional_id=transactions,
+            max_message_bytes=history_message_bytes(topics),
+            encoder=self._history,
+        )
 
     def _stream_on(
         self,
@@ -153,6 +166,7 @@ class BridgeSession:
             counts=self._counts,
             xid=recent_xid(sql),
             touched=touched,
+            keep_old=None if self._history is None else self._history.keep_old,
         )
         self._translator = translator
         self._backfill = backfill = start_backfill(

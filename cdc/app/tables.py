@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import psycopg
@@ -16,11 +16,17 @@ from cdc.capture.rights import table_rights, why_unreadable
 from cdc.capture.table import TableInfo, why_unusable
 from cdc.change import Relation, ReplicaIdentity
 from cdc.config import Config
-from cdc.encode.naming import progress_topic, schemas_topic, topic_name
+from cdc.encode.naming import history_topic, progress_topic, schemas_topic, topic_name
 from cdc.encode.schema import schema_key, schema_value
 from cdc.encode.table import TableEncoder
 from cdc.errors import GapError, SourceRefused, TopicRefused
-from cdc.publish.topics import TopicAdmin, TopicSpecification, bookkeeping_settings, state_settings
+from cdc.publish.topics import (
+    TopicAdmin,
+    TopicSpecification,
+    bookkeeping_settings,
+    history_settings,
+    state_settings,
+)
 
 Produce = Callable[[str, bytes, bytes | None, bytes], None]
 
@@ -30,6 +36,20 @@ log = structlog.get_logger("cdc.bridge")
 def state_topic(config: Config, namespace: str, name: str) -> str:
     """The topic of a table: the configured one, else by the naming rule."""
     return topic_name(config.name, namespace, name, config.topics.names)
+
+
+def history_topics(config: Config, tables: Iterable[TableInfo]) -> dict[str, str]:
+    """History topic by state topic, for those of the tables that ``topics.history`` names.
+
+    Raises:
+        ConfigError: a name is longer than Kafka allows.
+    """
+    topics = [
+        state_topic(config, each.namespace, each.name)
+        for each in tables
+        if in_scope(each.namespace, each.name, config.topics.history, ())
+    ]
+    return {topic: history_topic(topic) for topic in topics}
 
 
 def topic_specifications(config: Config, tables: Sequence[TableInfo]) -> list[TopicSpecification]:
@@ -45,6 +65,10 @@ def topic_specifications(config: Config, tables: Sequence[TableInfo]) -> list[To
             )
             for each in tables
         ),
+        *(
+            TopicSpecification(history, topics.partitions, topics.replication_factor, history_settings(topics))
+            for history in history_topics(config, tables).values()
+        ),
     ]
 
 
@@ -59,6 +83,7 @@ class TableRegistry:
 
     Attributes:
         successions: which definition each topic was last written with; set it before the first ``encoder``.
+        histories: history topic by state topic; grows with the tables.
     """
 
     def __init__(
@@ -76,6 +101,7 @@ class TableRegistry:
         self._root: Relation | None = None
         self.successions = Successions()
         self.tables = captured(connection, config, left_out)
+        self.histories = history_topics(config, self.tables)
         self._infos = {(each.namespace, each.name): each for each in self.tables}
 
     def ensure_topics(self) -> None:
@@ -85,13 +111,25 @@ class TableRegistry:
             TopicRefused: cleanup policy or partition count is not what it must be.
         """
         specifications = topic_specifications(self._config, self.tables)
-        for name in self._admin.create_missing(specifications):
+        created = self._admin.create_missing(specifications)
+        for name in created:
             log.info("created topic", topic=name)
+        self._tell_of_new_histories(created)
         for drift in self._admin.drift(specifications):
             text = f"topic {drift.topic!r} has {drift.setting}={drift.found}, wanted {drift.wanted}"
             if drift.is_fatal:
                 raise TopicRefused(text, remedy=drift.remedy)
             log.warning(text, remedy=drift.remedy)
+
+    def _tell_of_new_histories(self, created: Collection[str]) -> None:
+        for table in self.tables:
+            topic = state_topic(self._config, table.namespace, table.name)
+            if topic not in created and self.histories.get(topic) in created:
+                log.warning(
+                    "history begins now: a row is in it from its next change on",
+                    table=table.qualified_name,
+                    remedy=f"to have all rows in it as they are today: cdc backfill {table.qualified_name}",
+                )
 
     def encoder(self, relation: Relation) -> TableEncoder | None:
         """The encoder for a relation of the stream, once its transaction is visible; None when not in scope.
@@ -200,6 +238,7 @@ class TableRegistry:
         self._infos[name] = info
         self.tables = (*(each for each in self.tables if (each.namespace, each.name) != name), info)
         if is_new:
+            self.histories.update(history_topics(self._config, [info]))
             self.ensure_topics()
         return info
 

@@ -37,6 +37,8 @@ MAX_HELD = 2_000
 """Records held back behind a row that waits for its re-read: bounds memory and the size of the re-read query."""
 
 Produce = Callable[[str, bytes, bytes | None, bytes], None]
+KeepOld = Callable[[bytes, TableEncoder, Row, bool], None]
+"""Header (for the position), table, old row, whether that is the whole row."""
 
 
 @dataclass(slots=True)
@@ -101,6 +103,7 @@ class Translator:
         counts: what happened, for metrics.
         xid: a recent 64-bit transaction id: pgoutput sends only the low 32 bits of each.
         touched: told of every key that a change touches, for the topics that it watches.
+        keep_old: given the old row of a change, before the change's records, for those who want it.
     """
 
     def __init__(
@@ -116,8 +119,10 @@ class Translator:
         counts: Counts,
         xid: int,
         touched: TouchedKeys | None = None,
+        keep_old: KeepOld | None = None,
     ) -> None:
         self._produce = produce
+        self._keep_old = keep_old
         self._touched = touched or TouchedKeys()
         self._watched = self._touched.keys
         self._unseen = set(resume.unseen)
@@ -236,7 +241,7 @@ class Translator:
         self._seq = seq = self._seq + 1
         if seq <= self._skip:
             return
-        relation, old, _, new = message
+        relation, old, is_full, new = message
         published = self._tables.get(relation) or self._publish(relation)
         if published is None:
             return
@@ -250,8 +255,11 @@ class Translator:
             counts.toast_rereads += self._update_unchanged_toast(table, message)
             return
         header = self._stamp.header(UPDATE, seq, table.fingerprint)
-        if old is not None and (old_key := table.key(old)) != key:
-            self._emit(table.topic, old_key, None, header)
+        if old is not None:
+            if self._keep_old is not None:
+                self._keep_old(header, table, old, is_full)
+            if (old_key := table.key(old)) != key:
+                self._emit(table.topic, old_key, None, header)
         if nulls := table.null_documents(new):
             header = with_null_documents(header, nulls)
         self._emit(table.topic, key, value, header)
@@ -261,12 +269,15 @@ class Translator:
         self._seq = seq = self._seq + 1
         if seq <= self._skip:
             return
-        relation, old, _ = message
+        relation, old, is_full = message
         published = self._tables.get(relation) or self._publish(relation)
         if published is not None:
             table, counts = published
             counts.changes += 1
-            self._emit(table.topic, table.key(old), None, self._stamp.header(DELETE, seq, table.fingerprint))
+            header = self._stamp.header(DELETE, seq, table.fingerprint)
+            if self._keep_old is not None:
+                self._keep_old(header, table, old, is_full)
+            self._emit(table.topic, table.key(old), None, header)
 
     def truncate(self, message: Truncate) -> None:
         """Every live key of each truncated table gets a tombstone, from what the topic holds at this point."""
@@ -316,13 +327,16 @@ class Translator:
 
     def _update_unchanged_toast(self, table: TableEncoder, message: Update) -> bool:
         """Fill from the old row what it has; the rest waits for a re-read (True), with everything behind it."""
-        _, old, _, new = message
+        _, old, is_full, new = message
         if old is not None:
             new = table.fill(new, old)
         key = table.key(new)
         header = self._stamp.header(UPDATE, self._seq, table.fingerprint)
-        if old is not None and (old_key := table.key(old)) != key:
-            self._emit(table.topic, old_key, None, header)
+        if old is not None:
+            if self._keep_old is not None:
+                self._keep_old(header, table, old, is_full)
+            if (old_key := table.key(old)) != key:
+                self._emit(table.topic, old_key, None, header)
         if not table.missing(new):
             if nulls := table.null_documents(new):
                 header = with_null_documents(header, nulls)

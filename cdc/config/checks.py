@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 MAX_IDENTIFIER_BYTES = 63
 MAX_TOPIC_NAME = 249
+MAX_RETENTION_MS = 3_155_760_000_000
 
 _ALTERED = "exactly-once delivery depends on it, so the bridge sets it itself"
 _READER = "readers here keep their own offsets and read committed records only"
@@ -148,6 +149,21 @@ def topic_names(name: str, names: Mapping[str, str]) -> None:
                 f'topics.names: {table} → "{topic}" may collide with another table or an internal topic, '
                 f'because "{name}." begins the default names; choose one that begins differently'
             )
+
+
+def history_retention_ms(value: int) -> int:
+    """``retention.ms`` of Kafka, above what would leave nothing to read."""
+    if value != -1 and not 60_000 <= value <= MAX_RETENTION_MS:
+        raise ValueError(f"write 60000 (a minute) to {MAX_RETENTION_MS} (a century), or -1 for ever")
+    return value
+
+
+def history_names(names: Mapping[str, str]) -> None:
+    """A table's topic must not be where another table's history goes."""
+    tables = {topic: table for table, topic in names.items()}
+    for topic, table in tables.items():
+        if (other := tables.get(topic.removesuffix(".history"))) not in (None, table):
+            raise ValueError(f'names: {table} → "{topic}" is the history topic of {other}; choose another')
 
 
 def replica_targets(sources: Iterable[str], tables: Mapping[str, str], schema: str | None, prefix: str) -> None:

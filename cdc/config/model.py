@@ -161,6 +161,12 @@ class TopicsConfig(BaseModel):
     truncate: Literal["tombstone", "ignore", "fail"] = "tombstone"
     """TRUNCATE in the source: delete every key of the topic (default, so that topic and table agree), ignore it, or
     stop with an error."""
+    history: _Patterns = ()
+    """Tables, as schema.table with * for any characters, for which each change is kept as well, in <topic>.history:
+    old row, new row, time, transaction. None by default, because it doubles what is written to Kafka."""
+    history_retention_ms: Annotated[int, AfterValidator(checks.history_retention_ms)] = 2_592_000_000
+    """Milliseconds for which a change stays in the history, at least a minute; -1: for ever. A month, because most
+    questions of who changed a row come within weeks, and an unbounded topic fills a disk some day."""
     names: dict[_TableName, Annotated[str, AfterValidator(checks.topic_name)]] = Field(default_factory=dict)
     """Topic by schema.table, where <name>.<schema>.<table> will not do."""
 
@@ -177,6 +183,8 @@ class TopicsConfig(BaseModel):
                 f"max_compaction_lag_ms ({self.max_compaction_lag_ms})"
             )
         checks.distinct_targets(self.names)
+        if self.history:
+            checks.history_names(self.names)
         return self
 
 

@@ -69,8 +69,18 @@ def dead_letters_topic(name: str) -> str:
 
 
 def history_topic(topic: str) -> str:
-    """The append-only companion of a state topic."""
-    return f"{topic}.history"
+    """The append-only companion of a state topic.
+
+    Raises:
+        ConfigError: longer than Kafka allows.
+    """
+    history = f"{topic}.history"
+    if len(history) > MAX_TOPIC_CHARS:
+        raise ConfigError(
+            f"topic name {history!r} has {len(history)} characters, Kafka allows {MAX_TOPIC_CHARS}",
+            remedy="give the table a shorter topic under topics.names, or take it out of topics.history",
+        )
+    return history
 
 
 def _escape(identifier: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from operator import itemgetter
 
 from cdc.change import UNCHANGED_TOAST, Relation, Row
@@ -81,6 +82,26 @@ class TableEncoder:
             return self._value_form.encode(row)
         except NOT_ENCODABLE as error:
             raise self._refusal(row, error) from error
+
+    def old(self, row: Row, is_full: bool) -> bytes:
+        """An old row as far as the stream carried it: all of it, or the columns of the replica identity.
+
+        Raises:
+            EncodeError: a value cannot be carried. Names table, column and key.
+        """
+        if is_full:
+            return self.value(row)
+        form, indexes = self._identity
+        try:
+            return form.encode(tuple([row[i] for i in indexes]))
+        except NOT_ENCODABLE as error:
+            raise self._refusal(row, error) from error
+
+    @cached_property
+    def _identity(self) -> tuple[ObjectForm, tuple[int, ...]]:
+        columns = self.relation.columns
+        indexes = tuple(i for i, column in enumerate(columns) if column.in_identity)
+        return ObjectForm([columns[i].name for i in indexes], [converter(columns[i]) for i in indexes]), indexes
 
     def null_documents(self, row: Row) -> tuple[int, ...]:
         """Indexes of json and jsonb columns that hold the document ``null``: in the value they look like NULL."""

@@ -23,6 +23,9 @@ from cdc.errors import CdcError, TopicRefused, TopicUnavailable
 _TIMEOUT_S = 15.0
 _METADATA_POLL_S = 0.02
 _FATAL = {"cleanup.policy", "partitions"}
+_WEEK_MS = 604_800_000
+_LARGEST_MESSAGE = 1_000_000_000
+"""``message.max.bytes`` of librdkafka can be no more."""
 _IMPOSSIBLE = {KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION}
 
 
@@ -186,6 +189,24 @@ def state_settings(topics: TopicsConfig) -> dict[str, str]:
         "min.insync.replicas": str(topics.min_insync_replicas),
         "max.message.bytes": str(topics.max_message_bytes),
     }
+
+
+def history_settings(topics: TopicsConfig) -> dict[str, str]:
+    """Topic-level settings of a history topic. Kafka drops whole segments, so these are a tenth of the retention."""
+    retention_ms = topics.history_retention_ms
+    return {
+        "cleanup.policy": "delete",
+        "retention.ms": str(retention_ms),
+        "retention.bytes": "-1",
+        "segment.ms": str(_WEEK_MS if retention_ms < 0 else min(_WEEK_MS, retention_ms // 10)),
+        "min.insync.replicas": str(topics.min_insync_replicas),
+        "max.message.bytes": str(history_message_bytes(topics)),
+    }
+
+
+def history_message_bytes(topics: TopicsConfig) -> int:
+    """Largest record of a history: the row before and behind a change, and what stands around them."""
+    return min(2 * topics.max_message_bytes + 65_536, _LARGEST_MESSAGE)
 
 
 def bookkeeping_settings(topics: TopicsConfig) -> dict[str, str]:

@@ -67,6 +67,8 @@ DEFAULTS = {
     "topics.min_cleanable_dirty_ratio": 0.3,
     "topics.max_message_bytes": 16_777_216,
     "topics.truncate": "tombstone",
+    "topics.history": (),
+    "topics.history_retention_ms": 2_592_000_000,
     "topics.names": {},
     "sink.password": None,
     "sink.password_file": None,
@@ -112,6 +114,10 @@ ACCEPTED = [
     ("topics.max_message_bytes", 1_073_741_824),
     ("topics.truncate", "ignore"),
     ("topics.truncate", "fail"),
+    ("topics.history", ("public.orders", "audit.*")),
+    ("topics.history_retention_ms", -1),
+    ("topics.history_retention_ms", 60_000),
+    ("topics.history_retention_ms", 3_155_760_000_000),
     ("topics.names", {"public.orders": "legacy-orders"}),
     ("sink.schema", "mirror"),
     ("sink.prefix", "r_"),
@@ -162,6 +168,10 @@ REFUSED = [
     ("topics.max_message_bytes", 1_048_587, "greater than or equal to 1048588"),
     ("topics.max_message_bytes", 1_073_741_825, "less than or equal to 1073741824"),
     ("topics.truncate", "drop", "should be 'tombstone', 'ignore' or 'fail'; found 'drop'"),
+    ("topics.history", ["orders"], "write schema.table with * for any characters"),
+    ("topics.history_retention_ms", 59_999, "write 60000 (a minute) to"),
+    ("topics.history_retention_ms", -2, "or -1 for ever"),
+    ("topics.history_retention_ms", 3_155_760_000_001, "(a century)"),
     ("topics.names", {"public.orders": "a b"}, "write 1 to 249 letters, digits, dots, underscores or hyphens"),
     ("topics.names", {"public.orders": "x" * 250}, "write 1 to 249"),
     ("topics.names", {"public.a": "t", "public.b": "t"}, 'public.a and public.b both lead to "t"'),
@@ -274,6 +284,16 @@ def test_a_gap_cannot_be_healed_where_no_snapshot_may_be_taken(tmp_path: Path) -
     content = BASE | {"source": BASE["source"] | {"on_gap": "rebackfill"}, "snapshot": {"mode": "never"}}
     path.write_text(yaml.safe_dump(content))
     with pytest.raises(ConfigError, match=r"on_gap: rebackfill publishes tables again, which snapshot\.mode: never"):
+        load(path, {})
+
+
+def test_a_topic_where_the_history_of_another_table_goes(tmp_path: Path) -> None:
+    path = tmp_path / "cdc.yaml"
+    names = {"public.a": "orders", "public.b": "orders.history"}
+    path.write_text(yaml.safe_dump(BASE | {"topics": {"names": names}}))
+    assert load(path, {}).topics.names == names
+    path.write_text(yaml.safe_dump(BASE | {"topics": {"names": names, "history": ["public.a"]}}))
+    with pytest.raises(ConfigError, match=r'public\.b → "orders\.history" is the history topic of public\.a'):
         load(path, {})
 
 

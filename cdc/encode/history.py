@@ -1,0 +1,185 @@
+"""Values of history topics: what each published change did to one key, and back again.
+
+``{"v":1,"op":"u","lsn":"0/1925728","seq":17,"xid":734,"ts":1795190486566123,"schema":"3f2a91c05b7e6d14",
+"new":{…},"old":{…}}`` (no line break), with ``"toast":"newer"`` before ``new`` where the header says so. ``op`` is what
+happened to this key; it is the header's but for a change of the key, whose header says ``u``: the old key's record is
+``d``, the new key's is ``c``. ``new`` is the state topic's value byte for byte, ``old`` what the stream carried of the
+row before: all of it, the identity's columns, or null. Both records of a changed key have it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from json import JSONDecoder
+from typing import Final
+
+from cdc.change import Row
+from cdc.encode.header import BACKFILL, DELETE, INSERT, NEWER, TRUNCATE, UPDATE
+from cdc.encode.table import TableEncoder
+from cdc.errors import DecodeError
+from cdc.lsn import LSN
+from cdc.record import Position
+
+_HEADER: Final = re.compile(
+    rb"v=1;op=([cudrt]);lsn=([0-9A-F/]+);seq=([0-9]+);(?:xid=([0-9]+)|snap=[^;]*);ts=([0-9]+);schema=([0-9a-f]{16})"
+)
+_TOAST: Final = f";toast={NEWER}".encode()
+_OPS: Final = frozenset((INSERT, UPDATE, DELETE, BACKFILL, TRUNCATE))
+_BLANK: Final = re.compile(r"[ \t\n\r]*")
+# Numbers stay text: nothing is computed with them, and Python refuses integers of more than 4300 digits.
+_scan = JSONDecoder(parse_int=str, parse_float=str).raw_decode
+
+
+class HistoryEncoder:
+    """Makes the history's value of each record, in the order in which the state topics get theirs.
+
+    A record knows nothing of the row before it, so the translator leaves that here on the way (``keep_old``). A record
+    may be held back behind others for a while, hence by position.
+
+    Args:
+        topics: history topic by state topic; looked at each time, so it may grow.
+    """
+
+    def __init__(self, topics: Mapping[str, str]) -> None:
+        self.topics = topics
+        self._old: dict[tuple[bytes, bytes], bytes] = {}
+        self._moved: tuple[bytes, bytes] | None = None
+
+    def keep_old(self, header: bytes, table: TableEncoder, old: Row, is_full: bool) -> None:
+        """The records with this position come from a change that had this old row.
+
+        Args:
+            header: of the position, as the stamp made it.
+            table: whose row.
+            old: as in ``Update``.
+            is_full: it is the whole row.
+
+        Raises:
+            EncodeError: a value cannot be carried.
+        """
+        if table.topic in self.topics:
+            _, lsn, seq, *_ = _fields(header)
+            self._old[lsn, seq] = table.old(old, is_full)
+
+    def value(self, value: bytes | None, header: bytes) -> bytes:
+        """The history's value for a record of a state topic with this value and header."""
+        op, lsn, seq, xid, ts, schema = _fields(header)
+        position = lsn, seq
+        if op == b"u" and value is None:
+            op, self._moved = b"d", position
+            old = self._old.get(position)
+        else:
+            if op == b"u" and position == self._moved:
+                op = b"c"
+            old = self._old.pop(position, None)
+        return b'{"v":1,"op":"%b","lsn":"%b","seq":%b,"xid":%b,"ts":%b,"schema":"%b",%b"new":%b,"old":%b}' % (
+            op,
+            lsn,
+            seq,
+            xid or b"null",
+            ts,
+            schema,
+            b'"toast":"newer",' if _TOAST in header else b"",
+            value or b"null",
+            old or b"null",
+        )
+
+    def forget(self) -> None:
+        """Everything is published; what was kept for records that never came is not wanted any more."""
+        self._old.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRecord:
+    """A parsed value of a history topic.
+
+    Attributes:
+        op: c insert, u update, d delete, r backfill, t truncate.
+        position: commit LSN and ordinal, as in the header.
+        xid: 64-bit transaction id; None for backfills, sweeps and repairs.
+        ts: commit time, µs since 1970; of a record without xid the time at which it was published.
+        schema: the relation's fingerprint.
+        new: the row from here on, JSON text by column; None when there is none.
+        old: what is known of the row before, likewise; maybe only the identity's columns.
+        is_newer: a value in ``new`` may be newer than the position says.
+    """
+
+    op: str
+    position: Position
+    xid: int | None
+    ts: int
+    schema: str
+    new: Mapping[str, str] | None
+    old: Mapping[str, str] | None
+    is_newer: bool
+
+
+def parse_history(value: bytes) -> HistoryRecord:
+    """Read a value back.
+
+    Raises:
+        DecodeError: not a history value of version 1.
+    """
+    try:
+        fields = members(value.decode())
+        op = fields["op"][1:-1]
+        if fields["v"] != "1" or op not in _OPS:
+            raise ValueError("version or op")
+        return HistoryRecord(
+            op=op,
+            position=Position(LSN.parse(fields["lsn"][1:-1]), int(fields["seq"])),
+            xid=None if fields["xid"] == "null" else int(fields["xid"]),
+            ts=int(fields["ts"]),
+            schema=fields["schema"][1:-1],
+            new=None if fields["new"] == "null" else members(fields["new"]),
+            old=None if fields["old"] == "null" else members(fields["old"]),
+            is_newer="toast" in fields,
+        )
+    except (KeyError, ValueError) as error:
+        raise DecodeError(
+            f"history record is not of topic contract version 1: {value[:200]!r}",
+            remedy="another program wrote into the history topic, or a newer version of this one did",
+        ) from error
+
+
+def members(text: str) -> dict[str, str]:
+    """The members of a JSON object, each value as the text that it is: numbers and documents keep their spelling.
+
+    Raises:
+        ValueError: not a JSON object.
+    """
+    found: dict[str, str] = {}
+    place = _after(text, 0, "{")
+    while text[place : place + 1] != "}":
+        if found:
+            place = _after(text, place, ",")
+        name, place = _scan(text, place)
+        start = _after(text, place, ":")
+        _, end = _scan(text, start)
+        found[str(name)] = text[start:end]
+        place = _skip(text, end)
+    if _skip(text, place + 1) != len(text):
+        raise ValueError(f"text behind the object at {place + 1}")
+    return found
+
+
+def _after(text: str, place: int, mark: str) -> int:
+    place = _skip(text, place)
+    if text[place : place + 1] != mark:
+        raise ValueError(f"{mark!r} expected at {place}")
+    return _skip(text, place + 1)
+
+
+def _skip(text: str, place: int) -> int:
+    blank = _BLANK.match(text, place)
+    return place if blank is None else blank.end()
+
+
+def _fields(header: bytes) -> tuple[bytes, bytes, bytes, bytes | None, bytes, bytes]:
+    match = _HEADER.match(header)
+    if match is None:
+        raise AssertionError(f"not a header of ours: {header!r}")
+    op, lsn, seq, xid, ts, schema = match.groups()
+    return op, lsn, seq, xid, ts, schema

@@ -1,0 +1,50 @@
+"""The publisher that writes a history beside state topics: one place through which every one of their records goes.
+
+The stream's changes, backfills, sweeps, repairs and the tombstones of a TRUNCATE all end in ``produce``, so none of
+them has to know of the history; and state and history share the Kafka transaction, so both are readable or neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cdc.encode.history import HistoryEncoder
+from cdc.publish.publisher import PRODUCER_SETTINGS, KafkaPublisher
+
+_QUEUE: Final = "queue.buffering.max.kbytes"
+
+
+class HistoryPublisher(KafkaPublisher):
+    """A ``KafkaPublisher`` whose state topics may have histories.
+
+    Args:
+        options, transactional_id: as for ``KafkaPublisher``.
+        max_message_bytes: the history topics' ``max.message.bytes``.
+        encoder: knows the history topics, and makes the values.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        *,
+        transactional_id: str,
+        max_message_bytes: int,
+        encoder: HistoryEncoder,
+    ) -> None:
+        # A record larger than the whole queue would wait for room for ever
+        queue = {_QUEUE: max(PRODUCER_SETTINGS[_QUEUE], max_message_bytes // 512)}
+        super().__init__({**queue, **options}, transactional_id=transactional_id, max_message_bytes=max_message_bytes)
+        self._encoder = encoder
+
+    def produce(self, topic: str, key: bytes, value: bytes | None, header: bytes) -> None:
+        """As ``KafkaPublisher.produce``; a record of a state topic goes into its history as well."""
+        super().produce(topic, key, value, header)
+        history = self._encoder.topics.get(topic)
+        if history is not None:
+            super().produce(history, key, self._encoder.value(value, header), header)
+
+    def commit(self) -> None:
+        """As ``KafkaPublisher.commit``; nothing may be held back at that moment."""
+        super().commit()
+        self._encoder.forget()
