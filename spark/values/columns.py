@@ -1,0 +1,124 @@
+"""A column's JSON → the text that PostgreSQL's output function gives, by the kind of the column. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, TypeAlias
+
+from cdc.errors import DecodeError
+from spark.values.objects import split_array, split_object, unquote
+
+_NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_SPECIAL_NUMBERS: Final = frozenset({"NaN", "Infinity", "-Infinity"})
+_BOOLEANS: Final = {"true": "t", "false": "f"}
+
+
+class Scalar(Enum):
+    """How a value that is no array stands in the object."""
+
+    NUMBER = auto()
+    BOOL = auto()
+    TEXT = auto()
+    JSON = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayOf:
+    """An array; ``delimiter`` is ``pg_type.typdelim`` of the element: ``;`` for box, ``,`` for all others."""
+
+    element: Scalar
+    delimiter: str = ","
+
+
+Kind: TypeAlias = Scalar | ArrayOf
+
+_KINDS: Final = {
+    **dict.fromkeys(("int2", "int4", "int8", "oid", "float4", "float8"), Scalar.NUMBER),
+    **dict.fromkeys(("json", "jsonb"), Scalar.JSON),
+    "bool": Scalar.BOOL,
+}
+
+
+def kind_of(sql_type: str) -> Kind:
+    """The kind of a column by its type as ``__schemas`` spells it: ``numeric(12,2)``, ``int4[]``, ``"a"."mood"``."""
+    if sql_type.endswith("[]"):
+        element = sql_type.removesuffix("[]")
+        return ArrayOf(_KINDS.get(element, Scalar.TEXT), ";" if element == "box" else ",")
+    return _KINDS.get(sql_type, Scalar.TEXT)
+
+
+def column_text(raw: str, kind: Kind, *, json_null: bool = False) -> str | None:
+    """The column's text as PostgreSQL would print it, None for NULL.
+
+    Args:
+        raw: the value's text in the object, from ``split_object``.
+        kind: see ``kind_of``.
+        json_null: the record's header says that a ``null`` here is the JSON document.
+
+    Raises:
+        DecodeError: the value is not of that kind.
+    """
+    if raw.strip() == "null":
+        return raw if json_null and kind is Scalar.JSON else None
+    if isinstance(kind, ArrayOf):
+        # A string is the server's own literal: of lower bounds that a JSON array cannot have, for instance.
+        return unquote(raw) if raw.lstrip().startswith('"') else _array_literal(raw, kind)
+    return _scalar_text(raw, kind)
+
+
+def row_texts(value: bytes, kinds: Mapping[str, Kind], json_nulls: Collection[str] = ()) -> dict[str, str | None]:
+    """All columns of a topic's value, in its order; a column without a kind is taken for text.
+
+    Raises:
+        DecodeError: not one JSON object in UTF-8, or a value is not of its column's kind; names the column.
+    """
+    try:
+        members = split_object(value.decode())
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"the value is not UTF-8: {error}") from error
+    texts = {}
+    for name, raw in members.items():
+        try:
+            texts[name] = column_text(raw, kinds.get(name, Scalar.TEXT), json_null=name in json_nulls)
+        except DecodeError as error:
+            raise DecodeError(f"column {name!r}: {error.message}") from error
+    return texts
+
+
+def _scalar_text(raw: str, kind: Scalar) -> str:
+    token = raw.strip()
+    if kind is Scalar.JSON:
+        return raw
+    if kind is Scalar.TEXT:
+        return unquote(token)
+    if kind is Scalar.BOOL and token in _BOOLEANS:
+        return _BOOLEANS[token]
+    if kind is Scalar.NUMBER and _NUMBER.fullmatch(token):
+        return token
+    if kind is Scalar.NUMBER and token.startswith('"') and unquote(token) in _SPECIAL_NUMBERS:
+        return unquote(token)
+    raise DecodeError(f"not a {kind.name.lower()}: {raw[:60]!r}")
+
+
+def _array_literal(raw: str, kind: ArrayOf) -> str:
+    """As ``array_out`` writes it. https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO"""
+    return "{" + kind.delimiter.join([_element_text(each, kind) for each in split_array(raw)]) + "}"
+
+
+def _element_text(raw: str, kind: ArrayOf) -> str:
+    # An array of documents has one dimension: a list in it is a document.
+    if kind.element is not Scalar.JSON and raw.lstrip().startswith("["):
+        return _array_literal(raw, kind)
+    if raw.strip() == "null":
+        return "NULL"
+    text = _scalar_text(raw, kind.element)
+    if not text or text.upper() == "NULL" or _needs_quotes(text, kind.delimiter):
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return text
+
+
+def _needs_quotes(text: str, delimiter: str) -> bool:
+    return any(character in text for character in '"\\{} \t\n\r\v\f' + delimiter)
