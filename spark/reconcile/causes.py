@@ -1,0 +1,168 @@
+"""A difference and its circumstances → one sentence on what probably happened. Pure.
+
+It guesses from what can be seen, in a fixed order: first where and how the record stands in the topic, which explains
+any value, then what the values look like. The sentence is for a person who has to decide where to look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, Literal, TypeAlias
+
+from cdc.lsn import LSN
+from spark.reconcile.likeness import likeness, shift_s
+from spark.reconcile.verdict import KeyClass
+
+Row: TypeAlias = Mapping[str, str | None]
+"""Column → PostgreSQL's text, None for NULL. A column that a row does not have is left out."""
+
+_OPERATIONS: Final = {"c": "insert", "u": "update", "d": "delete", "r": "backfill", "t": "truncate"}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPlace:
+    """The record that the topic's side of a difference comes from.
+
+    Attributes:
+        op, lsn, xid: from its header; a backfill record has no xid.
+        commit_ts_us: commit time, µs since 1970.
+        newer_before: a record of the key with a higher (lsn, seq) stands at an earlier offset.
+    """
+
+    op: str
+    lsn: LSN
+    xid: int | None
+    commit_ts_us: int
+    partition: int
+    offset: int
+    newer_before: bool = False
+
+    def __str__(self) -> str:
+        when = datetime.fromtimestamp(self.commit_ts_us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        author = "" if self.xid is None else f" of transaction {self.xid}"
+        return (
+            f"the {_OPERATIONS.get(self.op, self.op)} at partition {self.partition}, offset {self.offset}"
+            f" (LSN {self.lsn}{author}, {when})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is known of one difference.
+
+    Attributes:
+        verdict: its class; a replica's missing and extra rows count as the topic's.
+        side: what was compared with the source: the topic, or the replica at its own LSN.
+        source: the row in the source, None without one.
+        topic: the row in the topic (or replica), None without one.
+        key: the record's key.
+        canonical_key: the bytes that the contract gives this logical key.
+        record: the latest visible record of the key, a tombstone too; None when there is none.
+        expected_partition: the one that the partitioner gives the key.
+        types: column → SQL type, as the source has it.
+    """
+
+    verdict: KeyClass
+    source: Row | None
+    topic: Row | None
+    key: bytes
+    canonical_key: bytes
+    record: RecordPlace | None = None
+    expected_partition: int | None = None
+    side: Literal["topic", "replica"] = "topic"
+    types: Mapping[str, str] = field(default_factory=dict)
+
+
+def differing_columns(source: Row, topic: Row) -> tuple[str, ...]:
+    """Names of the columns whose texts differ or that one row does not have, in the source's order."""
+    columns = dict.fromkeys((*source, *topic))
+    return tuple(name for name in columns if (name in source) != (name in topic) or source.get(name) != topic.get(name))
+
+
+def likely_cause(finding: Finding) -> str:
+    """One sentence, the same for the same facts."""
+    if not finding.verdict.is_difference:
+        return "nothing is proven to differ"
+    if finding.side == "replica":
+        return _replica_cause(finding)
+    record = finding.record
+    if finding.key != finding.canonical_key:
+        return (
+            f"alias key: {_shown(finding.key)} and {_shown(finding.canonical_key)} are the same logical key in other"
+            " bytes; a program that does not keep the topic contract wrote the record"
+        )
+    if record is not None and finding.expected_partition not in (None, record.partition):
+        return (
+            f"partition move: {record} lies outside of partition {finding.expected_partition}, where the key belongs;"
+            " another partitioner wrote it, or the number of partitions was changed"
+        )
+    if record is not None and record.newer_before:
+        return f"stale version: {record} was appended behind a newer record of this key"
+    if finding.verdict is KeyClass.EXTRA_IN_TOPIC:
+        return (
+            f"missed tombstone: the source has no such row, and nothing in the topic deletes what {_by(record)} wrote"
+        )
+    if finding.verdict is KeyClass.MISSING_IN_TOPIC:
+        return _missing_cause(record)
+    return _mismatch_cause(finding)
+
+
+def _replica_cause(finding: Finding) -> str:
+    what = {
+        KeyClass.MISSING_IN_TOPIC: "it lacks a row that the topic has",
+        KeyClass.EXTRA_IN_TOPIC: "it has a row that the topic does not have",
+        KeyClass.VALUE_MISMATCH: "its row is not the one that the topic has",
+    }[finding.verdict]
+    return f"replica changed behind the sink: {what}"
+
+
+def _missing_cause(record: RecordPlace | None) -> str:
+    if record is None:
+        return "missing record: the topic has nothing of this key; its insert was lost, or its record removed"
+    return f"missing record: what came after {record} was lost, or that is a delete that the source never did"
+
+
+def _mismatch_cause(finding: Finding) -> str:
+    source, topic = finding.source or {}, finding.topic or {}
+    columns = differing_columns(source, topic)
+    absent = [name for name in columns if name not in topic]
+    if absent:
+        return (
+            f"older schema: {_by(finding.record)} does not have {_listed(absent)}; it was written before the table had"
+            f" {'that column' if len(absent) == 1 else 'those columns'}"
+        )
+    gone = [name for name in columns if name not in source]
+    if gone:
+        return f"older schema: {_by(finding.record)} still has {_listed(gone)}, which the table has no more"
+    alike = {name: likeness(source[name], topic[name], finding.types.get(name, "text")) for name in columns}
+    if None in alike.values() or not _is_one_shift(source, topic, columns, finding.types):
+        return f"older value: {_by(finding.record)} is not the last change of this row, or its value was altered"
+    by_words: dict[str, list[str]] = {}
+    for name, words in alike.items():
+        by_words.setdefault(str(words), []).append(name)
+    return "; ".join(f"in {_listed(names)} the topic's value {words}" for words, names in by_words.items())
+
+
+def _is_one_shift(source: Row, topic: Row, columns: tuple[str, ...], types: Mapping[str, str]) -> bool:
+    """Whether all timestamps that differ are shifted alike: a time zone moves every one of them."""
+    shifts = set()
+    for name in columns:
+        here, there = source[name], topic[name]
+        if types.get(name, "").startswith("timestamp") and here is not None and there is not None:
+            shifts.add(shift_s(here, there))
+    return len([shift for shift in shifts if shift and abs(shift) >= 1]) <= 1
+
+
+def _by(record: RecordPlace | None) -> str:
+    return "the record" if record is None else str(record)
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names)
+
+
+def _shown(key: bytes) -> str:
+    text = key.decode(errors="backslashreplace")
+    return text if len(text) <= 100 else text[:100] + "…"

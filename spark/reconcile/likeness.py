@@ -1,0 +1,138 @@
+"""How two texts of one column differ, when they look like the same value treated differently. Pure."""
+
+from __future__ import annotations
+
+import re
+import struct
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final
+
+_NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_FLOATS: Final = frozenset({"float4", "float8"})
+_STAMP: Final = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(\.\d{1,6})?([-+]\d\d(?::\d\d)?)?")
+_QUARTER_S: Final = 15 * 60
+_FARTHEST_S: Final = 14 * 3600
+"""The time zone farthest from UTC."""
+
+
+def likeness(source: str | None, topic: str | None, sql_type: str) -> str | None:
+    """How ``topic`` came from ``source``, in words that follow "the topic's value …"; None for plainly other values.
+
+    Args:
+        source: the source's text; None for NULL.
+        topic: the topic's; another one.
+        sql_type: of the column: ``numeric(12,2)``, ``text``.
+    """
+    if source is None or topic is None:
+        return "is NULL where the source has a value" if topic is None else "is a value where the source has NULL"
+    for look in (_as_numbers, _as_stamps, _as_texts):
+        found = look(source, topic, sql_type)
+        if found is not None:
+            return found
+    return None
+
+
+def _as_numbers(source: str, topic: str, sql_type: str) -> str | None:
+    is_number = sql_type.startswith("numeric") or sql_type in _FLOATS
+    if not is_number or not (_NUMBER.fullmatch(source) and _NUMBER.fullmatch(topic)):
+        return None
+    here, there = Decimal(source), Decimal(topic)
+    if sql_type in _FLOATS:
+        return _as_floats(source, topic, sql_type)
+    if here == there:
+        return "is the same number with another scale (trailing zeros)"
+    if _rounds_to(here, topic) or _rounds_to(there, source):
+        return "is the same number rounded: digits were lost"
+    return "is the same number as a double: digits were lost" if _same_float(source, topic, "d") else None
+
+
+def _as_floats(source: str, topic: str, sql_type: str) -> str | None:
+    if float(source) == float(topic):
+        return "is the same number written differently"
+    close = 1e-5 if sql_type == "float4" else 1e-12
+    here, there = float(source), float(topic)
+    if abs(here - there) <= close * max(abs(here), abs(there)):
+        return "is the same number rounded: digits were lost"
+    return "is the same number as a float4: digits were lost" if _same_float(source, topic, "f") else None
+
+
+def _same_float(source: str, topic: str, size: str) -> bool:
+    try:
+        return struct.pack(size, float(source)) == struct.pack(size, float(topic))
+    except OverflowError:
+        return False
+
+
+def _rounds_to(exact: Decimal, rounded: str) -> bool:
+    """Whether ``rounded`` has fewer digits and lies within one unit of its last: rounded or cut off."""
+    short = Decimal(rounded)
+    exponent, long_exponent = short.as_tuple().exponent, exact.as_tuple().exponent
+    assert isinstance(exponent, int)  # no NaN or Infinity comes here
+    assert isinstance(long_exponent, int)
+    return exponent > long_exponent and abs(exact - short) < Decimal((0, (1,), exponent))
+
+
+def _as_stamps(source: str, topic: str, sql_type: str) -> str | None:
+    if not sql_type.startswith("timestamp"):
+        return None
+    shift = shift_s(source, topic)
+    if shift is None:
+        return None
+    if shift == 0:
+        return "is the same time written differently"
+    if shift % _QUARTER_S == 0 and abs(shift) <= _FARTHEST_S:
+        hours, minutes = divmod(abs(int(shift)) // 60, 60)
+        return f"is {'later' if shift > 0 else 'earlier'} by {hours}:{minutes:02} hours: a time zone"
+    return "is the same time with less precision" if abs(shift) < 1 and _is_cut(source, topic) else None
+
+
+def shift_s(source: str, topic: str) -> float | None:
+    """Seconds from the source's timestamp to the topic's, None when one is no ordinary timestamp."""
+    here, there = _stamp(source), _stamp(topic)
+    return None if here is None or there is None else (there - here).total_seconds()
+
+
+def _stamp(text: str) -> datetime | None:
+    match = _STAMP.fullmatch(text)
+    if match is None:
+        return None
+    try:
+        stamp = datetime.fromisoformat(f"{match[1]}T{match[2]}{(match[3] or '.0').ljust(7, '0')}{match[4] or '+00'}")
+    except ValueError:
+        return None
+    return stamp.astimezone(UTC)
+
+
+def _is_cut(source: str, topic: str) -> bool:
+    def digits(text: str) -> int:
+        match = _STAMP.fullmatch(text)
+        return len(match[3] or "") if match else 0
+
+    return digits(source) != digits(topic)
+
+
+def _as_texts(source: str, topic: str, _: str) -> str | None:
+    if source.rstrip(" ") == topic.rstrip(" "):
+        return "has other trailing blanks"
+    if _mended(topic) == source:
+        return "is UTF-8 that was read as Latin-1 (mojibake)"
+    if _mended(source) == topic:
+        return "is right and the source holds UTF-8 that was read as Latin-1 (mojibake)"
+    if "\ufffd" in topic and "\ufffd" not in source:
+        return "has characters that could not be decoded (U+FFFD)"
+    if source.casefold() == topic.casefold():
+        return "differs in upper and lower case only"
+    return None
+
+
+def _mended(text: str) -> str | None:
+    """What was damaged by reading UTF-8 as Latin-1 or its Windows cousin."""
+    for encoding in ("latin-1", "cp1252"):
+        try:
+            mended = text.encode(encoding).decode()
+        except UnicodeError:
+            continue
+        if mended != text:
+            return mended
+    return None
