@@ -233,6 +233,7 @@ class TableReport(BaseModel):
 
     Attributes:
         reason: why it is not verified; empty otherwise.
+        remedy: the command or change that lets it be verified; empty otherwise.
         snapshot: ``pg_current_snapshot()`` at which all was compared.
         lsn: H, the WAL position that the bridge had to reach first.
         fence_wait_s: how long that took.
@@ -271,6 +272,7 @@ class TableReport(BaseModel):
     stages: tuple[Stage, ...]
     keys_path: str
     repair: Repair | None = None
+    remedy: str = ""
 
 
 class Report(BaseModel):

@@ -1,0 +1,63 @@
+"""The report as JSON: what other programs read. ``schema.json`` beside this file is its published schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import ValidationError
+
+from cdc.errors import ConfigError
+from spark.report.model import SCHEMA_VERSION, Report
+
+
+def as_json(report: Report) -> str:
+    """The whole document, in a fixed order of fields, ending with a newline."""
+    # Through Python's own encoder: it escapes a lone surrogate, which no UTF-8 file can hold.
+    return json.dumps(report.model_dump(mode="python"), indent=2, ensure_ascii=True) + "\n"
+
+
+def from_json(text: str) -> Report:
+    """Reads what ``as_json`` wrote.
+
+    Raises:
+        ConfigError: it is no report, or one of another version.
+    """
+    try:
+        found = json.loads(text)
+        version = found["schema_version"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"not a reconciliation report: {error}", remedy="name the run's report.json") from error
+    if str(version).split(".")[0] != SCHEMA_VERSION.split(".")[0]:
+        raise ConfigError(
+            f"this report has schema version {version}; this program reads {SCHEMA_VERSION}",
+            remedy="read it with the release that wrote it (engine.tool_version)",
+        )
+    try:
+        return Report.model_validate(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(
+            f"the report (schema version {version}) does not fit at {place}: {first['msg']}",
+            remedy="read it with the release that wrote it (engine.tool_version)",
+        ) from error
+
+
+def json_schema() -> str:
+    """The JSON schema of the document, as it lies in ``schema.json``.
+
+    Unknown fields are allowed in it: a minor version may add some, and a reader's check must not break then.
+    """
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:cdc:reconciliation-report:{SCHEMA_VERSION}",
+        **Report.model_json_schema(mode="serialization"),
+    }
+    return json.dumps(_open(schema), indent=2) + "\n"
+
+
+def _open(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _open(value) for key, value in node.items() if not (key == "additionalProperties" and not value)}
+    return [_open(each) for each in node] if isinstance(node, list) else node

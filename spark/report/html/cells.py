@@ -1,0 +1,64 @@
+"""Values, keys and coordinates as they stand on the page: what differs is marked, what has no picture gets one."""
+
+from __future__ import annotations
+
+from spark.report.html.markup import Markup, element
+from spark.report.model import DifferenceClass, Verdict
+from spark.report.values import Span, differing_spans, pieces
+from spark.report.words import CLASS, MEANING, VERDICT
+
+_PICTURES = 0x2400
+_DELETE = 0x7F
+
+
+def pair(one: str | None, other: str | None) -> tuple[Markup, Markup]:
+    """Two values of one column, each with the characters marked that the other does not have."""
+    if one is None or other is None or one == other:
+        return value(one), value(other)
+    left, right = differing_spans(one, other)
+    return value(one, left), value(other, right)
+
+
+def value(text: str | None, differing: tuple[Span, ...] = ()) -> Markup:
+    """One value; NULL and the empty text look like neither each other nor anything else."""
+    if text is None:
+        return element("em", "NULL", cls="null")
+    if not text:
+        return element("em", "empty text", cls="null")
+    parts = []
+    for piece in pieces(text, differing):
+        if piece.kind == "invisible":
+            name = f"U+{ord(piece.text):04X}"
+            shown: Markup | str = element("span", _picture(piece.text, name), cls="ctl", title=name)
+        elif piece.kind == "left_out":
+            shown = element("span", f" \N{HORIZONTAL ELLIPSIS} {piece.text} \N{HORIZONTAL ELLIPSIS} ", cls="cut")
+        else:
+            # A blank at the edge of a difference is the difference that nobody sees.
+            shown = piece.text.replace(" ", "\N{OPEN BOX}") if piece.differs else piece.text
+        parts.append(element("mark", shown) if piece.differs else element("span", shown))
+    return element("bdi", parts, cls="v")
+
+
+def pill(verdict: Verdict) -> Markup:
+    """The verdict as a coloured word with a sign of its own."""
+    return element("span", element("i", _SIGN[verdict], aria_hidden="true"), VERDICT[verdict], cls=f"pill {verdict}")
+
+
+def sign(verdict: Verdict) -> str:
+    """One character that tells verdicts apart without colour."""
+    return _SIGN[verdict]
+
+
+def class_tag(kind: DifferenceClass) -> Markup:
+    """The class of a key, as a small label."""
+    return element("span", element("i", cls=f"dot k-{kind}"), CLASS[kind], cls="tag", title=MEANING[kind])
+
+
+_SIGN: dict[Verdict, str] = {"identical": "\N{CHECK MARK}", "different": "\N{NOT EQUAL TO}", "not_verified": "?"}
+
+
+def _picture(letter: str, name: str) -> str:
+    code = ord(letter)
+    if code < 32:
+        return chr(_PICTURES + code)
+    return "\N{SYMBOL FOR DELETE}" if code == _DELETE else name

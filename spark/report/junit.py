@@ -1,0 +1,71 @@
+"""The report for build servers: JUnit XML, one test suite for the run, one test case for each table and side."""
+
+from __future__ import annotations
+
+from typing import Final
+from xml.etree import ElementTree
+
+from spark.report.model import Report, TableReport
+from spark.report.sides import Comparison, comparisons
+from spark.report.text import details
+from spark.report.values import is_invisible
+from spark.report.words import elapsed_s
+
+_ELEMENT: Final = {"different": "failure", "not_verified": "error"}
+
+
+def as_junit(report: Report) -> str:
+    """JUnit XML: a failure where sides differ, an error where that could not be found out."""
+    cases = [(table, comparison) for table in report.tables for comparison in comparisons(table)]
+    totals = {
+        "tests": str(len(cases)),
+        "failures": str(sum(comparison.verdict == "different" for _, comparison in cases)),
+        "errors": str(sum(comparison.verdict == "not_verified" for _, comparison in cases)),
+        "skipped": "0",
+        "time": f"{elapsed_s(report):.3f}",
+    }
+    root = ElementTree.Element("testsuites", totals)
+    suite = ElementTree.SubElement(root, "testsuite", totals)
+    suite.set("name", _clean(f"reconcile {report.source.database}"))
+    suite.set("timestamp", report.started_at)
+    suite.set("hostname", _clean(report.source.host))
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, value in _properties(report).items():
+        ElementTree.SubElement(properties, "property", {"name": name, "value": _clean(value)})
+    for table, comparison in cases:
+        _case(suite, table, comparison)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _properties(report: Report) -> dict[str, str]:
+    return {
+        "run": report.run,
+        "exit_code": str(report.exit_code),
+        "database": f"{report.source.host}:{report.source.port}/{report.source.database}",
+        "kafka": report.kafka,
+        "tool_version": report.engine.tool_version,
+        "schema_version": report.schema_version,
+    }
+
+
+def _case(suite: ElementTree.Element, table: TableReport, comparison: Comparison) -> None:
+    name = f"source = topic {comparison.other}" if comparison.side == "topic" else f"topic = replica {comparison.other}"
+    # A table's time is spent on all its sides together; the first case carries it, so that the sum stays true.
+    seconds = sum(stage.seconds for stage in table.stages) if comparison.side == "topic" else 0.0
+    case = ElementTree.SubElement(
+        suite, "testcase", {"classname": _clean(table.table), "name": _clean(name), "time": f"{seconds:.3f}"}
+    )
+    element = _ELEMENT.get(comparison.verdict)
+    if element is not None:
+        found = ElementTree.SubElement(
+            case, element, {"type": comparison.verdict, "message": _clean(comparison.sentence)}
+        )
+        found.text = _clean("\n" + "\n".join(details(table, comparison)) + "\n")
+    elif comparison.sentence:
+        ElementTree.SubElement(case, "system-out").text = _clean(comparison.sentence)
+
+
+def _clean(text: str) -> str:
+    """XML 1.0 has no way to write most control characters, nor lone surrogates."""
+    return "".join(f"\\u{ord(c):04x}" if is_invisible(c) and c != "\n" else c for c in text)

@@ -1,0 +1,99 @@
+"""A table's comparisons, one per side: source with topic, and topic with replica where that was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spark.report.model import DifferenceClass, Side, TableReport, Verdict
+from spark.report.words import CLASS, VERDICT, counted
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What one side of one table came to.
+
+    Attributes:
+        other: name of what was compared: the topic, or the replica's table.
+        classes: keys of every class that this side knows, zeros included.
+        sentence: all of it in words, without the verdict and the table's name.
+    """
+
+    side: Side
+    other: str
+    verdict: Verdict
+    identical: int
+    classes: dict[DifferenceClass, int]
+    sentence: str
+
+    @property
+    def differences(self) -> int:
+        """Keys that are known to differ."""
+        return sum(number for kind, number in self.classes.items() if kind not in ("in_flight", "unverifiable"))
+
+    @property
+    def keys(self) -> int:
+        """All keys that either side has."""
+        return self.identical + sum(self.classes.values())
+
+
+def comparisons(table: TableReport) -> tuple[Comparison, ...]:
+    """The topic's first, then the replica's if there is one."""
+    return (_topic(table),) if table.replica is None else (_topic(table), _replica(table))
+
+
+def line(table: TableReport, comparison: Comparison) -> str:
+    """The verdict line: ``IDENTICAL public.orders: 1,000,000 rows at snapshot … (LSN …)``."""
+    name = table.table if comparison.side == "topic" else f"{table.table} -> replica {comparison.other}"
+    return f"{VERDICT[comparison.verdict]} {name}: {comparison.sentence}"
+
+
+def _topic(table: TableReport) -> Comparison:
+    counts = table.counts
+    classes: dict[DifferenceClass, int] = {
+        "missing_in_topic": counts.missing_in_topic,
+        "extra_in_topic": counts.extra_in_topic,
+        "value_mismatch": counts.value_mismatch,
+        "in_flight": counts.in_flight,
+        "unverifiable": counts.unverifiable,
+    }
+    verdict = table.verdict
+    if verdict == "different" and not counts.differences and table.replica is not None and table.replica.differences:
+        verdict = "identical"
+    place = f"at snapshot {table.snapshot} (LSN {table.lsn})"
+    sentence = _sentence(table, verdict, counted(counts.source_rows, "row"), counts.identical, classes, place)
+    return Comparison("topic", table.topic, verdict, counts.identical, classes, sentence)
+
+
+def _replica(table: TableReport) -> Comparison:
+    replica = table.replica
+    assert replica is not None
+    classes: dict[DifferenceClass, int] = {
+        "missing_in_replica": replica.missing_in_replica,
+        "extra_in_replica": replica.extra_in_replica,
+        "value_mismatch": replica.value_mismatch,
+        "in_flight": replica.in_flight,
+    }
+    verdict = table.verdict
+    if verdict != "not_verified":
+        verdict = "different" if replica.differences else "identical"
+    place = f"at LSN {replica.lsn}"
+    sentence = _sentence(table, verdict, counted(replica.rows, "row"), replica.identical, classes, place)
+    return Comparison("replica", replica.table, verdict, replica.identical, classes, sentence)
+
+
+def _sentence(
+    table: TableReport,
+    verdict: Verdict,
+    rows: str,
+    identical: int,
+    classes: dict[DifferenceClass, int],
+    place: str,
+) -> str:
+    if verdict == "not_verified":
+        return table.reason or "no reason was recorded"
+    found = ", ".join(f"{number:,} {CLASS[kind]}" for kind, number in classes.items() if number)
+    if verdict == "identical":
+        return f"{rows} {place}" + (f"; {found}" if found else "")
+    judged = {kind: number for kind, number in classes.items() if kind not in ("in_flight", "unverifiable")}
+    keys = counted(identical + sum(classes.values()), "key")
+    return f"{sum(judged.values()):,} of {keys} {'differs' if sum(judged.values()) == 1 else 'differ'} {place}: {found}"

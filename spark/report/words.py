@@ -1,0 +1,131 @@
+"""The words and numbers that all views share, so that terminal, page and test report say the same thing."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from spark.report.model import DifferenceClass, Report, TableReport, Verdict
+
+VERDICT: Final[dict[Verdict, str]] = {
+    "identical": "IDENTICAL",
+    "different": "DIFFERENT",
+    "not_verified": "NOT VERIFIED",
+}
+
+CLASS: Final[dict[DifferenceClass, str]] = {
+    "missing_in_topic": "missing in topic",
+    "extra_in_topic": "extra in topic",
+    "missing_in_replica": "missing in replica",
+    "extra_in_replica": "extra in replica",
+    "value_mismatch": "value differs",
+    "in_flight": "in flight",
+    "unverifiable": "unverifiable",
+}
+
+MEANING: Final[dict[DifferenceClass, str]] = {
+    "missing_in_topic": "the source has the row, the topic has no live record for its key",
+    "extra_in_topic": "the topic has a live record, the source has no such row",
+    "missing_in_replica": "the topic has a live record, the replica has no such row",
+    "extra_in_replica": "the replica has a row, the topic has no live record for its key",
+    "value_mismatch": "both have the key, and at least one column differs",
+    "in_flight": "changed while it was compared: not judged",
+    "unverifiable": "the topic no longer tells what it held at the snapshot: not judged",
+}
+
+OPERATION: Final = {"c": "insert", "u": "update", "d": "delete", "r": "backfill", "t": "truncate"}
+
+SEES: Final = (
+    "Every row that was committed at the snapshot: its key present or absent, each compared column to the last digit.",
+    "Lost deletes (missed tombstones), lost or stale versions, one key under two spellings or in two partitions.",
+    "Which record is behind a difference: partition, offset, LSN, transaction.",
+)
+
+CANNOT_SEE: Final = (
+    "Anything that was committed after the snapshot: that is the next run's matter.",
+    "Keys in flight or unverifiable: they are counted, not judged.",
+    "Versions between two states: a compacted topic keeps the last one only.",
+    "A wrong value in the source itself: it is the truth that all else is measured against.",
+)
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 key``, ``2,000 keys``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """A duration that a person reads at a glance: ``0.42 s``, ``12.3 s``, ``4 min 05 s``, ``2 h 03 min``."""
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def size(number: int) -> str:
+    """Bytes in the largest unit that leaves at least one: ``512 B``, ``1.5 MiB``."""
+    value = float(number)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{number:,} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:,.1f} TiB"
+
+
+def elapsed_s(report: Report) -> float:
+    """Seconds from start to end of the run."""
+    return (datetime.fromisoformat(report.ended_at) - datetime.fromisoformat(report.started_at)).total_seconds()
+
+
+def moment(iso: str) -> str:
+    """``2026-11-21T14:03:20.123456+00:00`` as ``2026-11-21 14:03:20 UTC``; what is no such time stays as it is."""
+    try:
+        parsed = datetime.fromisoformat(iso)
+    except ValueError:
+        return iso
+    zone = " UTC" if parsed.utcoffset() is not None and not parsed.utcoffset() else parsed.strftime(" %z").rstrip()
+    return parsed.strftime("%Y-%m-%d %H:%M:%S") + zone
+
+
+def headline(report: Report) -> str:
+    """The whole run in one short sentence."""
+    every = len(report.tables)
+    if not every:
+        return "No table was compared"
+    different = sum(table.verdict == "different" for table in report.tables)
+    unknown = sum(table.verdict == "not_verified" for table in report.tables)
+    if not different and not unknown:
+        return f"{report.tables[0].table} is identical" if every == 1 else f"All {every:,} tables are identical"
+    parts = []
+    if different:
+        parts.append(f"{different:,} of {counted(every, 'table')} {'differs' if different == 1 else 'differ'}")
+    if unknown:
+        of_all = "" if different else f" of {counted(every, 'table')}"
+        parts.append(f"{unknown:,}{of_all} could not be verified")
+    return ", ".join(parts)
+
+
+def limits(report: Report) -> tuple[str, ...]:
+    """What this very run could not see."""
+    tables = report.tables
+    found = list(CANNOT_SEE)
+    if skipped := sum(len(table.columns_skipped) for table in tables):
+        found.append(f"{counted(skipped, 'column')} left out of the comparison; each table names them, and why.")
+    if filtered := sum(table.where is not None for table in tables):
+        found.append(f"Rows outside the filter of {counted(filtered, 'table')}.")
+    if sum(table.mode == "incremental" for table in tables):
+        found.append("Damage to records that an earlier full run had already read (incremental mode).")
+    if sum(table.passes > 1 for table in tables):
+        found.append("One snapshot for a whole table where it was compared in passes: each pass is exact at its own.")
+    return tuple(found)
+
+
+def lag(table: TableReport) -> str:
+    """How far the bridge was behind when the run began; empty when unknown."""
+    parts = [] if table.lag_s is None else [duration(table.lag_s)]
+    parts += [] if table.lag_bytes is None else [size(table.lag_bytes)]
+    return ", ".join(parts)
