@@ -12,6 +12,7 @@ from collections.abc import Callable
 NAMES = frozenset(
     {
         "backfill.before_chunk_done",
+        "backfill.inside_repair",
         "backfill.inside_sweep",
         "bridge.before_kafka_commit",
         "bridge.after_kafka_commit",

@@ -147,6 +147,66 @@ class BackfillRequest:
     sweep: bool = False
 
 
+class RepairKey(NamedTuple):
+    """A key of a topic that differs from its table.
+
+    Attributes:
+        key: its bytes exactly as they are in the topic, or, of a row that the topic lacks, as they should be there.
+        partition: where a record of it was seen that does not belong there; None when none was.
+    """
+
+    key: bytes
+    partition: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RepairRequest:
+    """One part of what somebody asks the running bridge to publish again, written to the progress topic.
+
+    Attributes:
+        request: id, the same for all parts.
+        part: its number, from 0.
+        table: ``namespace.table``.
+        keys: of bounded number and size.
+    """
+
+    request: str
+    part: int
+    table: str
+    keys: tuple[RepairKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RepairOutcome:
+    """What became of one part of a request; of each table the newest is kept.
+
+    Attributes:
+        table: ``namespace.table``.
+        topic: its state topic; empty when the bridge knows no such table.
+        request: see ``RepairRequest``.
+        part: see ``RepairRequest``.
+        rows: that were published again.
+        tombstones: that were written.
+        touched: keys that the stream published meanwhile by itself.
+        seq: ordinal of the last record of a backfill or repair of the topic, so that (lsn, seq) never falls.
+        lsn: from here on the topic has what was repaired.
+        error: why nothing was done, for people; empty when it was.
+        remedy: what mends that.
+    """
+
+    table: str
+    topic: str
+    request: str
+    part: int
+    rows: int
+    tombstones: int
+    touched: int
+    seq: int
+    lsn: LSN
+    error: str = ""
+    remedy: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class SchemaColumn:
     """One column of a ``TableSchema``: ``sql_type`` is a complete SQL type, e.g. ``numeric(12,2)``, ``text[]``."""

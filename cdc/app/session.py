@@ -15,10 +15,10 @@ import psycopg
 import structlog
 
 from cdc.acls import transactional_id
+from cdc.app.backfill.beside import BesideStream
 from cdc.app.backfill.demand import Demand
 from cdc.app.backfill.start import start_backfill
 from cdc.app.backfill.touched import TouchedKeys
-from cdc.app.backfill.work import Backfill
 from cdc.app.bridge import Bridge
 from cdc.app.metering import BridgeMeter
 from cdc.app.resume import Resumption, topics_of
@@ -89,7 +89,7 @@ class BridgeSession:
         self._demands: list[Demand] = []
         self._sql: psycopg.Connection[Any] | None = None
         self._watch: TopicWatch | None = None
-        self._backfill: Backfill | None = None
+        self._backfill: BesideStream | None = None
         self._publisher: KafkaPublisher | None = None
         self._stream: WalStream | None = None
 

@@ -291,8 +291,7 @@ class Translator:
                 self._seq = seq - 1  # what is published while the tombstones go out covers only what came before
                 published.counts.truncates += 1
                 table = published.encoder
-                if table.topic in self._watched:
-                    self._touched.truncated[table.topic].append(self._xid)
+                self._touched.emptied(table.topic, self._xid)
                 self._truncate_topic(table, self._stamp.header(TRUNCATE, seq, table.fingerprint))
         self._seq = seq
 
@@ -301,8 +300,7 @@ class Translator:
         self.settle()
         seq = self._seq
         self._seq = seq - 1  # what is published while the tombstones go out covers only what came before
-        if table.topic in self._watched:
-            self._touched.truncated[table.topic].append(self._xid)
+        self._touched.emptied(table.topic, self._xid)
         self._empty_topic(table, self._stamp.header(TRUNCATE, seq, table.fingerprint))
         self._seq = seq
 
@@ -342,8 +340,8 @@ class Translator:
                 header = with_null_documents(header, nulls)
             self._emit(table.topic, key, table.value(new), header)
             return False
-        if table.topic in self._watched:
-            self._watched[table.topic][key] = self._xid
+        for keys in self._watched.get(table.topic, ()):
+            keys[key] = self._xid
         self._held.append(_Held(table.topic, key, None, header, table, new, self._xid))
         self._route()
         return True
@@ -353,8 +351,7 @@ class Translator:
         self._emit = self._noted if self._watched else self._hold if self._held else self._produce
 
     def _noted(self, topic: str, key: bytes, value: bytes | None, header: bytes) -> None:
-        keys = self._watched.get(topic)
-        if keys is not None:
+        for keys in self._watched.get(topic, ()):
             keys[key] = self._xid
         if self._held:
             self._hold(topic, key, value, header)

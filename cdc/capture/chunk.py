@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import select
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -23,12 +23,10 @@ from psycopg import pq
 from cdc.capture.connect import connect, source_errors
 from cdc.capture.reread import Snapshot
 from cdc.capture.table import TableInfo, quoted
-from cdc.change import Column, Relation
+from cdc.capture.view import BLOCK_BYTES, describe, moment_of, published_part
+from cdc.change import Relation
 from cdc.errors import SourceRefused, SourceUnavailable
 from cdc.lsn import LSN
-from cdc.pgtypes import type_name
-
-_BLOCK_BYTES: Final = 8_192
 
 # A chunk takes as long as it takes: what a role or database limits for its users must not cut it off.
 _SETTINGS: Final = (
@@ -115,8 +113,8 @@ def view_table(conn: psycopg.Connection[Any], table: TableInfo, publication: str
         row = conn.execute("SELECT pg_catalog.pg_current_snapshot()::text").fetchone()
         assert row is not None
         try:
-            relation = _describe(conn, table, _published(conn, table, publication).columns)
-            heaps = tuple(Heap(*each) for each in conn.execute(_HEAPS, (_BLOCK_BYTES, table.quoted_name)).fetchall())
+            relation = describe(conn, table, published_part(conn, table, publication).columns)
+            heaps = tuple(Heap(*each) for each in conn.execute(_HEAPS, (BLOCK_BYTES, table.quoted_name)).fetchall())
             return TableView(heaps, _estimate_rows(conn, table, where), relation, row[0])
         except (sqlstate.UndefinedTable, sqlstate.InvalidSchemaName):
             return TableView((), 0, None, row[0])
@@ -196,17 +194,15 @@ class ChunkReader:
                 self._conn.execute(
                     f"LOCK TABLE ONLY {quoted(chunk.namespace, chunk.name)} IN ACCESS SHARE MODE".encode()
                 )
-                row = self._conn.execute(_VIEW, (quoted(chunk.namespace, chunk.name),)).fetchone()
-                published = _published(self._conn, table, self._publication)
-                relation = _describe(self._conn, table, published.columns)
+                moment = moment_of(self._conn, quoted(chunk.namespace, chunk.name))
+                published = published_part(self._conn, table, self._publication)
+                relation = describe(self._conn, table, published.columns)
             except (sqlstate.UndefinedTable, sqlstate.InvalidSchemaName):
                 self.end()
                 return None
-        assert row is not None
-        snapshot, lsn, filenode = row
         self._filter = published.row_filter
         self._columns = [column.name for column in relation.columns]
-        return ChunkView(Snapshot.parse(snapshot), snapshot, _at_rest(LSN.parse(lsn)), filenode, relation)
+        return ChunkView(moment.snapshot, moment.snapshot_text, moment.lsn, moment.filenode or 0, relation)
 
     def copy(self) -> None:
         """Ask for the rows.
@@ -283,23 +279,6 @@ class ChunkReader:
         )
 
 
-class _Published(NamedTuple):
-    columns: Sequence[str] | None
-    row_filter: str | None
-
-
-def _published(conn: psycopg.Connection[Any], table: TableInfo, publication: str) -> _Published:
-    """Column list and row filter; PostgreSQL 14 has neither."""
-    if conn.info.server_version < 150000:
-        return _Published(None, None)
-    row = conn.execute(
-        "SELECT attnames::text[], rowfilter FROM pg_catalog.pg_publication_tables"
-        " WHERE pubname = %s AND schemaname = %s AND tablename = %s",
-        (publication, table.namespace, table.name),
-    ).fetchone()
-    return _Published(None, None) if row is None else _Published(*row)
-
-
 def _estimate_rows(conn: psycopg.Connection[Any], table: TableInfo, where: str | None) -> int:
     """What the planner expects: it looks at the files, and not only at what ANALYZE once counted."""
     query = f"EXPLAIN (FORMAT JSON) SELECT FROM {table.quoted_name}" + (f" WHERE ({where})" if where else "")
@@ -313,39 +292,6 @@ def _estimate_rows(conn: psycopg.Connection[Any], table: TableInfo, where: str |
     return int(row[0][0]["Plan"]["Plan Rows"])
 
 
-def _describe(conn: psycopg.Connection[Any], table: TableInfo, columns: Sequence[str] | None) -> Relation:
-    """The table as the stream's next Relation message would describe it; a domain by its base type, as there."""
-    rows = conn.execute(_COLUMNS, (table.quoted_name, columns, columns)).fetchall()
-    if not rows:
-        raise sqlstate.UndefinedTable(table.qualified_name)
-    return Relation(
-        relation_id=rows[0][0],
-        namespace=table.namespace,
-        name=table.name,
-        replica_identity=table.replica_identity,
-        columns=tuple(
-            Column(name, oid, modifier, type_name(namespace, base), name in table.key)
-            for _, name, oid, modifier, namespace, base in rows
-        ),
-    )
-
-
-def _at_rest(lsn: LSN) -> LSN:
-    """``lsn``, but the end of a page where it lies just behind the next page's header.
-
-    The insert position skips the header (24 bytes, 40 at the start of a segment) of a page that nothing was written
-    to yet. On a server at rest no WAL ends there, so the stream would never come to it.
-    """
-    return LSN(lsn - lsn % _BLOCK_BYTES) if lsn % _BLOCK_BYTES in (24, 40) else lsn
-
-
-_VIEW: Final = """
-SELECT pg_catalog.pg_current_snapshot()::text,
-  (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
-   ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text,
-  pg_catalog.pg_relation_filenode(%s::pg_catalog.regclass)::bigint
-"""
-
 _HEAPS: Final = """
 SELECT n.nspname::text, c.relname::text, pg_catalog.pg_relation_filenode(c.oid)::bigint,
   (pg_catalog.pg_relation_size(c.oid) / %s)::bigint
@@ -355,21 +301,4 @@ CROSS JOIN LATERAL (
 JOIN pg_catalog.pg_class c ON c.oid = leaf.relid AND c.relkind = 'r'
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 ORDER BY n.nspname COLLATE "C", c.relname COLLATE "C"
-"""
-
-_COLUMNS: Final = """
-SELECT a.attrelid::bigint, a.attname::text, a.atttypid::bigint, a.atttypmod, n.nspname::text, t.typname::text
-FROM pg_catalog.pg_attribute a
-CROSS JOIN LATERAL (
-  WITH RECURSIVE up AS (
-    SELECT oid, typtype, typbasetype FROM pg_catalog.pg_type WHERE oid = a.atttypid
-    UNION ALL
-    SELECT p.oid, p.typtype, p.typbasetype
-    FROM pg_catalog.pg_type p JOIN up ON up.typtype = 'd' AND p.oid = up.typbasetype
-  ) SELECT oid FROM up WHERE typtype <> 'd') base
-JOIN pg_catalog.pg_type t ON t.oid = base.oid
-JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
-WHERE a.attrelid = %s::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped
-  AND CASE WHEN %s::text[] IS NULL THEN a.attgenerated = '' ELSE a.attname = ANY (%s::text[]) END
-ORDER BY a.attnum
 """

@@ -84,7 +84,7 @@ def reread(
         SourceRefused: the table is gone, altered or not readable.
     """
     query = _query(relation, key_columns, columns).as_string(connection).encode()
-    parameters = [_array_literal([key[i] for key in keys]) for i in range(len(key_columns))]
+    parameters = [text_array([key[i] for key in keys]) for i in range(len(key_columns))]
     result = connection.pgconn.exec_params(query, parameters, result_format=pq.Format.TEXT)
     if result.status != pq.ExecStatus.TUPLES_OK:
         message = result.get_error_message()
@@ -127,6 +127,7 @@ def _query(relation: Relation, key_columns: Sequence[str], columns: Sequence[str
     )
 
 
-def _array_literal(values: Sequence[bytes]) -> bytes:
+def text_array(values: Sequence[bytes]) -> bytes:
+    """These texts as a parameter of type ``text[]``."""
     quoted = (b'"' + value.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"' for value in values)
     return b"{" + b",".join(quoted) + b"}"

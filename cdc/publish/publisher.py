@@ -116,6 +116,20 @@ class KafkaPublisher:
                     raise _too_large(topic, key, f"{size} bytes") from error
                 raise self._error("produce", error) from error
 
+    def bury(self, topic: str, partition: int, key: bytes, header: bytes) -> None:
+        """As ``produce`` for a tombstone, but into this partition, to which the key does not belong."""
+        if not self._open:
+            self._begin()
+        while True:
+            self._topics.add(topic)
+            try:
+                self._send(topic, None, key, partition, headers={"cdc": header})
+                return
+            except BufferError:
+                self._wait_for_room()
+            except KafkaException as error:
+                raise self._error("produce", error) from error
+
     def commit(self) -> None:
         """Commit the open Kafka transaction; on return all of it is readable.
 

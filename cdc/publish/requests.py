@@ -1,9 +1,9 @@
-"""What people ask of a running bridge: one record of the progress topic, outside of the bridge's Kafka transactions."""
+"""What people ask of a running bridge: records of the progress topic, outside of the bridge's Kafka transactions."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -11,9 +11,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from cdc.acls import Acl
 from cdc.brokers import bad_option, refused_connection
 from cdc.encode.backfill import request_key, request_value
+from cdc.encode.repair import repair_request_key, repair_request_value
 from cdc.errors import CdcError, TopicRefused, TopicUnavailable
 from cdc.publish.publisher import PRODUCER_SETTINGS
-from cdc.record import BackfillRequest
+from cdc.record import BackfillRequest, RepairRequest
 
 _log = logging.getLogger("cdc.kafka")
 
@@ -32,15 +33,26 @@ def write_request(options: Mapping[str, Any], topic: str, request: BackfillReque
         TopicUnavailable: no broker took it in time.
         TopicRefused: there is no such topic, or we may not write to it.
     """
-    _write(options, topic, request_key(request.request), request_value(request))
+    _write(options, topic, [(request_key(request.request), request_value(request))])
 
 
 def withdraw_request(options: Mapping[str, Any], topic: str, request: str) -> None:
     """Take back what no bridge has taken; arguments and errors as for ``write_request``."""
-    _write(options, topic, request_key(request), None)
+    _write(options, topic, [(request_key(request), None)])
 
 
-def _write(options: Mapping[str, Any], topic: str, key: bytes, value: bytes | None) -> None:
+def write_repair(options: Mapping[str, Any], topic: str, parts: Iterable[RepairRequest]) -> None:
+    """Ask for a repair, in its parts; arguments and errors as for ``write_request``."""
+    records = [(repair_request_key(each.request, each.part), repair_request_value(each)) for each in parts]
+    _write(options, topic, records)
+
+
+def withdraw_repair(options: Mapping[str, Any], topic: str, request: str, parts: Iterable[int]) -> None:
+    """Take back the parts that no bridge has done; arguments and errors as for ``write_request``."""
+    _write(options, topic, [(repair_request_key(request, each), None) for each in parts])
+
+
+def _write(options: Mapping[str, Any], topic: str, records: Sequence[tuple[bytes, bytes | None]]) -> None:
     outcomes: list[KafkaError | None] = []
     refusals: list[CdcError] = []
 
@@ -64,8 +76,9 @@ def _write(options: Mapping[str, Any], topic: str, key: bytes, value: bytes | No
     except KafkaException as error:
         raise bad_option(error) from error
     try:
-        producer.produce(topic, value, key, 0)
-        while not outcomes and not refusals:
+        for key, value in records:
+            producer.produce(topic, value, key, 0)
+        while len(outcomes) < len(records) and not any(outcomes) and not refusals:
             producer.poll(0.1)
     except KafkaException as error:
         raise _refused(options, topic, error.args[0]) from error
@@ -73,8 +86,8 @@ def _write(options: Mapping[str, Any], topic: str, key: bytes, value: bytes | No
         producer.purge()
     if refusals:
         raise refusals[0]
-    if outcomes[0] is not None:
-        raise _refused(options, topic, outcomes[0])
+    for outcome in filter(None, outcomes):
+        raise _refused(options, topic, outcome)
 
 
 def _refused(options: Mapping[str, Any], topic: str, error: KafkaError) -> CdcError:

@@ -8,7 +8,8 @@ from typing import Any
 
 from cdc.encode.backfill import is_backfill_key, is_request_key, parse_backfill, parse_request
 from cdc.encode.progress import parse_progress
-from cdc.record import BackfillProgress, BackfillRequest, Progress
+from cdc.encode.repair import is_repair_key, is_repair_request_key, parse_repair_outcome, parse_repair_request
+from cdc.record import BackfillProgress, BackfillRequest, Progress, RepairOutcome, RepairRequest
 from cdc.replay.bounded import partitions_of, read_to_end
 
 
@@ -28,11 +29,15 @@ class Published:
         stream: None when nothing is published yet.
         backfills: by ``namespace.table``, in the order in which they were written last.
         requests: what people asked and no bridge has taken yet, in order.
+        repairs: parts of repairs that were asked for and are not done, in order.
+        outcomes: of each table's last repair.
     """
 
     stream: Progress | None
     backfills: Mapping[str, StoredBackfill]
     requests: tuple[BackfillRequest, ...] = ()
+    repairs: tuple[RepairRequest, ...] = ()
+    outcomes: tuple[RepairOutcome, ...] = ()
 
 
 def read_published(options: Mapping[str, Any], topic: str, stream_key: bytes) -> Published:
@@ -63,6 +68,8 @@ def read_published(options: Mapping[str, Any], topic: str, stream_key: bytes) ->
         stream=None if stream is None else parse_progress(stream[0]),
         backfills={each.progress.table: each for each in backfills},
         requests=tuple(parse_request(value) for key, (value, _) in newest.items() if is_request_key(key)),
+        repairs=tuple(parse_repair_request(value) for key, (value, _) in newest.items() if is_repair_request_key(key)),
+        outcomes=tuple(parse_repair_outcome(value) for key, (value, _) in newest.items() if is_repair_key(key)),
     )
 
 

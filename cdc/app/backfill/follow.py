@@ -55,7 +55,7 @@ def follow(
         TopicRefused: the bridge that took the request does not know all of its tables.
         CdcError: what ended our own bridge, or keeps us from reading.
     """
-    idle = _Idle(config)
+    idle = Idle(config)
     taken_at: float | None = None
     with closing(TopicReader(config.kafka.client_options())) as reader, closing(idle):
         reader.add(starts)
@@ -80,7 +80,7 @@ def _unknown(following: Following) -> TopicRefused:
     )
 
 
-class _Idle:
+class Idle:
     """For how long nobody has been reading from the slot."""
 
     def __init__(self, config: Config) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from cdc.app.backfill.plan import CHUNK_BLOCKS, Blocks, is_done, remaining, with_done
 from cdc.app.backfill.readers import ChunkTask
+from cdc.app.backfill.touched import Recording
 from cdc.capture.chunk import Chunk, TableView
 from cdc.capture.reread import Snapshot
 from cdc.capture.table import TableInfo
@@ -27,12 +28,14 @@ class BackfillJob:
         table: as the catalog has it now.
         progress: as stored, or new.
         after: where the stream stood when recording of touched keys began.
+        recording: of the keys that the stream touches.
     """
 
-    def __init__(self, table: TableInfo, progress: BackfillProgress, after: LSN) -> None:
+    def __init__(self, table: TableInfo, progress: BackfillProgress, after: LSN, recording: Recording) -> None:
         self.table = table
         self.progress = progress
         self.after = after
+        self.recording = recording
         self.is_dirty = True
         self.view: TableView | None = None
         """The table as it was looked at last; None until then."""
@@ -96,11 +99,10 @@ class BackfillJob:
         floors = [each for each in known if each is not None]
         return floors if len(floors) == len(known) else None
 
-    def next_task(self, guard: frozenset[int], newest: Snapshot | None) -> ChunkTask | None:
+    def next_task(self, newest: Snapshot | None) -> ChunkTask | None:
         """The next chunk for a reader; None when all are done or under way.
 
         Args:
-            guard: transactions that its snapshot must see.
             newest: the newest snapshot that is known by now.
         """
         if self.view is None:
@@ -114,7 +116,7 @@ class BackfillJob:
                 taken[blocks] = newest
                 end = None if blocks.end >= 2**32 else blocks.end
                 chunk = Chunk(self.table, leaf.namespace, leaf.name, blocks.start, end, self.progress.where)
-                return ChunkTask(self, leaf, blocks, chunk, guard, self.after, portion_rows)
+                return ChunkTask(self, leaf, blocks, chunk, self.recording.guard, self.after, portion_rows)
         return None
 
     def published(self, rows: int, seq: int) -> None:

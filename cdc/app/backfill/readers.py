@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import psycopg
 import structlog
@@ -26,7 +27,11 @@ from cdc.capture.chunk import (
     replayed,
     view_table,
 )
+from cdc.capture.key_rows import KeyRows, read_keys
+from cdc.capture.reread import Snapshot
 from cdc.capture.table import TableInfo
+from cdc.change import Column
+from cdc.encode.key_text import key_texts
 from cdc.errors import CdcError
 from cdc.lsn import LSN
 from cdc.record import LeafProgress
@@ -36,6 +41,7 @@ _PORTION_BYTES: Final = 1024 * 1024
 _PORTIONS_PER_READER: Final = 8
 _POLL_S: Final = 0.05
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0
+_INVISIBLE: Final = "a published transaction to become visible (a synchronous standby is awaited?)"
 
 log = structlog.get_logger("cdc.backfill")
 
@@ -70,6 +76,23 @@ class ViewTask(NamedTuple):
     where: str | None
 
 
+class KeysTask(NamedTuple):
+    """Rows to look up by their keys; attributes as those of ``ChunkTask``."""
+
+    owner: object
+    table: TableInfo
+    keys: tuple[bytes, ...]
+    guard: frozenset[int]
+    after: LSN
+
+
+class KeysRead(NamedTuple):
+    """What the table has for some keys."""
+
+    task: KeysTask
+    found: KeyRows
+
+
 class Viewed(NamedTuple):
     """A table that was looked at."""
 
@@ -89,8 +112,12 @@ class Portion(NamedTuple):
 class ReadFailure(NamedTuple):
     """Something that cannot be read until somebody changes something."""
 
-    task: ChunkTask | ViewTask
+    task: Task
     error: CdcError
+
+
+Task: TypeAlias = ChunkTask | ViewTask | KeysTask
+News: TypeAlias = Portion | Viewed | KeysRead | ReadFailure
 
 
 class ChunkReaders:
@@ -108,8 +135,8 @@ class ChunkReaders:
         self._application_name = application_name
         self._publication = publication
         self._stop = threading.Event()
-        self._tasks: queue.Queue[ChunkTask | ViewTask] = queue.Queue()
-        self._ready: queue.Queue[Portion | Viewed | ReadFailure] = queue.Queue(count * _PORTIONS_PER_READER)
+        self._tasks: queue.Queue[Task] = queue.Queue()
+        self._ready: queue.Queue[News] = queue.Queue(count * _PORTIONS_PER_READER)
         self._connections: dict[str, psycopg.Connection[Any]] = {}
         self.count = count
         self.waits_for: str = ""
@@ -118,11 +145,11 @@ class ChunkReaders:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, task: ChunkTask | ViewTask) -> None:
-        """Have a chunk read; its portions come in order, mixed with those of other chunks. Or a table looked at."""
+    def submit(self, task: Task) -> None:
+        """Have a chunk read; its portions come in order, mixed with those of other chunks. Or something looked at."""
         self._tasks.put(task)
 
-    def take(self) -> Portion | Viewed | ReadFailure | None:
+    def take(self) -> News | None:
         """The next portion; None when there is none at the moment."""
         try:
             return self._ready.get_nowait()
@@ -141,7 +168,7 @@ class ChunkReaders:
 
     def _work(self) -> None:
         conn: psycopg.Connection[Any] | None = None
-        task: ChunkTask | ViewTask | None = None
+        task: Task | None = None
         pause_s = _FIRST_PAUSE_S
         while not self._stop.is_set():
             try:
@@ -153,6 +180,8 @@ class ChunkReaders:
                     self._connections[threading.current_thread().name] = conn
                 if isinstance(task, ViewTask):
                     self._put(Viewed(task, view_table(conn, task.table, self._publication, task.where)))
+                elif isinstance(task, KeysTask):
+                    self._look_up(conn, task)
                 else:
                     self._read(conn, task)
                 task, pause_s = None, _FIRST_PAUSE_S
@@ -172,22 +201,19 @@ class ChunkReaders:
         if conn is not None:
             conn.close()
 
-    def _next(self) -> ChunkTask | ViewTask | None:
+    def _next(self) -> Task | None:
         try:
             return self._tasks.get(timeout=_POLL_S)
         except queue.Empty:
             return None
 
     def _read(self, conn: psycopg.Connection[Any], task: ChunkTask) -> None:
-        while not replayed(conn, task.after):
-            self.waits_for = "the standby to replay what is published already"
-            if self._stop.wait(_POLL_S):
-                return
+        if not self._wait_for_replay(conn, task.after):
+            return
         with ChunkReader(conn, task.chunk, self._publication) as reader:
             view = reader.begin()
             while view is not None and not all(map(view.snapshot.sees, task.guard)):
-                self.waits_for = "a published transaction to become visible (a synchronous standby is awaited?)"
-                if self._stop.wait(_POLL_S):
+                if not self._wait(_INVISIBLE):
                     return
                 view = reader.begin()
             self.waits_for = ""
@@ -199,10 +225,38 @@ class ChunkReaders:
                 lines = reader.rows(task.portion_rows, _PORTION_BYTES)
                 self._put(Portion(task, view, lines, reader.is_at_end))
 
-    def _put(self, portion: Portion | Viewed | ReadFailure) -> None:
+    def _look_up(self, conn: psycopg.Connection[Any], task: KeysTask) -> None:
+        def suffices(snapshot: Snapshot) -> bool:
+            return all(map(snapshot.sees, task.guard))
+
+        if not self._wait_for_replay(conn, task.after):
+            return
+        texts = partial(_texts, task.keys)
+        while (found := read_keys(conn, task.table, self._publication, texts, suffices)) is None:
+            if not self._wait(_INVISIBLE):
+                return
+        self.waits_for = ""
+        self._put(KeysRead(task, found))
+
+    def _wait_for_replay(self, conn: psycopg.Connection[Any], lsn: LSN) -> bool:
+        """Wait until the server shows what is published; False when there is no time for it any more."""
+        while not replayed(conn, lsn):
+            if not self._wait("the standby to replay what is published already"):
+                return False
+        return True
+
+    def _wait(self, reason: str) -> bool:
+        self.waits_for = reason
+        return not self._stop.wait(_POLL_S)
+
+    def _put(self, portion: News) -> None:
         while not self._stop.is_set():
             try:
                 self._ready.put(portion, timeout=_POLL_S)
                 return
             except queue.Full:
                 continue
+
+
+def _texts(keys: Sequence[bytes], columns: Sequence[Column]) -> list[tuple[bytes, ...] | None]:
+    return [key_texts(columns, key) for key in keys]

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from cdc.encode.backfill import is_request_key, parse_request
-from cdc.record import BackfillRequest
+from cdc.encode.repair import is_repair_request_key, parse_repair_request, repair_request_key
+from cdc.ports import StoredRecord
+from cdc.record import BackfillRequest, RepairRequest
 from cdc.replay.bounded import partitions_of
 from cdc.replay.reader import TopicReader
 
@@ -23,13 +25,21 @@ class RequestBox:
         topic: the progress topic.
         ends: where reading goes on: behind what was read for ``waiting``.
         waiting: requests that were there before.
+        repairs: parts of repairs that were there before.
     """
 
     def __init__(
-        self, options: Mapping[str, Any], ends: Mapping[tuple[str, int], int], waiting: Iterable[BackfillRequest]
+        self,
+        options: Mapping[str, Any],
+        ends: Mapping[tuple[str, int], int],
+        waiting: Iterable[BackfillRequest],
+        repairs: Iterable[RepairRequest],
     ) -> None:
         self._new = list(waiting)
+        self.repairs = {repair_request_key(each.request, each.part): each for each in repairs}
+        """Parts that nobody took up and nobody took back, in order, by their records' keys; take them out of here."""
         self._told = {each.request for each in self._new}
+        self._told_parts = set(self.repairs)
         self._due = 0.0
         self._reader = TopicReader(options)
         self._reader.add(ends)
@@ -41,17 +51,25 @@ class RequestBox:
             self._due = now + _INTERVAL_S
             while records := self._reader.poll(_RECORDS_PER_POLL, 0):
                 for record in records:
-                    if is_request_key(record.key) and record.value is not None:
-                        request = parse_request(record.value)
-                        if request.request not in self._told:
-                            self._told.add(request.request)
-                            self._new.append(request)
+                    self._saw(record)
         taken, self._new = self._new, []
         return taken
 
     def close(self) -> None:
         """Let the client go."""
         self._reader.close()
+
+    def _saw(self, record: StoredRecord) -> None:
+        if is_request_key(record.key) and record.value is not None:
+            request = parse_request(record.value)
+            if request.request not in self._told:
+                self._told.add(request.request)
+                self._new.append(request)
+        elif record.key is not None and is_repair_request_key(record.key):
+            self.repairs.pop(record.key, None)
+            if record.value is not None and record.key not in self._told_parts:
+                self._told_parts.add(record.key)
+                self.repairs[record.key] = parse_repair_request(record.value)
 
 
 def ends_of(options: Mapping[str, Any], topic: str) -> dict[tuple[str, int], int]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from cdc.app.backfill.job import BackfillJob
 from cdc.app.backfill.readers import Portion
 from cdc.app.backfill.surroundings import Streamed
-from cdc.app.backfill.touched import TouchedKeys
 from cdc.change import Relation
 from cdc.crashpoints import reach
 from cdc.decode.copy_text import parse_line
@@ -17,25 +16,40 @@ from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
 
 
+class Ordinals(dict[str, int]):
+    """The last ordinal that a topic's backfilled records got, by topic.
+
+    They share the stream's position on a database at rest, so whoever publishes beside the stream goes on counting:
+    (lsn, seq) never falls within a partition.
+    """
+
+    def __missing__(self, topic: str) -> int:
+        return 0
+
+    def learn(self, topic: str, seq: int) -> None:
+        """Records up to this ordinal were written."""
+        self[topic] = max(self[topic], seq)
+
+
 class RowWriter:
     """Produces what is still the newest of its key.
 
     Args:
-        touched: by the stream.
         streamed: where the stream is.
+        ordinals: of backfilled records.
         encoder: of a relation; its definition is published.
         produce: takes a record.
     """
 
     def __init__(
         self,
-        touched: TouchedKeys,
         streamed: Streamed,
+        ordinals: Ordinals,
         encoder: Callable[[Relation], TableEncoder | None],
         produce: Callable[[str, bytes, bytes | None, bytes], None],
     ) -> None:
-        self._touched = touched
         self._streamed = streamed
+        self._ordinals = ordinals
         self._make_encoder = encoder
         self._produce = produce
         self._encoder: tuple[Relation, TableEncoder] | None = None
@@ -53,14 +67,14 @@ class RowWriter:
         """
         view, topic = portion.view, job.topic
         assert view is not None
-        if not portion.lines or self._touched.is_emptied(topic, view.snapshot):
+        if not portion.lines or job.recording.is_emptied(view.snapshot):
             return 0
         self._streamed.settle()
         table = self._encoder_of(view.relation)
         assert table is not None
         header, fingerprint, produce = self._stamp(view.snapshot_text).header, table.fingerprint, self._produce
-        touched = self._touched.keys[topic]
-        before = seq = job.progress.seq
+        touched = job.recording.keys
+        before = seq = self._ordinals[topic]
         total = 0
         for line in portion.lines:
             row = parse_line(line)
@@ -74,6 +88,7 @@ class RowWriter:
             value = table.value(row)
             produce(topic, key, value, stamped)
             total += len(value)
+        self._ordinals[topic] = seq
         job.published(seq - before, seq)
         return total
 
@@ -88,15 +103,17 @@ class RowWriter:
         Returns:
             Bytes of keys.
         """
-        touched = self._touched.keys[job.topic]
+        touched = job.recording.keys
         ghosts = [key for key in keys if key not in touched]
         if not ghosts:
             return 0
         fingerprint, snapshot_text = self._ghosts
         stamp = self._stamp(snapshot_text)
-        for seq, key in enumerate(ghosts, job.progress.seq + 1):
+        before = self._ordinals[job.topic]
+        self._ordinals[job.topic] = before + len(ghosts)
+        for seq, key in enumerate(ghosts, before + 1):
             self._produce(job.topic, key, None, stamp.header(DELETE, seq, fingerprint))
-        job.swept(len(ghosts), job.progress.seq + len(ghosts))
+        job.swept(len(ghosts), before + len(ghosts))
         reach("backfill.inside_sweep")
         return sum(map(len, ghosts))
 

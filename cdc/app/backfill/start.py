@@ -9,9 +9,12 @@ from typing import Any, Final
 
 import psycopg
 
+from cdc.app.backfill.beside import BesideStream
 from cdc.app.backfill.demand import Demand
 from cdc.app.backfill.readers import ChunkReaders
+from cdc.app.backfill.repairs import Repairs
 from cdc.app.backfill.requests import RequestBox, ends_of
+from cdc.app.backfill.rows import Ordinals
 from cdc.app.backfill.surroundings import Streamed, Surroundings
 from cdc.app.backfill.sweep import Sweep
 from cdc.app.backfill.touched import TouchedKeys
@@ -46,8 +49,8 @@ def start_backfill(
     report: Callable[[BackfillProgress], None],
     begin_anew: Callable[[TableEncoder], None],
     running: Callable[[], Iterable[int]],
-) -> Backfill:
-    """The backfill of one session, with a table for each that has none yet, as ``snapshot.mode`` says.
+) -> BesideStream:
+    """The backfill and the repairs of one session, with a table for each that has none yet, as ``snapshot.mode`` says.
 
     Args:
         registry, publisher, streamed, touched: the session's tables, records, translator, and what that notes down.
@@ -69,43 +72,51 @@ def start_backfill(
 
     tables = partial(_with_topics, config, registry)
     records = _records(published, registry, topic, publisher.produce)
+    around = Surroundings(
+        tables=tables,
+        end_offsets=lambda name: tuple(ends_of(options, name).values()),
+        encoder=encoder,
+        produce=publisher.produce,
+        bury=publisher.bury,
+        commit=commit,
+        flush_wal=lambda: flush_wal(sql),
+        report=report,
+        sweep=lambda name, below: Sweep(options, name, below),
+    )
+    requests = RequestBox(options, ends, published.requests, published.repairs)
+    ordinals = _ordinals(published)
+    readers = partial(_readers, config)
     backfill = Backfill(
-        records,
-        _readers(config),
-        RequestBox(options, ends, published.requests),
-        touched,
-        streamed,
-        topic,
-        demands,
-        Surroundings(
-            tables=tables,
-            end_offsets=lambda name: tuple(ends_of(options, name).values()),
-            encoder=encoder,
-            produce=publisher.produce,
-            commit=commit,
-            flush_wal=lambda: flush_wal(sql),
-            report=report,
-            sweep=lambda name, below: Sweep(options, name, below),
-        ),
+        records, readers(config.snapshot.parallel), requests, touched, streamed, ordinals, topic, demands, around
     )
     if config.snapshot.mode != "never":
         new = [each for each in tables() if _is_new(*each, records, registry.successions)]
         streamed.distrust(running() if new else ())
         _add_new(backfill, new, registry.successions)
-    return backfill
+    repairs = Repairs(requests.repairs, lambda: readers(1), touched, streamed, ordinals, topic, around)
+    return BesideStream(backfill, repairs)
+
+
+def _ordinals(published: Published) -> Ordinals:
+    ordinals = Ordinals()
+    for stored in published.backfills.values():
+        ordinals.learn(stored.progress.topic, stored.progress.seq)
+    for outcome in published.outcomes:
+        ordinals.learn(outcome.topic, outcome.seq)
+    return ordinals
 
 
 def _with_topics(config: Config, registry: TableRegistry) -> list[tuple[TableInfo, str]]:
     return [(each, state_topic(config, each.namespace, each.name)) for each in registry.tables]
 
 
-def _readers(config: Config) -> ChunkReaders:
+def _readers(config: Config, count: int) -> ChunkReaders:
     snapshot, source = config.snapshot, config.source
     return ChunkReaders(
         source.connection() if snapshot.dsn is None else snapshot.connection(),
         application_name=f"cdc {config.name} backfill",
         publication=source.publication,
-        count=snapshot.parallel,
+        count=count,
     )
 
 

@@ -42,6 +42,7 @@ class Surroundings(NamedTuple):
         end_offsets: of a topic's partitions now, in order.
         encoder: of a relation read from the table, its definition published; None while the stream is not there yet.
         produce: takes a record.
+        bury: takes a tombstone for a partition to which its key does not belong.
         commit: closes the Kafka transaction.
         flush_wal: has the source write out WAL that the stream waits for.
         report: told of every change of a table's progress.
@@ -52,6 +53,7 @@ class Surroundings(NamedTuple):
     end_offsets: Callable[[str], tuple[int, ...]]
     encoder: Callable[[Relation], TableEncoder | None]
     produce: Callable[[str, bytes, bytes | None, bytes], None]
+    bury: Callable[[str, int, bytes, bytes], None]
     commit: Callable[[], None]
     flush_wal: Callable[[], None]
     report: Callable[[BackfillProgress], None]

@@ -24,44 +24,66 @@ from collections.abc import Collection, Iterable
 from cdc.capture.reread import Snapshot
 
 
-class TouchedKeys:
-    """Keys that streamed transactions touched, by topic, while a backfill of that topic is under way."""
+class Recording:
+    """Keys of one topic that streamed transactions touched since this began; it belongs to who began it.
 
-    def __init__(self) -> None:
-        self.keys: dict[str, dict[bytes, int]] = {}
-        """By watched topic: key → 64-bit id of the transaction that touched it last. The translator writes here."""
-        self.truncated: dict[str, list[int]] = {}
-        self._guards: dict[str, frozenset[int]] = {}
+    Args:
+        topic: a state topic.
+        unseen: transactions streamed until now that a snapshot may not see: what they touched was not recorded, so no
+            snapshot is good enough that does not see them.
+    """
 
-    def watch(self, topic: str, unseen: Iterable[int]) -> None:
-        """Begin to record, or begin anew.
+    __slots__ = ("guard", "keys", "topic", "truncated")
 
-        Args:
-            topic: a state topic.
-            unseen: transactions streamed until now that a snapshot may not see: what they touched was not recorded, so
-                no snapshot is good enough that does not see them.
-        """
-        self.keys[topic] = {}
-        self.truncated[topic] = []
-        self._guards[topic] = frozenset(unseen)
+    def __init__(self, topic: str, unseen: Iterable[int]) -> None:
+        self.topic = topic
+        self.keys: dict[bytes, int] = {}
+        """Key → 64-bit id of the transaction that touched it last. The translator writes here."""
+        self.truncated: list[int] = []
+        self.guard = frozenset(unseen)
+        """Transactions that a snapshot must see, or it has to be taken again."""
 
-    def forget(self, topic: str) -> None:
-        """End recording."""
-        self.keys.pop(topic, None)
-        self.truncated.pop(topic, None)
-        self._guards.pop(topic, None)
-
-    def guard(self, topic: str) -> frozenset[int]:
-        """Transactions that a chunk's snapshot must see, or it has to be taken again."""
-        return self._guards[topic]
-
-    def is_emptied(self, topic: str, snapshot: Snapshot) -> bool:
+    def is_emptied(self, snapshot: Snapshot) -> bool:
         """Whether a TRUNCATE that the snapshot does not see was streamed: it touched every key."""
-        return not all(map(snapshot.sees, self.truncated[topic]))
+        return not all(map(snapshot.sees, self.truncated))
 
-    def prune(self, topic: str, snapshots: Collection[Snapshot]) -> None:
+    def prune(self, snapshots: Collection[Snapshot]) -> None:
         """Forget what every one of these snapshots, and so every later one, sees."""
         if snapshots:
-            kept = {key: xid for key, xid in self.keys[topic].items() if not all(each.sees(xid) for each in snapshots)}
-            self.keys[topic].clear()
-            self.keys[topic].update(kept)
+            kept = {key: xid for key, xid in self.keys.items() if not all(each.sees(xid) for each in snapshots)}
+            self.keys.clear()
+            self.keys.update(kept)
+
+
+class TouchedKeys:
+    """All recordings that go on: a table may be backfilled and repaired at once, and each began at its own time."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, tuple[dict[bytes, int], ...]] = {}
+        """By watched topic: where the translator writes."""
+        self._recordings: list[Recording] = []
+
+    def watch(self, topic: str, unseen: Iterable[int]) -> Recording:
+        """Begin to record; arguments as for ``Recording``."""
+        recording = Recording(topic, unseen)
+        self._recordings.append(recording)
+        self._route(topic)
+        return recording
+
+    def forget(self, recording: Recording) -> None:
+        """End recording, unless it has ended."""
+        self._recordings = [each for each in self._recordings if each is not recording]
+        self._route(recording.topic)
+
+    def emptied(self, topic: str, xid: int) -> None:
+        """A TRUNCATE of the topic's table was streamed."""
+        for recording in self._recordings:
+            if recording.topic == topic:
+                recording.truncated.append(xid)
+
+    def _route(self, topic: str) -> None:
+        keys = tuple(each.keys for each in self._recordings if each.topic == topic)
+        if keys:
+            self.keys[topic] = keys
+        else:
+            self.keys.pop(topic, None)

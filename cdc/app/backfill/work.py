@@ -21,9 +21,9 @@ import structlog
 
 from cdc.app.backfill.demand import Demand
 from cdc.app.backfill.job import BackfillJob, new_progress
-from cdc.app.backfill.readers import ChunkReaders, ChunkTask, Portion, ReadFailure, Viewed, ViewTask
+from cdc.app.backfill.readers import ChunkReaders, ChunkTask, KeysTask, Portion, ReadFailure, Viewed, ViewTask
 from cdc.app.backfill.requests import RequestBox
-from cdc.app.backfill.rows import RowWriter
+from cdc.app.backfill.rows import Ordinals, RowWriter
 from cdc.app.backfill.surroundings import Streamed, Surroundings
 from cdc.app.backfill.sweep import Sweep
 from cdc.app.backfill.touched import TouchedKeys
@@ -52,6 +52,7 @@ class Backfill:
         requests: what people ask.
         touched: the translator's.
         streamed: the translator.
+        ordinals: of backfilled records.
         progress_topic: where the records go.
         demands: what the bridge itself asks for; taken from here one by one.
         around: see ``Surroundings``.
@@ -64,6 +65,7 @@ class Backfill:
         requests: RequestBox,
         touched: TouchedKeys,
         streamed: Streamed,
+        ordinals: Ordinals,
         progress_topic: str,
         demands: list[Demand],
         around: Surroundings,
@@ -81,7 +83,7 @@ class Backfill:
         self._head: Portion | None = None
         self._newest: Snapshot | None = None
         self._sweep: tuple[BackfillJob, Sweep] | None = None
-        self._rows = RowWriter(touched, streamed, around.encoder, around.produce)
+        self._rows = RowWriter(streamed, ordinals, around.encoder, around.produce)
         self._under_way = 0
         self._flushed_s = 0.0
         self._held_since = 0.0
@@ -230,10 +232,12 @@ class Backfill:
                 self._fail(job, SourceRefused("the table is gone"))
         return None
 
-    def _job_of(self, task: ChunkTask | ViewTask) -> BackfillJob | None:
-        """Whose task it was; None when that was given up meanwhile."""
+    def _job_of(self, task: ChunkTask | ViewTask | KeysTask) -> BackfillJob | None:
+        """Whose task it was; None when that was given up or failed meanwhile."""
         owner = task.owner
-        return owner if isinstance(owner, BackfillJob) and self._jobs.get(owner.progress.table) is owner else None
+        if not isinstance(owner, BackfillJob) or self._jobs.get(owner.progress.table) is not owner:
+            return None
+        return owner if owner.progress.is_open else None
 
     def _look_at(self, job: BackfillJob) -> None:
         job.view = None
@@ -250,13 +254,13 @@ class Backfill:
                 break
         for job in self._jobs.values():
             is_swept = self._sweep is not None and self._sweep[0] is job
-            if len(self._touched.keys.get(job.topic, ())) > _PRUNE_KEYS and not is_swept:
-                self._touched.prune(job.topic, job.floors() or ())
+            if len(job.recording.keys) > _PRUNE_KEYS and not is_swept:
+                job.recording.prune(job.floors() or ())
 
     def _next_task(self, job: BackfillJob) -> ChunkTask | None:
         if job.progress.state != "running":
             return None
-        return job.next_task(self._touched.guard(job.topic), self._newest)
+        return job.next_task(self._newest)
 
     def _begin_next(self) -> bool:
         """Begin the next table that waits; False when there is none."""
@@ -274,9 +278,9 @@ class Backfill:
         """Offsets first, then recording, then the first chunk: nothing may fall between them."""
         if progress.sweep and not progress.below:
             progress = replace(progress, below=self._around.end_offsets(progress.topic))
-        self._touched.watch(progress.topic, self._streamed.unseen)
+        recording = self._touched.watch(progress.topic, self._streamed.unseen)
         self._streamed.watch_keys()
-        job = BackfillJob(table, progress, self._streamed.complete_lsn)
+        job = BackfillJob(table, progress, self._streamed.complete_lsn, recording)
         self._jobs[table.qualified_name] = job
         job.change("running")
         self._look_at(job)
@@ -314,7 +318,8 @@ class Backfill:
     def _begin_sweep(self, job: BackfillJob) -> None:
         """From here on keys are noted anew: what the stream touches behind the sweep's back is no ghost."""
         self._around.commit()
-        self._touched.watch(job.topic, ())
+        self._touched.forget(job.recording)
+        job.recording = self._touched.watch(job.topic, ())
         assert job.view is not None
         assert job.view.relation is not None
         self._rows.describe_ghosts(job.view.relation, job.view.snapshot_text)
@@ -347,7 +352,7 @@ class Backfill:
             log.error("backfill failed", table=job.progress.table, error=error.message, remedy=error.remedy or None)
 
     def _end(self, job: BackfillJob) -> None:
-        self._touched.forget(job.topic)
+        self._touched.forget(job.recording)
         self._streamed.watch_keys()
 
     def _change(self, progress: BackfillProgress, command: str) -> None:

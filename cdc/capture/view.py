@@ -1,0 +1,119 @@
+"""A table as one transaction of a reader beside the stream sees it: its snapshot, H, and what is published of it.
+
+H is the end of the WAL when the snapshot was taken: whatever the snapshot sees committed before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from psycopg import errors as sqlstate
+
+from cdc.capture.reread import Snapshot
+from cdc.capture.table import TableInfo
+from cdc.change import Column, Relation
+from cdc.lsn import LSN
+from cdc.pgtypes import type_name
+
+BLOCK_BYTES: Final = 8_192
+"""Of heaps and of WAL, as every packaged server is built."""
+
+
+class Moment(NamedTuple):
+    """When a transaction reads.
+
+    Attributes:
+        snapshot: whose changes it sees.
+        snapshot_text: the same, as ``pg_current_snapshot()`` prints it.
+        lsn: H: everything that the snapshot sees committed before it.
+        filenode: of the table then; None for a partitioned one.
+    """
+
+    snapshot: Snapshot
+    snapshot_text: str
+    lsn: LSN
+    filenode: int | None
+
+
+def moment_of(conn: psycopg.Connection[Any], quoted_name: str) -> Moment:
+    """Take the snapshot of the transaction that has just begun.
+
+    Raises:
+        UndefinedTable: there is no such table any more.
+    """
+    row = conn.execute(_MOMENT, (quoted_name,)).fetchone()
+    assert row is not None
+    snapshot, lsn, filenode = row
+    return Moment(Snapshot.parse(snapshot), snapshot, _at_rest(LSN.parse(lsn)), filenode)
+
+
+class PublishedPart(NamedTuple):
+    """What of a table the publication carries: these columns (None: all), of the rows for which the filter holds."""
+
+    columns: Sequence[str] | None
+    row_filter: str | None
+
+
+def published_part(conn: psycopg.Connection[Any], table: TableInfo, publication: str) -> PublishedPart:
+    """Column list and row filter; PostgreSQL 14 has neither."""
+    if conn.info.server_version < 150000:
+        return PublishedPart(None, None)
+    row = conn.execute(
+        "SELECT attnames::text[], rowfilter FROM pg_catalog.pg_publication_tables"
+        " WHERE pubname = %s AND schemaname = %s AND tablename = %s",
+        (publication, table.namespace, table.name),
+    ).fetchone()
+    return PublishedPart(None, None) if row is None else PublishedPart(*row)
+
+
+def describe(conn: psycopg.Connection[Any], table: TableInfo, columns: Sequence[str] | None) -> Relation:
+    """The table as the stream's next Relation message would describe it; a domain by its base type, as there."""
+    rows = conn.execute(_COLUMNS, (table.quoted_name, columns, columns)).fetchall()
+    if not rows:
+        raise sqlstate.UndefinedTable(table.qualified_name)
+    return Relation(
+        relation_id=rows[0][0],
+        namespace=table.namespace,
+        name=table.name,
+        replica_identity=table.replica_identity,
+        columns=tuple(
+            Column(name, oid, modifier, type_name(namespace, base), name in table.key)
+            for _, name, oid, modifier, namespace, base in rows
+        ),
+    )
+
+
+def _at_rest(lsn: LSN) -> LSN:
+    """``lsn``, but the end of a page where it lies just behind the next page's header.
+
+    The insert position skips the header (24 bytes, 40 at the start of a segment) of a page that nothing was written
+    to yet. On a server at rest no WAL ends there, so the stream would never come to it.
+    """
+    return LSN(lsn - lsn % BLOCK_BYTES) if lsn % BLOCK_BYTES in (24, 40) else lsn
+
+
+_MOMENT: Final = """
+SELECT pg_catalog.pg_current_snapshot()::text,
+  (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+   ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text,
+  pg_catalog.pg_relation_filenode(%s::pg_catalog.regclass)::bigint
+"""
+
+_COLUMNS: Final = """
+SELECT a.attrelid::bigint, a.attname::text, a.atttypid::bigint, a.atttypmod, n.nspname::text, t.typname::text
+FROM pg_catalog.pg_attribute a
+CROSS JOIN LATERAL (
+  WITH RECURSIVE up AS (
+    SELECT oid, typtype, typbasetype FROM pg_catalog.pg_type WHERE oid = a.atttypid
+    UNION ALL
+    SELECT p.oid, p.typtype, p.typbasetype
+    FROM pg_catalog.pg_type p JOIN up ON up.typtype = 'd' AND p.oid = up.typbasetype
+  ) SELECT oid FROM up WHERE typtype <> 'd') base
+JOIN pg_catalog.pg_type t ON t.oid = base.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+WHERE a.attrelid = %s::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped
+  AND CASE WHEN %s::text[] IS NULL THEN a.attgenerated = '' ELSE a.attname = ANY (%s::text[]) END
+ORDER BY a.attnum
+"""

@@ -1,0 +1,70 @@
+"""Key bytes of a topic → texts that the server may cast to the key columns' types: the way back from ``TableEncoder``.
+
+More is understood than the bridge ever writes (blanks, other order, ``"1"`` for ``1``), because a key that looks like
+one of this table's to some reader has to be looked up, and not only taken for strange. What the texts mean, and
+whether they are of the type at all, only the server knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from cdc.change import Column
+from cdc.encode.arrays import array_literal
+from cdc.encode.values import is_document
+from cdc.pgtypes import element_name
+
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_STRING: Final = msgspec.json.Decoder(str)
+
+_DOCUMENTS: Final = frozenset({"pg_catalog.json", "pg_catalog.jsonb"})
+
+
+def key_texts(columns: Sequence[Column], key: bytes) -> tuple[bytes, ...] | None:
+    """One text per column.
+
+    Args:
+        columns: of the record key.
+        key: any bytes.
+
+    Returns:
+        None when the bytes are no object of exactly these members, or one of them is what no value can be.
+    """
+    try:
+        members = _MEMBERS.decode(key)
+        if members.keys() != {column.name for column in columns}:
+            return None
+        texts = [_text(column, bytes(members[column.name]).strip()) for column in columns]
+        encoded = tuple([text.encode() for text in texts if text is not None and "\0" not in text])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    return encoded if len(encoded) == len(columns) else None
+
+
+def _text(column: Column, raw: bytes) -> str | None:
+    if is_document(column):
+        return raw.decode()
+    if raw[:1] == b"[":
+        element = element_name(column.type_name)
+        return None if element is None else _array(raw, element)
+    return None if raw[:1] == b"{" or raw == b"null" else _scalar(raw)
+
+
+def _scalar(raw: bytes) -> str:
+    return _STRING.decode(raw) if raw[:1] == b'"' else raw.decode()
+
+
+def _array(raw: bytes, element: str) -> str:
+    item: Callable[[bytes], str] = bytes.decode if element in _DOCUMENTS else _scalar
+
+    def nested(raw: bytes) -> list[Any]:
+        return [
+            None if each == b"null" else nested(each) if each[:1] == b"[" and element not in _DOCUMENTS else item(each)
+            for each in (bytes(each).strip() for each in _ELEMENTS.decode(raw))
+        ]
+
+    return array_literal(nested(raw), ";" if element == "pg_catalog.box" else ",")

@@ -1,0 +1,105 @@
+"""Keys and values of ``{name}.__progress`` that concern repairs by key: what is asked, in parts, and its outcome."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, Final, TypeVar
+
+import orjson
+
+from cdc.errors import DecodeError
+from cdc.lsn import LSN
+from cdc.record import RepairKey, RepairOutcome, RepairRequest
+
+Parsed = TypeVar("Parsed")
+
+PART_KEYS: Final = 500
+PART_BYTES: Final = 256 * 1024
+"""Of keys in one part: far below what any broker takes as one record, and little for the bridge to publish at once."""
+
+
+def parts_of(request: str, table: str, keys: Iterable[RepairKey]) -> Iterator[RepairRequest]:
+    """Cut a request into parts of at most ``PART_KEYS`` keys and about ``PART_BYTES``."""
+    number, part, size = 0, list[RepairKey](), 0
+    for each in keys:
+        if len(part) == PART_KEYS or (part and size + len(each.key) > PART_BYTES):
+            yield RepairRequest(request, number, table, tuple(part))
+            number, part, size = number + 1, [], 0
+        part.append(each)
+        size += len(each.key)
+    if part:
+        yield RepairRequest(request, number, table, tuple(part))
+
+
+def repair_request_key(request: str, part: int) -> bytes:
+    """The key of a part of a request."""
+    return orjson.dumps({"repair_request": request, "part": part})
+
+
+def repair_key(table: str) -> bytes:
+    """The key of a table's newest outcome; ``table`` is ``namespace.table``."""
+    return orjson.dumps({"repair": table})
+
+
+def is_repair_request_key(key: bytes | None) -> bool:
+    """Whether a record of the progress topic is a part of a request."""
+    return key is not None and key.startswith(b'{"repair_request":')
+
+
+def is_repair_key(key: bytes | None) -> bool:
+    """Whether a record of the progress topic is an outcome."""
+    return key is not None and key.startswith(b'{"repair":')
+
+
+def repair_request_value(request: RepairRequest) -> bytes:
+    """One JSON object with the attributes' names; keys may be any bytes, so they are in base 64."""
+    keys = [[b64encode(each.key).decode(), each.partition] for each in request.keys]
+    return orjson.dumps(
+        {"v": 1, "request": request.request, "part": request.part, "table": request.table, "keys": keys}
+    )
+
+
+def repair_outcome_value(outcome: RepairOutcome) -> bytes:
+    """One JSON object with the attributes' names."""
+    return orjson.dumps({"v": 1, **asdict(outcome), "lsn": str(outcome.lsn)})
+
+
+def parse_repair_request(value: bytes) -> RepairRequest:
+    """Read a part of a request back.
+
+    Raises:
+        DecodeError: not one of version 1.
+    """
+    return _parse("repair request", value, _request)
+
+
+def parse_repair_outcome(value: bytes) -> RepairOutcome:
+    """Read an outcome back.
+
+    Raises:
+        DecodeError: not one of version 1.
+    """
+    return _parse("repair", value, lambda fields: RepairOutcome(**{**fields, "lsn": LSN.parse(fields["lsn"])}))
+
+
+def _request(fields: dict[str, Any]) -> RepairRequest:
+    keys: Sequence[tuple[str, int | None]] = fields.pop("keys")
+    if not all(partition is None or isinstance(partition, int) for _, partition in keys):
+        raise TypeError("partition")
+    decoded = tuple(RepairKey(b64decode(key, validate=True), partition) for key, partition in keys)
+    return RepairRequest(**fields, keys=decoded)
+
+
+def _parse(what: str, value: bytes, make: Callable[[dict[str, Any]], Parsed]) -> Parsed:
+    try:
+        fields = orjson.loads(value)
+        if fields.pop("v") != 1:
+            raise ValueError("version")
+        return make(fields)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DecodeError(
+            f"{what} record is not of topic contract version 1: {value[:200]!r}",
+            remedy="another program wrote into the progress topic, or a newer version of this one did",
+        ) from error
