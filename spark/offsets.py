@@ -88,7 +88,9 @@ class Brokers:
         """The topic's configuration."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
-            future = AdminClient(self._options).describe_configs([resource], request_timeout=_TIMEOUT_S)[resource]
+            # By a name: a client that nothing refers to is destroyed, and its requests with it.
+            admin = AdminClient(self._options)
+            future = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource]
             return {name: entry.value for name, entry in future.result(timeout=_TIMEOUT_S).items()}
         except KafkaException as error:
             raise self._unreadable(topic, error) from error
