@@ -8,8 +8,11 @@ from dataclasses import dataclass
 import msgspec
 from psycopg import sql
 
+from cdc.encode.header import header_position
+from cdc.errors import DecodeError
+from cdc.lsn import ZERO
 from cdc.ports import StoredRecord
-from cdc.record import TableSchema
+from cdc.record import Position, TableSchema
 from cdc.sink.errors import RecordRejected
 from cdc.sink.naming import ReplicaName
 from cdc.sink.rekey import former_keys
@@ -92,6 +95,9 @@ class TableStatements:
     def render(self, topic: str, records: Sequence[StoredRecord]) -> RenderedBatch:
         """The last record of each key, as COPY text.
 
+        A key has records in two partitions when somebody wrote one where it does not belong, and its tombstone followed
+        there; then positions decide, not the order in which partitions are read.
+
         Raises:
             RecordRejected: a record has no form that the table takes.
         """
@@ -99,7 +105,9 @@ class TableStatements:
         for record in records:
             if record.key is None:
                 raise RecordRejected(record, "has no key")
-            last[record.key] = record
+            before = last.get(record.key)
+            if before is None or before.partition == record.partition or _position(before) <= _position(record):
+                last[record.key] = record
         if self._former_keys:
             last = {key: record for key, record in last.items() if not self._is_former(key)}
         tombstones = [record for record in last.values() if record.value is None]
@@ -133,3 +141,11 @@ def _listed(names: Iterable[str]) -> sql.Composed:
 
 def _formed(column: ReplicaColumn) -> FormedColumn:
     return FormedColumn(column.name, column.sql_type, column.delimiter)
+
+
+def _position(record: StoredRecord) -> Position:
+    """Where the record says it stands; what is not the bridge's stands before everything."""
+    try:
+        return header_position(record.header)
+    except DecodeError:
+        return Position(ZERO, 0)

@@ -30,10 +30,12 @@ class Damage:
         self._producer = Producer({"bootstrap.servers": deployment.bootstrap, "partitioner": "murmur2_random"})
         self.places: set[tuple[str, int, int]] = set()
 
-    def write(self, table: str, key: bytes, value: bytes | None, partition: int = -1) -> None:
+    def write(
+        self, table: str, key: bytes, value: bytes | None, partition: int = -1, header: bytes = FOREIGN_HEADER
+    ) -> None:
         """Put a record into the topic; call ``done`` when all are."""
         self._producer.produce(
-            self._deployment.topic(table), value, key, partition, self._delivered, headers={"cdc": FOREIGN_HEADER}
+            self._deployment.topic(table), value, key, partition, self._delivered, headers={"cdc": header}
         )
 
     def done(self) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
+import orjson
 import psycopg
 import pytest
 
@@ -18,9 +20,11 @@ from cdc.encode.progress import stream_key
 from cdc.errors import ConfigError, SourceUnavailable
 from cdc.record import RepairKey
 from cdc.replay.backfills import Published, read_published
+from cdc.stack import Kafka
 from tests.support import versioned
-from tests.support.deployment import Deploy, Deployment
-from tests.support.servers import Database
+from tests.support.deployment import Deploy, Deployment, deployed
+from tests.support.held_commits import hold_commits
+from tests.support.servers import Database, OwnStack
 from tests.support.topic_damage import Damage, assert_topic_is_table, live_rows
 from tests.support.waiting import eventually
 
@@ -270,3 +274,64 @@ def test_refusals(database: Database, deploy: Deploy) -> None:
     eventually(lambda: published(deployment).repairs == (), message=deployment.bridge.tail)
     assert repair(deployment, "public.t", [RepairKey(id_key(1))]).rows == 1
     assert_topic_is_table(deployment, "public.t")
+
+
+def test_a_replica_follows(database: Database, deploy: Deploy) -> None:
+    """It knows rows by their keys' values, and reads the partitions side by side: neither may delete a repaired row."""
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    database.execute("INSERT INTO t SELECT i, 'v' FROM generate_series(1, 60) i")
+    deployment = deploy()
+    deployment.start()
+    deployment.wait_backfilled()
+    deployment.wait_mirrored()
+    deployment.sink.stop()  # so that damage and repair come to it at once
+    damage = Damage(deployment)
+    keys = []
+    header = deployment.records("public.t")[-1].header  # so that the sink takes it
+    for number in range(1, 61):
+        key = id_key(number)
+        forged = b'{"id":%d,"v":"forged"}' % number
+        if number % 2:
+            damage.write("public.t", key, forged, misplaced(key), header)
+            keys.append(RepairKey(key, misplaced(key)))
+        else:
+            alias = b'{"id": %d}' % number
+            damage.write("public.t", alias, forged, header=header)
+            keys.append(RepairKey(alias))
+    damage.done()
+    result = repair(deployment, "public.t", keys)
+    assert (result.rows, result.tombstones) == (60, 60)
+    assert_topic_is_table(deployment, "public.t")
+    deployment.sink.start()
+    database.execute("INSERT INTO t VALUES (61, 'still taken')")
+    deployment.wait_mirrored()
+    deployment.wait_table_equal("public.t")
+
+
+def test_a_change_that_is_streamed_and_not_visible_yet(own_stack: OwnStack, kafka: Kafka, tmp_path: Path) -> None:
+    """Nobody noted its keys, and the table still shows the rows before it: the repair has to wait."""
+    server = own_stack.postgres()
+    source = Database("postgres", server.dsn())
+    source.execute("CREATE TABLE t (id int PRIMARY KEY, n int)")
+    source.execute("INSERT INTO t SELECT i, 0 FROM generate_series(1, 10) i")
+    keys = [RepairKey(id_key(1)), RepairKey(id_key(2))]
+    with deployed(source, kafka.bootstrap, source, tmp_path) as deployment:
+        deployment.start_bridge()
+        deployment.wait_backfilled()
+        source.execute("UPDATE t SET n = n WHERE id = 3")  # a table named for the first time waits for visibility
+        deployment.wait_published()
+        with hold_commits(server.dsn()) as held:
+            held.start(["UPDATE t SET n = 1 WHERE id = 1", "DELETE FROM t WHERE id = 2"])
+            eventually(lambda: values(deployment, 2)[-1] is None, message=deployment.bridge.tail)
+            with pytest.raises(SourceUnavailable, match="in time"):
+                repair(deployment, "public.t", keys, timeout_s=4)
+            held.release()
+        result = repair(deployment, "public.t", keys)
+        assert (result.rows, result.tombstones) == (1, 1)
+        assert [orjson.loads(value)["n"] for value in values(deployment, 1) if value] in ([0, 1, 1], [0, 1, 1, 1])
+        assert values(deployment, 2)[1:] in ([None, None], [None, None, None])  # what was given up may be done as well
+
+
+def values(deployment: Deployment, number: int) -> list[bytes | None]:
+    """What the topic said of a row, in order."""
+    return [each.value for each in deployment.records("public.t") if each.key == id_key(number)]
