@@ -58,12 +58,11 @@ def _case(suite: ElementTree.Element, table: TableReport, comparison: Comparison
     )
     element = _ELEMENT.get(comparison.verdict)
     if element is not None:
-        found = ElementTree.SubElement(
-            case, element, {"type": comparison.verdict, "message": _clean(comparison.sentence)}
-        )
-        found.text = _clean("\n" + "\n".join(details(table, comparison)) + "\n")
+        found = ElementTree.SubElement(case, element, {"type": comparison.verdict, "message": _clean(comparison.said)})
+        remedy = [f"  what to do: {table.remedy}"] if table.remedy and comparison.verdict == "not_verified" else []
+        found.text = _clean("\n".join(["", *remedy, *details(table, comparison), ""]))
     elif comparison.sentence:
-        ElementTree.SubElement(case, "system-out").text = _clean(comparison.sentence)
+        ElementTree.SubElement(case, "system-out").text = _clean(comparison.said)
 
 
 def _clean(text: str) -> str:

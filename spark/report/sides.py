@@ -15,7 +15,7 @@ class Comparison:
     Attributes:
         other: name of what was compared: the topic, or the replica's table.
         classes: keys of every class that this side knows, zeros included.
-        sentence: all of it in words, without the verdict and the table's name.
+        sentence: what that means in words, without the verdict and the table's name.
     """
 
     side: Side
@@ -24,6 +24,16 @@ class Comparison:
     identical: int
     classes: dict[DifferenceClass, int]
     sentence: str
+
+    @property
+    def found(self) -> str:
+        """The classes that are not empty, in words."""
+        return ", ".join(f"{number:,} {CLASS[kind]}" for kind, number in self.classes.items() if number)
+
+    @property
+    def said(self) -> str:
+        """The sentence, and the classes that it leaves out."""
+        return f"{self.sentence}: {self.found}" if self.found and self.verdict != "not_verified" else self.sentence
 
     @property
     def differences(self) -> int:
@@ -44,7 +54,7 @@ def comparisons(table: TableReport) -> tuple[Comparison, ...]:
 def line(table: TableReport, comparison: Comparison) -> str:
     """The verdict line: ``IDENTICAL public.orders: 1,000,000 rows at snapshot … (LSN …)``."""
     name = table.table if comparison.side == "topic" else f"{table.table} -> replica {comparison.other}"
-    return f"{VERDICT[comparison.verdict]} {name}: {comparison.sentence}"
+    return f"{VERDICT[comparison.verdict]} {name}: {comparison.said}"
 
 
 def _topic(table: TableReport) -> Comparison:
@@ -91,9 +101,8 @@ def _sentence(
 ) -> str:
     if verdict == "not_verified":
         return table.reason or "no reason was recorded"
-    found = ", ".join(f"{number:,} {CLASS[kind]}" for kind, number in classes.items() if number)
     if verdict == "identical":
-        return f"{rows} {place}" + (f"; {found}" if found else "")
-    judged = {kind: number for kind, number in classes.items() if kind not in ("in_flight", "unverifiable")}
+        return f"{rows} {place}"
+    differing = sum(number for kind, number in classes.items() if kind not in ("in_flight", "unverifiable"))
     keys = counted(identical + sum(classes.values()), "key")
-    return f"{sum(judged.values()):,} of {keys} {'differs' if sum(judged.values()) == 1 else 'differ'} {place}: {found}"
+    return f"{differing:,} of {keys} {'differs' if differing == 1 else 'differ'} {place}"

@@ -9,7 +9,7 @@ from typing import Final
 
 from spark.report.model import Report, Sample, TableReport
 from spark.report.sides import Comparison, comparisons, line
-from spark.report.values import ascii_text
+from spark.report.values import ascii_text, escaped, shortened
 from spark.report.words import CLASS, OPERATION, counted, duration, elapsed_s, headline, lag, limits
 
 WIDTH: Final = 120
@@ -37,9 +37,9 @@ def details(table: TableReport, comparison: Comparison) -> list[str]:
     if comparison.side == "topic":
         found += _wrapped("read     " + _reading(table))
         for bar in table.causes:
-            found += _wrapped(f"cause    {bar.count:,} x {bar.label}")
+            found += _wrapped(f"cause    {bar.count:,} x {shortened(bar.label)}")
         for column in table.columns:
-            hint = f" ({column.hint})" if column.hint else ""
+            hint = f" ({shortened(column.hint)})" if column.hint else ""
             found += _wrapped(f"column   {column.name} differs in {counted(column.mismatches, 'key')}{hint}")
             for example in column.examples[:_EXAMPLES]:
                 pair = f"source {ascii_text(example.source)}, other {ascii_text(example.other)}"
@@ -105,7 +105,7 @@ def _chosen(samples: Iterable[Sample], comparison: Comparison) -> Iterator[Sampl
 def _sample(sample: Sample) -> Iterator[str]:
     yield from _wrapped(f"sample   {CLASS[sample.difference]}: key {ascii_text(sample.key)[1:-1]}")
     if sample.cause:
-        yield from _wrapped(f"         cause: {sample.cause}")
+        yield from _wrapped(f"         cause: {shortened(sample.cause)}")
     if sample.offset is not None:
         parts = [f"partition {sample.partition} offset {sample.offset}"]
         parts += [] if sample.op is None else [OPERATION.get(sample.op, sample.op)]
@@ -127,4 +127,4 @@ def _wrapped(text: str, indent: str = "  ", hanging: str | None = None) -> list[
 
 
 def _ascii(text: str) -> str:
-    return text.encode("ascii", "backslashreplace").decode("ascii")
+    return "".join(escaped(letter) for letter in text)

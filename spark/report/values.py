@@ -16,6 +16,9 @@ SHOWN_CHARACTERS: Final = 320
 _EDGE: Final = 90
 # Comparing character by character costs the product of both lengths.
 _COMPARED_CHARACTERS: Final = 400
+_CONTROL_NAMES: Final = """NUL SOH STX ETX EOT ENQ ACK BEL BS TAB LF VT FF CR SO SI
+DLE DC1 DC2 DC3 DC4 NAK SYN ETB CAN EM SUB ESC FS GS RS US"""
+_CONTROL: Final = tuple(_CONTROL_NAMES.split())
 _NAMED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
 
 
@@ -62,24 +65,36 @@ def ascii_text(value: str | None) -> str:
     if value is None:
         return "NULL"
     parts = [
-        f" [{piece.text}] " if piece.kind == "left_out" else "".join(_escaped(letter) for letter in piece.text)
+        f" [{piece.text}] "
+        if piece.kind == "left_out"
+        else "".join(_NAMED.get(letter) or escaped(letter) for letter in piece.text)
         for piece in pieces(value)
     ]
     return "'" + "".join(parts).replace("'", "''") + "'"
 
 
-def is_invisible(letter: str) -> bool:
-    """Whether a character has no picture, or changes how its neighbours are shown."""
-    return unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") or letter == "\xa0"
+def shortened(text: str) -> str:
+    """A sentence or a label as it is, or with its middle left out when it is long."""
+    return "".join(f" [{each.text}] " if each.kind == "left_out" else each.text for each in pieces(text))
 
 
-def _escaped(letter: str) -> str:
-    if letter in _NAMED:
-        return _NAMED[letter]
+def picture(letter: str) -> str:
+    """What stands for a character that has no picture: its ASCII name, else its number. Any font can show it."""
+    code = ord(letter)
+    return _CONTROL[code] if code < len(_CONTROL) else f"U+{code:04X}"
+
+
+def escaped(letter: str) -> str:
+    """A character as it is when it is printable ASCII, else its escape."""
     code = ord(letter)
     if 32 <= code < 127:
         return letter
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
+
+
+def is_invisible(letter: str) -> bool:
+    """Whether a character has no picture, or changes how its neighbours are shown."""
+    return unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") or letter == "\xa0"
 
 
 def _common(one: str, other: str) -> int:

@@ -18,7 +18,7 @@ CLASS: Final[dict[DifferenceClass, str]] = {
     "extra_in_topic": "extra in topic",
     "missing_in_replica": "missing in replica",
     "extra_in_replica": "extra in replica",
-    "value_mismatch": "value differs",
+    "value_mismatch": "values differ",
     "in_flight": "in flight",
     "unverifiable": "unverifiable",
 }
@@ -98,8 +98,11 @@ def headline(report: Report) -> str:
         return "No table was compared"
     different = sum(table.verdict == "different" for table in report.tables)
     unknown = sum(table.verdict == "not_verified" for table in report.tables)
+    if every == 1:
+        ending = "could not be verified" if unknown else "differs" if different else "is identical"
+        return f"{report.tables[0].table} {ending}"
     if not different and not unknown:
-        return f"{report.tables[0].table} is identical" if every == 1 else f"All {every:,} tables are identical"
+        return f"All {every:,} tables are identical"
     parts = []
     if different:
         parts.append(f"{different:,} of {counted(every, 'table')} {'differs' if different == 1 else 'differ'}")

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from spark.report.html.markup import Markup, element
 from spark.report.model import DifferenceClass, Verdict
-from spark.report.values import Span, differing_spans, pieces
+from spark.report.values import Span, differing_spans, picture, pieces
 from spark.report.words import CLASS, MEANING, VERDICT
-
-_PICTURES = 0x2400
-_DELETE = 0x7F
 
 
 def pair(one: str | None, other: str | None) -> tuple[Markup, Markup]:
@@ -29,7 +26,7 @@ def value(text: str | None, differing: tuple[Span, ...] = ()) -> Markup:
     for piece in pieces(text, differing):
         if piece.kind == "invisible":
             name = f"U+{ord(piece.text):04X}"
-            shown: Markup | str = element("span", _picture(piece.text, name), cls="ctl", title=name)
+            shown: Markup | str = element("span", picture(piece.text), cls="ctl", title=name)
         elif piece.kind == "left_out":
             shown = element("span", f" \N{HORIZONTAL ELLIPSIS} {piece.text} \N{HORIZONTAL ELLIPSIS} ", cls="cut")
         else:
@@ -55,10 +52,3 @@ def class_tag(kind: DifferenceClass) -> Markup:
 
 
 _SIGN: dict[Verdict, str] = {"identical": "\N{CHECK MARK}", "different": "\N{NOT EQUAL TO}", "not_verified": "?"}
-
-
-def _picture(letter: str, name: str) -> str:
-    code = ord(letter)
-    if code < 32:
-        return chr(_PICTURES + code)
-    return "\N{SYMBOL FOR DELETE}" if code == _DELETE else name

@@ -7,6 +7,7 @@ from typing import Final
 
 from spark.report.html.markup import Markup, element
 from spark.report.model import Bar, DifferenceClass, Stage
+from spark.report.values import shortened
 from spark.report.words import CLASS, counted, duration
 
 # More bars than this are thinner than a finger's width of a phone's screen can tell apart.
@@ -23,20 +24,20 @@ def columns_chart(title: str, axis: str, bars: Sequence[Bar]) -> Markup:
     if not bars:
         return Markup()
     drawn = _merged(bars)
-    top = max(bar.count for bar in drawn)
     peak = max(drawn, key=lambda bar: bar.count)
-    said = f"{title}: most in {peak.label} ({peak.count:,}), {sum(bar.count for bar in bars):,} in all"
+    place = shortened(peak.label)
+    said = f"{title}: most in {place} ({peak.count:,}), {sum(bar.count for bar in bars):,} in all"
     picture = element(
         "svg",
         element("title", said),
         element("line", x1=0, x2=_WIDTH, y1=_FLOOR + 0.5, y2=_FLOOR + 0.5, cls="axis"),
-        [_column(index, bar, len(drawn), top) for index, bar in enumerate(drawn)],
+        [_column(index, bar, len(drawn), peak) for index, bar in enumerate(drawn)],
         _labels(drawn),
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
         role="img",
         aria_label=said,
     )
-    peak_said = element("p", "most: ", element("b", f"{peak.label}"), f" ({counted(peak.count, 'key')})", cls="note")
+    peak_said = element("p", "most: ", element("b", place), f" ({counted(peak.count, 'key')})", cls="note")
     return element("figure", element("figcaption", title, element("small", axis)), picture, peak_said, cls="chart")
 
 
@@ -54,7 +55,7 @@ def class_strip(identical: int, classes: Mapping[DifferenceClass, int]) -> Marku
         for kind, number in classes.items()
     ]
     whole = identical + sum(classes.values())
-    share = f"{_percent(identical, whole)} of {counted(whole, 'key')}"
+    share = (_percent(identical, whole), element("span", f" of {counted(whole, 'key')}", cls="of"))
     first = element(
         "li",
         element("span", element("i", cls="dot k-identical"), "identical", cls="name"),
@@ -69,7 +70,10 @@ def ranking(bars: Sequence[Bar]) -> Markup:
     top = max((bar.count for bar in bars), default=0)
     rows = [
         element(
-            "li", element("span", bar.label, cls="name"), element("b", f"{bar.count:,}"), _track(bar.count, top, "")
+            "li",
+            element("span", shortened(bar.label), cls="name"),
+            element("b", f"{bar.count:,}"),
+            _track(bar.count, top, ""),
         )
         for bar in bars
     ]
@@ -132,21 +136,20 @@ def _merged(bars: Sequence[Bar]) -> list[Bar]:
     ]
 
 
-def _column(index: int, bar: Bar, many: int, top: int) -> Markup:
+def _column(index: int, bar: Bar, many: int, peak: Bar) -> Markup:
     step = _WIDTH / many
     wide = min(step * 0.72, 44)
     middle = index * step + step / 2
-    tall = max((_FLOOR - _CEILING) * bar.count / top, 2) if bar.count else 0
-    number = (
-        element(
-            "text", f"{bar.count:,}", x=f"{middle:.1f}", y=f"{_FLOOR - tall - 4:.1f}", cls="n", text_anchor="middle"
-        )
-        if bar.count and len(f"{bar.count:,}") * _LETTER <= step
-        else None
-    )
+    tall = max((_FLOOR - _CEILING) * bar.count / peak.count, 2) if bar.count else 0
+    number = None
+    room = len(f"{bar.count:,}") * _LETTER
+    if bar.count and (room <= step or bar is peak):
+        centre = min(max(middle, room / 2), _WIDTH - room / 2)
+        height = f"{_FLOOR - tall - 4:.1f}"
+        number = element("text", f"{bar.count:,}", x=f"{centre:.1f}", y=height, cls="n", text_anchor="middle")
     column = element(
         "rect",
-        element("title", f"{bar.label}: {bar.count:,}"),
+        element("title", f"{shortened(bar.label)}: {bar.count:,}"),
         x=f"{middle - wide / 2:.1f}",
         y=f"{_FLOOR - tall:.1f}",
         width=f"{wide:.1f}",

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from html import escape
 from typing import Final, TypeAlias
 
+from spark.report.values import is_invisible, picture
+
 _VOID: Final = frozenset({"br", "input", "link", "meta"})
 
 
@@ -50,6 +52,5 @@ def _content(child: Child) -> str:
 
 
 def _escaped(text: str) -> str:
-    # A lone surrogate fits into no UTF-8 file, and NUL into no HTML.
-    safe = text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\N{SYMBOL FOR NULL}")
-    return escape(safe, quote=True)
+    # Beside markup: control characters, marks that turn the direction of text, and what no UTF-8 file can hold.
+    return escape("".join(f"[{picture(letter)}]" if is_invisible(letter) else letter for letter in text), quote=True)

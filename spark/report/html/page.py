@@ -81,7 +81,7 @@ def _banner(report: Report) -> Markup:
                 "div",
                 element("p", VERDICT[report.verdict], cls="verdict"),
                 element("h1", headline(report)),
-                element("p", where, " compared with its topics, key by key, at one snapshot."),
+                element("p", where, " compared with its topics, key by key, each table at one snapshot."),
             ),
             cls="say",
         ),

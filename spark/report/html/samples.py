@@ -8,6 +8,7 @@ from typing import Final
 from spark.report.html.cells import class_tag, pair, value
 from spark.report.html.markup import Markup, element
 from spark.report.model import ColumnDifferences, Sample, TableReport
+from spark.report.values import shortened
 from spark.report.words import CLASS, OPERATION, counted, moment
 
 # A row of this many equal columns is shown whole; of more, the equal ones fold away.
@@ -61,7 +62,7 @@ def _column(column: ColumnDifferences, top: int) -> Markup:
         element("header", element("b", column.name, cls="mono"), element("small", column.sql_type, cls="mono")),
         element("span", element("i", style=width), cls="track", aria_hidden="true"),
         element("p", ", ".join(facts), cls="note"),
-        element("p", column.hint, cls="hint") if column.hint else None,
+        element("p", shortened(column.hint), cls="hint") if column.hint else None,
         element("div", examples, cls="scroll", tabindex="0") if rows else None,
         cls="column",
     )
@@ -76,7 +77,7 @@ def _card(sample: Sample, unfolded: bool) -> Markup:
             element("code", value(sample.key), cls="key"),
             element("small", f"source / {sample.side}" if sample.side == "topic" else "topic / replica"),
         ),
-        element("p", element("b", "Likely cause: "), sample.cause, cls="hint") if sample.cause else None,
+        element("p", element("b", "Likely cause: "), shortened(sample.cause), cls="hint") if sample.cause else None,
         _record(sample),
         _rows(sample),
         cls="sample",

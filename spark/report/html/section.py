@@ -11,6 +11,7 @@ from spark.report.html.markup import Markup, element
 from spark.report.html.samples import columns_block, samples_block
 from spark.report.model import TableReport
 from spark.report.sides import Comparison, comparisons
+from spark.report.values import shortened
 from spark.report.words import counted
 
 
@@ -48,7 +49,7 @@ def _judged(table: TableReport, sides: Sequence[Comparison]) -> bool:
 def _not_verified(table: TableReport) -> Markup:
     return element(
         "div",
-        element("p", element("b", "Why: "), table.reason or "no reason was recorded"),
+        element("p", element("b", "Why: "), shortened(table.reason) or "no reason was recorded"),
         element("p", element("b", "What to do: "), table.remedy) if table.remedy else None,
         cls="why",
     )

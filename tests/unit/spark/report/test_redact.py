@@ -1,0 +1,69 @@
+"""A report that may leave the house."""
+
+from __future__ import annotations
+
+from spark.report.document import as_json
+from spark.report.html import as_html
+from spark.report.junit import as_junit
+from spark.report.model import Bar
+from spark.report.redact import HIDDEN, redacted
+from spark.report.text import as_text
+from tests.support import reports
+
+SECRETS = ("4711-secret", "Ann Lee", "1999.9", "11:58:03+00", "paid")
+
+
+def test_no_view_holds_a_value() -> None:
+    secret = reports.sample(
+        key='{"id":"4711-secret"}',
+        source=reports.row(customer="4711-secret"),
+        cause='alias key: {"id":"4711-secret"} and 4711-secret, amount is "1999.90", status paid',
+    )
+    table = reports.different_table(
+        samples=(secret, *reports.different_table().samples),
+        reason="Key (id)=(4711-secret) is bad",
+        where="name = '4711-secret' and id > 1000",
+        causes=(Bar(label="key '4711-secret' twice", count=1),),
+    )
+    report = redacted(reports.report(table))
+    for view in (as_text, as_html, as_junit, as_json):
+        for value in SECRETS:
+            assert value not in view(report), (view.__name__, value)
+    assert report.tables[0].where == f"name = {HIDDEN} and id > {HIDDEN}"
+
+
+def test_what_leads_to_the_record_stays() -> None:
+    full, hidden = reports.mixed(), redacted(reports.mixed())
+    assert hidden.redacted
+    assert hidden.tables[0].counts == full.tables[0].counts
+    assert hidden.tables[0].histograms == full.tables[0].histograms
+    assert hidden.tables[0].causes == full.tables[0].causes
+    before, after = full.tables[0].samples[0], hidden.tables[0].samples[0]
+    assert (after.partition, after.offset, after.lsn, after.xid) == (
+        before.partition,
+        before.offset,
+        "0/18FF2A0",
+        812_650,
+    )
+    assert after.differing == ("status", "amount")
+    assert after.cause == before.cause
+    assert after.key == f'{{"id": "{HIDDEN}"}}'
+    assert after.source == dict.fromkeys(before.source or {}, HIDDEN)
+
+
+def test_nulls_and_differences_of_numbers_are_values_too() -> None:
+    table = redacted(reports.mixed()).tables[0]
+    assert table.samples[0].source is not None
+    assert table.samples[0].source["note"] == HIDDEN
+    assert all(column.largest_difference is None and not column.examples for column in table.columns)
+
+
+def test_hiding_twice_changes_nothing() -> None:
+    once = redacted(reports.mixed())
+    assert redacted(once) == once
+
+
+def test_a_key_that_is_no_object_is_hidden_whole() -> None:
+    samples = tuple(reports.sample(key=key) for key in ("4711", "not json", "[1]"))
+    found = redacted(reports.report(reports.different_table(samples=samples))).tables[0].samples
+    assert {sample.key for sample in found} == {HIDDEN}
