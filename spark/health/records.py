@@ -1,0 +1,44 @@
+"""One narrow row for each record of a topic: all that the counting needs, and no value is carried along."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as fn
+
+from spark.job import KafkaSettings
+from spark.offsets import Extent
+from spark.topic import header_field, read_topic
+
+OURS: Final = "ours"
+WITHOUT: Final = "without"
+UNKNOWN: Final = "unknown"
+
+
+def topic_records(spark: SparkSession, kafka: KafkaSettings, extent: Extent) -> DataFrame:
+    """The committed records of ``extent``.
+
+    Returns:
+        ``key``, ``partition``, ``offset``, ``timestamp_ms``, ``bytes``, ``is_tombstone``, ``is_null_word`` (an empty
+        value or the word null), ``header_kind``, ``schema`` and ``superseded_ms``: when a later record of the same key
+        in the same partition was produced, null for the latest one and for records without a key.
+    """
+    narrow = read_topic(spark, kafka, extent).select(
+        "key",
+        "partition",
+        "offset",
+        "timestamp_ms",
+        (fn.coalesce(fn.octet_length("key"), fn.lit(0)) + fn.coalesce(fn.octet_length("value"), fn.lit(0)))
+        .cast("bigint")
+        .alias("bytes"),
+        fn.col("value").isNull().alias("is_tombstone"),
+        fn.coalesce(fn.col("value").isin(bytearray(b""), bytearray(b"null")), fn.lit(False)).alias("is_null_word"),
+        fn.when(fn.col("header").isNull(), WITHOUT)
+        .when(fn.startswith("header", fn.lit("v=1;")), OURS)
+        .otherwise(UNKNOWN)
+        .alias("header_kind"),
+        fn.when(fn.startswith("header", fn.lit("v=1;")), header_field("schema")).alias("schema"),
+    )
+    later = fn.lead("timestamp_ms").over(Window.partitionBy("partition", "key").orderBy("offset"))
+    return narrow.withColumn("superseded_ms", fn.when(fn.col("key").isNotNull(), later))
