@@ -207,8 +207,9 @@ class TableFacts:
         whole: before S was taken, the topic held every row: no first backfill, or one after a gap, was under way.
         unseen: ``Progress.unseen`` of the stream, read before S was taken and after ``whole``.
         snapshot: S.
-        reading_ms: from when the first offset that counts was chosen (the start of the scan; of a state that is carried
-            on from an earlier run, the start of that run's scan) to the end of the scan.
+        reading_ms: from when S was taken (of a state carried on from an earlier run, from the start of that run) to the
+            end of the scan. Not from the scan's start: an invisible tombstone may clean a visible record away,
+            and go itself, before the scan begins.
         delete_retention_ms: the topic's ``delete.retention.ms``.
     """
 
@@ -230,7 +231,8 @@ def why_unverifiable(facts: TableFacts) -> str | None:
         )
     if facts.reading_ms >= facts.delete_retention_ms:
         return (
-            f"reading took {facts.reading_ms} ms and tombstones are kept for {facts.delete_retention_ms} ms only"
+            f"from the snapshot to the end of the scan {facts.reading_ms} ms went by,"
+            f" and tombstones are kept for {facts.delete_retention_ms} ms only"
             " (delete.retention.ms): a delete may have gone unseen; read the topic from the beginning, or faster"
         )
     return None

@@ -39,7 +39,7 @@ def outcomes(seed: int, settings: Settings) -> Outcomes:
     """Judge every key of one history, and check each verdict."""
     world = World(random.Random(seed), settings)
     scan = run(world)
-    reading_ms = scan.ended_ms - scan.started_ms
+    reading_ms = scan.ended_ms - scan.taken_ms
     if why_unverifiable(TableFacts(True, world.unseen, scan.snapshot, reading_ms, settings.delete_retention_ms)):
         return Counter()
     kept_since = kept_since_ms(scan.ended_ms, settings.lag_ms, 0)
@@ -65,8 +65,8 @@ def outcomes(seed: int, settings: Settings) -> Outcomes:
 
 def settings_for(seed: int, *, lag_ms: int | None = None, fault: Fault | None = None) -> Settings:
     rng = random.Random(seed)
-    lag = rng.choice((0, 0, 20, 60, 200)) if lag_ms is None else lag_ms
-    return Settings(lag, rng.choice((60, 300, NO_CLEANING)), rng.random() < 0.5, rng.random() < 0.5, fault)
+    lag = rng.choice((0, 5, 20, 60, 200)) if lag_ms is None else lag_ms
+    return Settings(lag, rng.choice((100, 400, NO_CLEANING)), rng.random() < 0.5, rng.random() < 0.5, fault)
 
 
 def judged(lag_ms: int | None = None, fault: Fault | None = None) -> Outcomes:

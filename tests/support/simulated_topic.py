@@ -85,6 +85,8 @@ class World:
         self.logs: list[list[Stored]] = [[] for _ in range(PARTITIONS)]
         self.all: list[list[Stored]] = [[] for _ in range(PARTITIONS)]
         self.horizons: dict[tuple[int, int], int] = {}
+        # A bridge that lags and a lazy or busy cleaner make different histories.
+        self.bridge_pace, self.cleaner_pace = rng.choice((3, 6)), rng.choice((1, 4))
         self.fault_at = rng.randrange(15)
         self.faulted = False
 
@@ -97,9 +99,9 @@ class World:
             (self._commit, 3),
             (self._show, 3),
             (self._abort, 1),
-            (self.publish, 5),
+            (self.publish, self.bridge_pace),
             (self._backfill, 2),
-            (self._clean, 1),
+            (self._clean, self.cleaner_pace),
         )
         self.rng.choices([each for each, _ in steps], [weight for _, weight in steps])[0]()
 
@@ -290,7 +292,7 @@ class Scan:
     source: dict[int, Row]
     records: dict[int, list[RecordFacts]]
     ends: list[int]
-    started_ms: int
+    taken_ms: int
     pinned_ms: int
     ended_ms: int
 
@@ -301,27 +303,32 @@ def run(world: World) -> Scan:
         world.step()
     for _ in range(world.rng.randrange(120)):
         world.step()
-    taken = Scan(world.snapshot(), world.visible, world.rows(world.visible), {}, [], 0, 0, 0)
+    taken = Scan(world.snapshot(), world.visible, world.rows(world.visible), {}, [], world.now, 0, 0)
     # The second fence is for rows that were gone when they were re-read: see spark.reconcile.verdict.
     for _ in range(2 if world.settings.toast else 1):
         fence = len(world.wal)
         while world.published < fence:
             world.step()
-    started_ms = pinned_ms = world.now
+    for _ in range(world.rng.choice((0, 0, 60))):
+        world.step()
+    pinned_ms = world.now
     records: dict[int, list[RecordFacts]] = {key: [] for key in range(KEYS + 1)}
-    starts, ends = [0] * PARTITIONS, world.ends()
-    _read_on(world, starts, ends, records)
+    starts, ends, pace = [0] * PARTITIONS, world.ends(), world.rng.choice((1, 3, 10))
+    _read_on(world, starts, ends, records, pace)
     if world.settings.reads_on:
         starts, ends, pinned_ms = ends, world.ends(), world.now
-        _read_on(world, starts, ends, records)
-    return replace(taken, records=records, ends=ends, started_ms=started_ms, pinned_ms=pinned_ms, ended_ms=world.now)
+        _read_on(world, starts, ends, records, pace)
+    return replace(taken, records=records, ends=ends, pinned_ms=pinned_ms, ended_ms=world.now)
 
 
-def _read_on(world: World, starts: list[int], ends: list[int], records: dict[int, list[RecordFacts]]) -> None:
+def _read_on(
+    world: World, starts: list[int], ends: list[int], records: dict[int, list[RecordFacts]], pace: int
+) -> None:
+    """Read one partition after the other, a few records at a time, with up to ``pace`` steps in between."""
     for partition, end in enumerate(ends):
         position = starts[partition]
         while True:
-            for _ in range(world.rng.randrange(8)):
+            for _ in range(world.rng.randrange(pace)):
                 world.step()
             ahead = [each for each in world.logs[partition] if position <= each.facts.offset < end]
             if not ahead:
