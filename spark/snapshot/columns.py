@@ -1,0 +1,158 @@
+"""A column's SQL type → the Parquet column that holds it, and how its values are read. Pure.
+
+What a Parquet type cannot hold is never replaced by a neighbour: the typed column is null then, and the snapshot's
+column ``_beyond`` has the text under the column's name: infinite and NaN numerics, dates and times that are infinite or
+outside the years 1 to 9999, arrays that have not one dimension with the lower bound 1, and values written under an
+older type of the column that the present one cannot hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+
+from spark.values.objects import split_array, unquote
+
+MAX_PRECISION: Final = 38
+_NUMERIC: Final = re.compile(r"numeric\(([0-9]+),([0-9]+)\)")
+_INTEGER_BITS: Final = {"int2": 16, "int4": 32, "int8": 64, "oid": 64}
+_YEAR_CHARS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a column is written.
+
+    Attributes:
+        arrow: the type.
+        read: a value's JSON, which is not null, → the value; raises ``ValueError`` for one beyond the type.
+        note: what the type alone does not say; empty for nothing.
+    """
+
+    arrow: pa.DataType
+    read: Callable[[str], Any]
+    note: str = ""
+
+
+def form_of(sql_type: str) -> Form:
+    """The form of a column of this type, as ``__schemas`` spells it."""
+    if sql_type.endswith("[]"):
+        return _array_form(sql_type.removesuffix("[]"))
+    name = sql_type.split("(")[0]
+    if name in _INTEGER_BITS:
+        bits = _INTEGER_BITS[name]
+        return Form({16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[bits], partial(_integer, bits))
+    if name == "numeric":
+        return _numeric_form(sql_type)
+    return _FORMS.get(name, _TEXT)
+
+
+def plain_text(raw: str) -> str:
+    """A value's text: of a string its content, of anything else its JSON."""
+    return unquote(raw) if raw.lstrip().startswith('"') else raw
+
+
+def _integer(bits: int, raw: str) -> int:
+    value = int(plain_text(raw))
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise ValueError(f"more than {bits} bits")
+    return value
+
+
+def _number(raw: str) -> float:
+    return float(plain_text(raw))
+
+
+def _boolean(raw: str) -> bool:
+    token = raw.strip()
+    if token not in ("true", "false"):
+        raise ValueError("not a boolean")
+    return token == "true"
+
+
+def _decimal(precision: int, scale: int, raw: str) -> Decimal:
+    value = Decimal(plain_text(raw))
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int) or exponent < -scale or len(digits) + exponent > precision - scale:
+        raise ValueError("not of this precision")
+    return value
+
+
+def _date(raw: str) -> date:
+    return date.fromisoformat(plain_text(raw))
+
+
+def _timestamp(raw: str) -> datetime:
+    return _moment(plain_text(raw))
+
+
+def _timestamptz(raw: str) -> datetime:
+    text = plain_text(raw)
+    if not text.endswith("+00"):
+        raise ValueError("not in UTC")
+    return _moment(text)
+
+
+def _moment(text: str) -> datetime:
+    # Years of five digits come in a form that fromisoformat might take for another one.
+    if text[_YEAR_CHARS : _YEAR_CHARS + 1] != "-":
+        raise ValueError("year outside 1 to 9999")
+    return datetime.fromisoformat(text)
+
+
+def _bytes(raw: str) -> bytes:
+    text = plain_text(raw)
+    if not text.startswith("\\x"):
+        raise ValueError("not in hexadecimal")
+    return bytes.fromhex(text[2:])
+
+
+def _verbatim(raw: str) -> str:
+    return raw
+
+
+def _list(element: Callable[[str], Any], raw: str) -> list[Any]:
+    if raw.lstrip().startswith('"'):
+        raise ValueError("another lower bound")
+    items = split_array(raw)
+    if any(item.lstrip().startswith("[") for item in items):
+        raise ValueError("several dimensions")
+    return [None if item.strip() == "null" else element(item) for item in items]
+
+
+def _numeric_form(sql_type: str) -> Form:
+    match = _NUMERIC.fullmatch(sql_type)
+    precision, scale = (int(match[1]), int(match[2])) if match else (0, 0)
+    if match is None or precision > MAX_PRECISION or scale > precision:
+        return Form(pa.string(), plain_text, "numeric as text: no decimal type holds each of its values")
+    return Form(pa.decimal128(precision, scale), partial(_decimal, precision, scale))
+
+
+def _array_form(element: str) -> Form:
+    if element in ("json", "jsonb"):
+        return Form(pa.string(), _verbatim, "array as JSON: its nulls and its lists may be documents")
+    one = form_of(element)
+    if not (pa.types.is_integer(one.arrow) or pa.types.is_floating(one.arrow) or pa.types.is_boolean(one.arrow)):
+        one = _TEXT
+    return Form(pa.list_(one.arrow), partial(_list, one.read))
+
+
+_TEXT: Final = Form(pa.string(), plain_text)
+_FORMS: Final = {
+    "bool": Form(pa.bool_(), _boolean),
+    "float4": Form(pa.float32(), _number),
+    "float8": Form(pa.float64(), _number),
+    "date": Form(pa.date32(), _date),
+    "timestamp": Form(pa.timestamp("us"), _timestamp),
+    "timestamptz": Form(pa.timestamp("us", tz="UTC"), _timestamptz),
+    "bytea": Form(pa.binary(), _bytes),
+    "json": Form(pa.string(), _verbatim, "the document verbatim"),
+    "jsonb": Form(pa.string(), _verbatim, "the document verbatim"),
+}

@@ -1,0 +1,24 @@
+"""A table's definitions in the schemas topic: what columns a value of the topic has, and their types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cdc.encode.naming import schemas_topic
+from cdc.encode.schema import parse_schema
+from cdc.record import SchemaColumn, TableSchema
+from spark.job import Table
+from spark.offsets import Brokers
+
+
+def definitions_of(brokers: Brokers, name: str, table: Table) -> Mapping[str, TableSchema]:
+    """By fingerprint, every definition that records of the table's topic may refer to."""
+    found = [parse_schema(value) for _, value in brokers.read_all(schemas_topic(name)) if value is not None]
+    return {each.fingerprint: each for each in found if each.topic == table.topic}
+
+
+def columns_of(table: Table, definition: TableSchema | None) -> tuple[SchemaColumn, ...]:
+    """The columns of a snapshot: those of its newest record's definition, else the source's present ones."""
+    if definition is not None:
+        return definition.columns
+    return tuple(SchemaColumn(each.name, each.sql_type) for each in table.columns)

@@ -1,0 +1,189 @@
+"""A topic folded at a bound by Spark: of each key the record that is its state, and what tells of erased ones.
+
+Only figures by partition come to the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+from pyspark.storagelevel import StorageLevel
+
+from cdc.encode.header import INSERT
+from spark.snapshot.past import Evidence, Place
+from spark.topic import header_field, lsn_number
+
+_PLACE = ("offset", "lsn", "commit_us", "produced_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a fold holds.
+
+    Attributes:
+        records: read below the bound.
+        rows: keys whose state is a row.
+        tombstones: keys whose state is that they are gone.
+        row_bytes: of the rows' values.
+        newest: the newest record of the state; None when there is none.
+        newest_schema: its definition's fingerprint.
+        sums: of the two halves of each row's MD5 over key and value, modulo 2^64.
+        foreign: records without our header, or without a key.
+        moved: keys that lie in several partitions.
+    """
+
+    records: int
+    rows: int
+    tombstones: int
+    row_bytes: int
+    newest: Place | None
+    newest_schema: str | None
+    sums: tuple[int, int]
+    foreign: int
+    moved: int
+
+
+def with_headers(records: DataFrame) -> DataFrame:
+    """``read_topic``'s columns and ``op``, ``lsn``, ``commit_us``, ``schema`` out of the header; and ``place``."""
+    told = records.withColumns(
+        {
+            "op": header_field("op"),
+            "lsn": lsn_number(header_field("lsn")),
+            "seq": header_field("seq").cast("bigint"),
+            "commit_us": header_field("ts").cast("bigint"),
+            "schema": header_field("schema"),
+            "produced_ms": fn.col("timestamp_ms"),
+        }
+    )
+    return told.withColumn("place", fn.struct(*_PLACE))
+
+
+def below_lsn(lsn: int) -> Column:
+    """Records of transactions that committed before ``lsn``; a foreign record is none of them."""
+    return fn.coalesce(fn.col("lsn") < fn.lit(lsn), fn.lit(False))
+
+
+def below_offsets(bounds: Mapping[int, int]) -> Column:
+    """Records below an offset of their partition; a partition that is not named belongs as a whole."""
+    below: Column = fn.lit(True)
+    for partition, offset in bounds.items():
+        below = fn.when(fn.col("partition") == partition, fn.col("offset") < offset).otherwise(below)
+    return below
+
+
+def fold(records: DataFrame, below: Column) -> DataFrame:
+    """One row per key, kept on the executors' disks: every later look sees what was read now.
+
+    A local checkpoint and not a cache, because a lost cache would be read again from a log that went on.
+    """
+    below_place = fn.when(below, fn.col("offset"))
+    newest = fn.struct("lsn", "seq", "schema", "place")
+    folded = records.groupBy("key").agg(
+        fn.max_by(fn.struct("value", "header"), below_place).alias("row"),
+        fn.max(fn.when(below, newest)).alias("newest"),
+        fn.count(below_place).alias("records"),
+        fn.min(fn.when(~below, fn.col("place"))).alias("behind"),
+        fn.min_by("place", "offset", 2).alias("lowest"),
+        fn.min_by("op", "offset").alias("first_op"),
+        fn.min("partition").alias("partition"),
+        (fn.min("partition") != fn.max("partition")).alias("moved"),
+        fn.count(fn.when(fn.col("op").isNull() | fn.col("key").isNull(), 1)).alias("foreign"),
+    )
+    return folded.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
+
+
+def totals(folded: DataFrame) -> Totals:
+    """The figures of a fold."""
+    is_row = fn.col("row.value").isNotNull()
+    is_tombstone = fn.col("row").isNotNull() & fn.col("row.value").isNull()
+    digest = fn.when(is_row, fn.md5(fn.concat("key", fn.lit(b"\0"), "row.value")))
+    halves = [fn.conv(fn.substring(digest, 1 + 16 * n, 16), 16, 10).cast("decimal(20,0)") for n in (0, 1)]
+    found = folded.agg(
+        fn.sum("records").alias("records"),
+        fn.count(fn.when(is_row, 1)).alias("rows"),
+        fn.count(fn.when(is_tombstone, 1)).alias("tombstones"),
+        fn.sum(fn.when(is_row, fn.length("row.value"))).alias("row_bytes"),
+        fn.max("newest").alias("newest"),
+        fn.sum(halves[0]).alias("high"),
+        fn.sum(halves[1]).alias("low"),
+        fn.sum("foreign").alias("foreign"),
+        fn.count(fn.when(fn.col("moved"), 1)).alias("moved"),
+    ).collect()[0]
+    newest = found["newest"]
+    return Totals(
+        records=found["records"] or 0,
+        rows=found["rows"],
+        tombstones=found["tombstones"],
+        row_bytes=found["row_bytes"] or 0,
+        newest=None if newest is None else _place(newest["place"]),
+        newest_schema=None if newest is None else newest["schema"],
+        sums=(int(found["high"] or 0) % 2**64, int(found["low"] or 0) % 2**64),
+        foreign=found["foreign"] or 0,
+        moved=found["moved"],
+    )
+
+
+def state_rows(folded: DataFrame) -> DataFrame:
+    """``value`` and ``header`` of each row of the state."""
+    return folded.where(fn.col("row.value").isNotNull()).select("row.value", "row.header")
+
+
+def evidence(folded: DataFrame, tail: DataFrame | None) -> list[Evidence]:
+    """What log and tail prove, by partition.
+
+    Args:
+        folded: from ``fold``.
+        tail: what was written since the end of the reading, with headers; None when nothing was.
+    """
+    pair = fn.struct(fn.get("lowest", 1).alias("y"), fn.get("lowest", 0).alias("x"))
+    is_pair, is_orphan = fn.size("lowest") > 1, fn.col("first_op") != INSERT
+    of_log = folded.groupBy("partition").agg(
+        fn.min("behind").alias("bound"),
+        fn.min(fn.when(is_pair, pair)).alias("pair"),
+        fn.max(fn.when(is_orphan, fn.get("lowest", 0))).alias("orphan"),
+    )
+    found = {row["partition"]: _evidence(row) for row in of_log.collect()}
+    if tail is None:
+        return list(found.values())
+    firsts = tail.groupBy("key").agg(
+        fn.min("place").alias("first"), fn.min_by("op", "offset").alias("op"), fn.min("partition").alias("partition")
+    )
+    unknown = firsts.join(folded.select("key", fn.lit(True).alias("known")), "key", "left")
+    of_tail = unknown.groupBy("partition").agg(
+        fn.min("first").alias("bound"),
+        fn.max(fn.when(fn.col("known").isNull() & (fn.col("op") != INSERT), fn.col("first"))).alias("orphan"),
+    )
+    for row in of_tail.collect():
+        found[row["partition"]] = _with_tail(found.get(row["partition"]), row)
+    return list(found.values())
+
+
+def _evidence(row: Any) -> Evidence:
+    pair = row["pair"]
+    return Evidence(
+        partition=row["partition"],
+        bound=_place(row["bound"]),
+        superseded=None if pair is None else pair["x"]["offset"],
+        superseding=None if pair is None else _place(pair["y"]),
+        orphan=_place(row["orphan"]),
+    )
+
+
+def _with_tail(log: Evidence | None, tail: Any) -> Evidence:
+    if log is None:
+        log = Evidence(tail["partition"], None, None, None, None)
+    return Evidence(
+        partition=log.partition,
+        bound=log.bound or _place(tail["bound"]),
+        superseded=log.superseded,
+        superseding=log.superseding,
+        orphan=_place(tail["orphan"]) or log.orphan,
+    )
+
+
+def _place(row: Any) -> Place | None:
+    return None if row is None else Place(*(row[name] for name in _PLACE))

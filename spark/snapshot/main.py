@@ -1,0 +1,190 @@
+"""The snapshot job: find the point, fold each topic there, prove it, write Parquet, then the manifest."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import pyspark
+from pyspark.errors import PythonException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from cdc.lsn import LSN
+from spark.errors import JobError, TopicUnreadable
+from spark.job import Table
+from spark.offsets import Brokers, Extent
+from spark.session import CONNECTOR_VERSION, open_session
+from spark.snapshot.definitions import columns_of, definitions_of
+from spark.snapshot.fold import Totals, below_lsn, below_offsets, fold, state_rows, totals, with_headers
+from spark.snapshot.folders import MANIFEST, begun, rotate, snapshot_name
+from spark.snapshot.job import AsOfLsn, AsOfOffsets, AsOfTime, SnapshotJob
+from spark.snapshot.manifest import Manifest, TableManifest
+from spark.snapshot.point import Published, point_at, refuse_unless_whole, wait_published
+from spark.snapshot.proof import commit_time, refuse_unless_exact
+from spark.snapshot.rows import RowDecoder
+from spark.topic import read_topic
+
+_FILE_BYTES: Final = 256 * 1024 * 1024
+"""Of JSON in one file: as Parquet that is some ten megabytes to a hundred, which readers like."""
+
+_SETTINGS: Final[Mapping[str, str]] = {
+    # Names that differ in case only are two columns in PostgreSQL.
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Days and microseconds of the proleptic Gregorian calendar, as PostgreSQL counts them.
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
+
+
+def main(document: str) -> int:
+    """Run the job that ``document`` describes."""
+    job = SnapshotJob.model_validate_json(document)
+    name = snapshot_name(datetime.now(UTC))
+    folder = Path(job.folder)
+    with begun(folder, name) as place, open_session(job.spark, "cdc snapshot") as spark:
+        manifest = take(spark, job, place, name)
+    gone = rotate(folder, job.keep) if job.keep is not None else []
+    rows = ", ".join(f"{each.table} {each.rows} rows" for each in manifest.tables)
+    sys.stdout.write(f"{folder / name}: {rows}, as of {manifest.lsn or 'the offsets given'}\n")
+    sys.stdout.writelines(f"removed {each}\n" for each in gone)
+    return 0
+
+
+def take(spark: SparkSession, job: SnapshotJob, place: Path, name: str) -> Manifest:
+    """Write the tables and the manifest into ``place``.
+
+    Raises:
+        JobError: the state at that point is not known, or something cannot be read.
+    """
+    for setting, value in _SETTINGS.items():
+        spark.conf.set(setting, value)
+    brokers = Brokers(job.kafka)
+    try:
+        published = wait_published(brokers, job.stream, LSN.parse(job.fence))
+        extents = {table.topic: brokers.extent(table.topic) for table in job.tables}
+        lsn = _point(spark, job, published, extents)
+        written = [
+            _write_table(spark, job, brokers, table, extents[table.topic], published, lsn, place)
+            for table in job.tables
+        ]
+    except PythonException as error:
+        raise TopicUnreadable(_cause(error), remedy="see what wrote that record (cdc health)") from error
+    finally:
+        brokers.close()
+    manifest = Manifest(
+        name=name,
+        as_of=job.as_of.model_dump(),
+        lsn=None if lsn is None else str(lsn),
+        slot=job.stream.slot,
+        tables=tuple(written),
+        spark_version=pyspark.__version__,
+        connector_version=CONNECTOR_VERSION,
+    )
+    (place / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return manifest
+
+
+def _point(spark: SparkSession, job: SnapshotJob, published: Published, extents: Mapping[str, Extent]) -> LSN | None:
+    """The position that bounds all tables; None when offsets do."""
+    if isinstance(job.as_of, AsOfOffsets):
+        _refuse_unknown_offsets(job.as_of, extents)
+        return None
+    if isinstance(job.as_of, AsOfLsn):
+        return point_at(job.as_of.lsn, published)
+    if isinstance(job.as_of, AsOfTime):
+        if job.as_of.time_us > job.fence_us:
+            raise JobError("that time is still to come", remedy="leave --as-of out for the newest state")
+        later = [
+            _first_commit_after(with_headers(read_topic(spark, job.kafka, each)), job.as_of.time_us)
+            for each in extents.values()
+        ]
+        return min([published.lsn, *(lsn for lsn in later if lsn is not None)])
+    return published.lsn
+
+
+def _first_commit_after(records: DataFrame, time_us: int) -> LSN | None:
+    """Backfilled rows do not count: their time is that of the backfill."""
+    streamed = records.where(fn.contains("header", fn.lit(";xid=")) & (fn.col("commit_us") > time_us))
+    found = streamed.agg(fn.min("lsn")).collect()[0][0]
+    return None if found is None else LSN(found)
+
+
+def _refuse_unknown_offsets(asked: AsOfOffsets, extents: Mapping[str, Extent]) -> None:
+    for topic, offsets in asked.offsets.items():
+        if topic not in extents:
+            raise JobError(f"--offsets names {topic}", remedy=f"the topics are {', '.join(sorted(extents))}")
+        for partition, offset in offsets.items():
+            ends = extents[topic].ends
+            if partition >= len(ends) or offset > ends[partition]:
+                raise JobError(
+                    f"--offsets: {topic} has no offset {offset} in partition {partition}",
+                    remedy=f"its partitions end at {', '.join(map(str, ends))}",
+                )
+
+
+def _write_table(
+    spark: SparkSession, job: SnapshotJob, brokers: Brokers, table: Table, extent: Extent, published: Published,
+    lsn: LSN | None, place: Path,
+) -> TableManifest:  # fmt: skip
+    refuse_unless_whole(published, table.qualified_name, published.lsn if lsn is None else lsn)
+    began_ms = time.time_ns() // 1_000_000
+    folded = fold(with_headers(read_topic(spark, job.kafka, extent)), _below(job, table, lsn))
+    found = totals(folded)
+    _refuse_foreign(table, found)
+    refuse_unless_exact(spark, job.kafka, brokers, table, extent, folded, began_ms)
+    definitions = definitions_of(brokers, job.stream.name, table)
+    definition = definitions.get(found.newest_schema or "")
+    decoder = RowDecoder(
+        columns_of(table, definition),
+        {each: [column.name for column in known.columns] for each, known in definitions.items()},
+    )
+    files = 1 + found.row_bytes // _FILE_BYTES
+    rows = state_rows(folded).coalesce(files).mapInArrow(decoder.decode, decoder.spark_schema())
+    rows.write.parquet((place / table.topic).as_uri(), compression="zstd")
+    return TableManifest(
+        table=table.qualified_name,
+        topic=table.topic,
+        folder=table.topic,
+        key=table.key,
+        first_offsets=extent.starts,
+        end_offsets=extent.ends,
+        newest_commit=None if found.newest is None else commit_time(found.newest),
+        records=found.records,
+        rows=found.rows,
+        tombstones=found.tombstones,
+        hash="".join(f"{each:016x}" for each in found.sums),
+        definition=definition.fingerprint if definition is not None else "",
+        definitions=tuple(sorted(definitions)),
+        history=False,
+    )
+
+
+def _below(job: SnapshotJob, table: Table, lsn: LSN | None) -> Column:
+    if lsn is not None:
+        return below_lsn(lsn)
+    assert isinstance(job.as_of, AsOfOffsets)
+    return below_offsets(job.as_of.offsets.get(table.topic, {}))
+
+
+def _refuse_foreign(table: Table, found: Totals) -> None:
+    if found.foreign:
+        raise TopicUnreadable(
+            f"topic {table.topic} holds {found.foreign} records that the bridge did not write",
+            remedy="see which (cdc health)",
+        )
+    if found.moved:
+        raise TopicUnreadable(
+            f"topic {table.topic} holds {found.moved} keys in more than one partition",
+            remedy="see which (cdc health), and have them repaired (cdc reconcile --repair)",
+        )
+
+
+def _cause(error: PythonException) -> str:
+    """The last line of a worker's traceback says what it is about."""
+    lines: Sequence[str] = [line for line in str(error).strip().splitlines() if "Error: " in line]
+    return lines[-1].strip() if lines else "a value could not be decoded"

@@ -1,0 +1,113 @@
+"""Which commit a snapshot is of: the bridge's progress, from when on topics are whole, and the point asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cdc.encode.backfill import is_backfill_key, parse_backfill
+from cdc.encode.naming import progress_topic
+from cdc.encode.progress import parse_progress, stream_key
+from cdc.lsn import LSN
+from cdc.record import BackfillProgress
+from spark.errors import JobError, NotCaughtUp, PastErased
+from spark.job import Stream
+from spark.offsets import Brokers
+
+FENCE_TIMEOUT_S: Final = 60.0
+_PAUSE_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What the progress topic said.
+
+    Attributes:
+        lsn: everything that committed before is published.
+        backfills: by ``namespace.table``, every record that is left, in order.
+    """
+
+    lsn: LSN
+    backfills: Mapping[str, Sequence[BackfillProgress]]
+
+
+def wait_published(brokers: Brokers, stream: Stream, fence: LSN, timeout_s: float = FENCE_TIMEOUT_S) -> Published:
+    """The bridge's progress, once it has come to ``fence``.
+
+    Raises:
+        NotCaughtUp: it did not in time, or never published anything.
+    """
+    topic, key = progress_topic(stream.name), stream_key(stream.slot)
+    deadline = time.monotonic() + timeout_s
+    while True:
+        lsn, backfills = LSN(0), dict[str, list[BackfillProgress]]()
+        for each, value in brokers.read_all(topic):
+            if value is None:
+                continue
+            if each == key:
+                lsn = parse_progress(value).lsn
+            elif is_backfill_key(each):
+                progress = parse_backfill(value)
+                backfills.setdefault(progress.table, []).append(progress)
+        if lsn >= fence:
+            return Published(lsn, backfills)
+        if time.monotonic() > deadline:
+            raise NotCaughtUp(
+                f"the bridge has published up to {lsn} only, the source is at {fence}",
+                remedy="see whether it runs and how far it is (cdc status), then try again",
+            )
+        time.sleep(_PAUSE_S)
+
+
+def whole_since(published: Published, table: str) -> LSN | None:
+    """From which position on the table's topic is known to hold all of it; None when it does not.
+
+    A topic whose table was never backfilled holds what changed since its bridge began, and is taken for whole.
+    """
+    since: LSN | None = LSN(0)
+    for progress in published.backfills.get(table, ()):
+        if not progress.whole:
+            since = None
+        elif since is None or since == 0:
+            since = progress.lsn
+    return since
+
+
+def refuse_unless_whole(published: Published, table: str, lsn: LSN) -> None:
+    """Stop when the topic does not hold the whole table at ``lsn``.
+
+    Raises:
+        NotCaughtUp: it does not even now.
+        PastErased: only from a later position on.
+    """
+    since = whole_since(published, table)
+    if since is None:
+        raise NotCaughtUp(
+            f"the topic of {table} does not hold the whole table yet: its backfill is not done",
+            remedy="follow it with cdc backfill, then try again",
+        )
+    if lsn < since:
+        raise PastErased(
+            f"{table} as of {lsn} is not known: its topic holds the whole table from {since} on",
+            remedy=f"ask for {since} or later",
+        )
+
+
+def point_at(asked: str, published: Published) -> LSN:
+    """The position that was asked for.
+
+    Raises:
+        JobError: it is none.
+        NotCaughtUp: it is not published yet.
+    """
+    try:
+        lsn = LSN.parse(asked)
+    except ValueError as error:
+        raise JobError(str(error), remedy="give a position as pg_current_wal_lsn() prints it") from error
+    if lsn > published.lsn:
+        raise NotCaughtUp(
+            f"the bridge has published up to {published.lsn}, not to {lsn}", remedy="try again when it has"
+        )
+    return lsn

@@ -1,0 +1,74 @@
+"""Is a fold the state at its bound? Reads what was written meanwhile, looks at each pair again, and judges."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from cdc.lsn import LSN
+from spark.errors import PastErased
+from spark.job import KafkaSettings, Table
+from spark.offsets import Brokers, Extent
+from spark.snapshot.again import is_there
+from spark.snapshot.fold import evidence, with_headers
+from spark.snapshot.past import Erased, Evidence, Place, Reading, answerable_since, judge
+from spark.topic import read_topic
+
+_LAG: Final = "min.compaction.lag.ms"
+_RETENTION: Final = "delete.retention.ms"
+
+
+def refuse_unless_exact(
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    brokers: Brokers,
+    table: Table,
+    extent: Extent,
+    folded: DataFrame,
+    began_ms: int,
+) -> None:
+    """Stop unless ``folded``, read from ``extent`` since ``began_ms``, is the state at its bound.
+
+    Raises:
+        PastErased: says from when on the topic can answer, where that is known.
+    """  # fmt: skip
+    tail = brokers.extent(table.topic).after(extent.ends)
+    written_meanwhile = any(start < end for start, end in zip(tail.starts, tail.ends, strict=True))
+    records = with_headers(read_topic(spark, kafka, tail)) if written_meanwhile else None
+    seen = [_seen_again(kafka, table.topic, each) for each in evidence(folded, records)]
+    settings = brokers.settings(table.topic)
+    now_ms = time.time_ns() // 1_000_000
+    reading = Reading(now_ms, now_ms - began_ms, int(settings[_LAG]), int(settings[_RETENTION]))
+    erased = [found for each in seen if (found := judge(each, reading)) is not None]
+    if erased:
+        raise _refusal(table, settings, erased)
+
+
+def _seen_again(kafka: KafkaSettings, topic: str, found: Evidence) -> Evidence:
+    if found.bound is None or found.superseded is None:
+        return found
+    if is_there(kafka, topic, found.partition, found.superseded):
+        return found
+    return Evidence(found.partition, found.bound, None, None, found.orphan)
+
+
+def _refusal(table: Table, settings: Mapping[str, str], erased: list[Erased]) -> PastErased:
+    since = answerable_since(erased)
+    if since is not None:
+        remedy = f"ask for {LSN(since.lsn + 1)} or later, which is after the commit of {commit_time(since)}"
+    else:
+        remedy = (
+            f"ask for a later point; {_LAG} is {settings[_LAG]}: a longer one (topics.min_compaction_lag_ms) keeps "
+            "more of the past, topics.history keeps it all"
+        )
+    reasons = "; ".join(sorted({each.reason for each in erased}))
+    return PastErased(f"{table.qualified_name}: compaction may have erased what this needs: {reasons}", remedy=remedy)
+
+
+def commit_time(place: Place) -> str:
+    """Its commit time, ISO 8601 in UTC."""
+    return datetime.fromtimestamp(place.commit_us / 1_000_000, UTC).isoformat()

@@ -1,0 +1,113 @@
+"""Topic values → typed rows, in Spark's Python workers and in Arrow batches. ``from_json`` would re-render numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StructField, StructType
+
+from cdc.errors import DecodeError
+from cdc.record import SchemaColumn
+from spark.snapshot.columns import Form, form_of, plain_text
+from spark.values.objects import split_object
+
+BEYOND: Final = "_beyond"
+"""Text by column name of the values that their columns' types cannot hold; null in almost every row."""
+
+_BEYOND_TYPE: Final = pa.map_(pa.string(), pa.string())
+_JSON_NULL: Final = "json_null="
+_SCHEMA: Final = "schema="
+
+
+@dataclass(frozen=True, slots=True)
+class RowDecoder:
+    """Turns batches of ``value`` (binary) and ``header`` (string) into rows.
+
+    Attributes:
+        columns: of the rows, with their types.
+        definitions: column names by fingerprint, of every definition met, for what headers say by number.
+    """
+
+    columns: Sequence[SchemaColumn]
+    definitions: Mapping[str, Sequence[str]]
+
+    @property
+    def beyond(self) -> str:
+        """Name of the column for what is beyond its type; no other column has it."""
+        name, taken = BEYOND, {column.name for column in self.columns}
+        while name in taken:
+            name += "_"
+        return name
+
+    def spark_schema(self) -> StructType:
+        """The rows' schema; each field's metadata has the SQL type."""
+        fields = []
+        for column in self.columns:
+            form = form_of(column.sql_type)
+            metadata = {"sql_type": column.sql_type, **({"note": form.note} if form.note else {})}
+            fields.append(
+                StructField(column.name, from_arrow_type(form.arrow, prefer_timestamp_ntz=True), True, metadata)
+            )
+        note = {"note": "by column: the text of a value that the column's type cannot hold; the column is null then"}
+        return StructType([*fields, StructField(self.beyond, from_arrow_type(_BEYOND_TYPE), True, note)])
+
+    def decode(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For ``mapInArrow``.
+
+        Raises:
+            DecodeError: a value is not one JSON object.
+        """
+        forms = [(column.name, form_of(column.sql_type)) for column in self.columns]
+        names = [*(name for name, _ in forms), self.beyond]
+        for batch in batches:
+            found: list[list[Any]] = [[] for _ in names]
+            for value, header in zip(
+                batch.column("value").to_pylist(), batch.column("header").to_pylist(), strict=True
+            ):
+                self._add(found, forms, value, header)
+            types = [*(form.arrow for _, form in forms), _BEYOND_TYPE]
+            arrays = [pa.array(each, type=arrow) for each, arrow in zip(found, types, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+    def _add(self, found: list[list[Any]], forms: Sequence[tuple[str, Form]], value: bytes, header: str) -> None:
+        members = split_object(_text_of(value))
+        documents = self._null_documents(header)
+        beyond: list[tuple[str, str]] = []
+        for (name, form), cells in zip(forms, found, strict=False):
+            raw = members.get(name)
+            if raw is None or (raw.strip() == "null" and name not in documents):
+                cells.append(None)
+                continue
+            cells.append(_read(form.read, raw, name, beyond))
+        found[-1].append(beyond or None)
+
+    def _null_documents(self, header: str) -> frozenset[str]:
+        """Columns whose ``null`` is the JSON document."""
+        if _JSON_NULL not in header:
+            return frozenset()
+        fields = header.split(";")
+        numbers = next(each for each in fields if each.startswith(_JSON_NULL)).removeprefix(_JSON_NULL)
+        fingerprint = next(each for each in fields if each.startswith(_SCHEMA)).removeprefix(_SCHEMA)
+        columns = self.definitions.get(fingerprint)
+        if columns is None:
+            raise DecodeError(f"no definition {fingerprint} in the schemas topic, which a record refers to")
+        return frozenset(columns[int(number)] for number in numbers.split(","))
+
+
+def _read(read: Callable[[str], Any], raw: str, name: str, beyond: list[tuple[str, str]]) -> Any:
+    try:
+        return read(raw)
+    except (ArithmeticError, ValueError, DecodeError):
+        beyond.append((name, plain_text(raw)))
+        return None
+
+
+def _text_of(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"a value is not UTF-8: {value[:60]!r}") from error
