@@ -17,6 +17,7 @@ from cdc.app.check_command import check
 from cdc.app.config_command import config_app
 from cdc.app.demo.command import demo
 from cdc.app.grants_command import grants_app
+from cdc.app.history.command import history
 from cdc.app.logs import configure, guard_tracebacks, hidden
 from cdc.app.options import ConfigOption, LogLevelOption, load_config
 from cdc.app.run import run_bridge
@@ -42,6 +43,7 @@ app.add_typer(tables_app, name="tables")
 app.command("check")(check)
 app.command("status")(status)
 app.command("backfill")(backfill)
+app.command("history")(history)
 app.command("demo")(demo)
 
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from json import JSONDecoder
 from typing import Final
+
+import msgspec
 
 from cdc.change import Row
 from cdc.encode.header import BACKFILL, DELETE, INSERT, NEWER, TRUNCATE, UPDATE
@@ -27,9 +28,7 @@ _HEADER: Final = re.compile(
 )
 _TOAST: Final = f";toast={NEWER}".encode()
 _OPS: Final = frozenset((INSERT, UPDATE, DELETE, BACKFILL, TRUNCATE))
-_BLANK: Final = re.compile(r"[ \t\n\r]*")
-# Numbers stay text: nothing is computed with them, and Python refuses integers of more than 4300 digits.
-_scan = JSONDecoder(parse_int=str, parse_float=str).raw_decode
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class HistoryEncoder:
@@ -150,31 +149,10 @@ def members(text: str) -> dict[str, str]:
     Raises:
         ValueError: not a JSON object.
     """
-    found: dict[str, str] = {}
-    place = _after(text, 0, "{")
-    while text[place : place + 1] != "}":
-        if found:
-            place = _after(text, place, ",")
-        name, place = _scan(text, place)
-        start = _after(text, place, ":")
-        _, end = _scan(text, start)
-        found[str(name)] = text[start:end]
-        place = _skip(text, end)
-    if _skip(text, place + 1) != len(text):
-        raise ValueError(f"text behind the object at {place + 1}")
-    return found
-
-
-def _after(text: str, place: int, mark: str) -> int:
-    place = _skip(text, place)
-    if text[place : place + 1] != mark:
-        raise ValueError(f"{mark!r} expected at {place}")
-    return _skip(text, place + 1)
-
-
-def _skip(text: str, place: int) -> int:
-    blank = _BLANK.match(text, place)
-    return place if blank is None else blank.end()
+    try:
+        return {name: bytes(raw).decode().strip() for name, raw in _MEMBERS.decode(text).items()}
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
 
 
 def _fields(header: bytes) -> tuple[bytes, bytes, bytes, bytes | None, bytes, bytes]:

@@ -1,0 +1,1 @@
+"""``cdc history``: the audit trail of one key, from a history topic."""
