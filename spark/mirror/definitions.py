@@ -1,0 +1,82 @@
+"""The definitions that records refer to, from the schemas topic: which columns a table has, and what form each has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from cdc.encode.schema import parse_schema
+from cdc.errors import DecodeError
+from cdc.record import TableSchema
+from spark.errors import TopicUnreadable
+from spark.mirror.rows import RecordForm
+from spark.offsets import Brokers
+from spark.values.columns import kind_of
+
+
+class Definitions:
+    """All definitions of some topics, in the order in which they were used last.
+
+    Args:
+        brokers: where to read them.
+        schemas_topic: the topic that holds them.
+        topics: whose definitions count.
+
+    Raises:
+        TopicUnreadable: a topic without any definition, or the schemas topic holds something else.
+    """
+
+    def __init__(self, brokers: Brokers, schemas_topic: str, topics: Collection[str]) -> None:
+        self._brokers = brokers
+        self._schemas_topic = schemas_topic
+        self._topics = topics
+        self._schemas: dict[str, TableSchema] = {}
+        self.read()
+        without = sorted(set(topics) - {each.topic for each in self._schemas.values()})
+        if without:
+            raise TopicUnreadable(
+                f"{schemas_topic} has no definition for {', '.join(without)}",
+                remedy="nothing was published there yet: run the bridge until the table's first row is out",
+            )
+
+    def read(self) -> None:
+        """Read them again: the bridge writes a definition before the first record that refers to it."""
+        try:
+            for _, value in self._brokers.read_all(self._schemas_topic):
+                if value is not None:
+                    schema = parse_schema(value)
+                    self._schemas.pop(schema.fingerprint, None)
+                    self._schemas[schema.fingerprint] = schema
+        except DecodeError as error:
+            raise TopicUnreadable(f"topic {self._schemas_topic}: {error.message}", remedy=error.remedy) from error
+
+    def know(self, fingerprints: Collection[str | None]) -> bool:
+        """Whether all of these are among them."""
+        return all(each in self._schemas for each in fingerprints)
+
+    def newest(self, topic: str) -> TableSchema:
+        """The definition that was used last."""
+        return [each for each in self._schemas.values() if each.topic == topic][-1]
+
+    def columns(self, topic: str) -> dict[str, str]:
+        """Column → SQL type: every column that any definition has, as the newest with that column types it."""
+        columns: dict[str, str] = {}
+        for schema in reversed([each for each in self._schemas.values() if each.topic == topic]):
+            for column in schema.columns:
+                columns.setdefault(column.name, column.sql_type)
+        return columns
+
+    def form(self, topic: str) -> RecordForm:
+        """How executors read the records of a topic."""
+        members: Mapping[str, Mapping[str, str]] = {
+            fingerprint: {column.name: column.sql_type for column in schema.columns}
+            for fingerprint, schema in self._schemas.items()
+            if schema.topic == topic
+        }
+        return RecordForm(
+            topic,
+            tuple(self.columns(topic)),
+            {
+                fingerprint: {name: kind_of(sql_type) for name, sql_type in columns.items()}
+                for fingerprint, columns in members.items()
+            },
+        )

@@ -1,0 +1,60 @@
+"""The mirror job: open target and topics, and copy until told to stop."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from contextlib import closing
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark.errors import JobError
+from spark.mirror.job import MirrorJob, PostgresTarget
+from spark.mirror.parquet import ParquetMirror
+from spark.mirror.postgres import PostgresMirror
+from spark.mirror.stream import MirrorStream
+from spark.offsets import Brokers
+from spark.session import open_session
+
+
+def main(document: str) -> int:
+    """Run the job that ``document`` describes; SIGTERM and Ctrl-C end it between two batches.
+
+    Raises:
+        JobError: it could not go on.
+    """
+    job = MirrorJob.model_validate_json(document)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with open_session(job.spark, "cdc mirror") as spark:
+        mirror(spark, job, stop)
+    return 0
+
+
+def mirror(spark: SparkSession, job: MirrorJob, stop: threading.Event) -> None:
+    """Copy in this process.
+
+    Raises:
+        JobError: it could not go on.
+    """
+    # Names of PostgreSQL may differ in case alone.
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    with closing(Brokers(job.kafka)) as brokers, closing(_target(spark, job)) as target:
+        stream = MirrorStream(spark, job, target, brokers, stop)
+        sys.stderr.write(f"mirroring {len(job.tables)} tables\n")
+        try:
+            stream.run()
+        except PySparkException as error:
+            raise JobError(
+                f"the stream ended: {str(error).splitlines()[0]}",
+                remedy="nothing of its last batch counts: start again",
+            ) from error
+
+
+def _target(spark: SparkSession, job: MirrorJob) -> PostgresMirror | ParquetMirror:
+    if isinstance(job.target, PostgresTarget):
+        return PostgresMirror(job.target, job.tables)
+    return ParquetMirror(spark, job.target, job.tables)

@@ -1,0 +1,207 @@
+"""The streaming query: topics in bounded micro-batches, each handed to the target table by table."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import ExitStack
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+from pyspark.sql.streaming.query import StreamingQuery
+
+from cdc.encode.header import HEADER_NAME
+from spark.errors import JobError, PastErased
+from spark.kafka_options import connector_options
+from spark.mirror.definitions import Definitions
+from spark.mirror.job import MirrorJob
+from spark.mirror.position import Batch, NotItsTurn, Offsets, Position, Target
+from spark.offsets import Brokers, Extent
+from spark.topic import GROUP_PREFIX, header_field
+
+_LOOK_S: Final = 1
+_REFUSED: Final = re.compile(r"RecordRefused: (.+)")
+
+
+class MirrorStream:
+    """One run of the mirror.
+
+    Args:
+        spark: the session.
+        job: what to copy, and how.
+        target: takes the batches.
+        brokers: tells offsets and definitions.
+        stop: set by a signal: end after the batch under way.
+    """
+
+    def __init__(
+        self, spark: SparkSession, job: MirrorJob, target: Target, brokers: Brokers, stop: threading.Event
+    ) -> None:
+        self._spark = spark
+        self._job = job
+        self._target = target
+        self._stop = stop
+        self._brokers = brokers
+        self._topics = sorted(table.topic for table in job.tables)
+        self._definitions = Definitions(brokers, job.schemas_topic, self._topics)
+        self._failures: list[Exception] = []
+        self._generation = ""
+        self._began: Mapping[str, Offsets] = {}
+
+    def run(self) -> None:
+        """Until everything is copied (``once``) or ``stop`` is set.
+
+        Raises:
+            JobError: a record, a server or a table stands in the way.
+        """
+        if self._job.rebuild:
+            self._target.forget()
+        self._target.establish(self._definitions)
+        try:
+            self._run_query(may_resume=True)
+        except NotItsTurn:
+            # Spark's notes are ahead of the target, which came from a backup, say: the target's offsets count.
+            try:
+                self._run_query(may_resume=False)
+            except NotItsTurn as error:
+                raise JobError(
+                    f"another process writes into the same tables ({error})", remedy="stop one of the two"
+                ) from error
+        if self._job.once:
+            self._target.finish()
+
+    def _run_query(self, *, may_resume: bool) -> None:
+        positions = self._target.positions()
+        extents = {topic: self._brokers.extent(topic) for topic in self._topics}
+        for topic in self._topics:
+            self._refuse_if_erased(topic, positions.get(topic, Position()), extents[topic])
+        starts = {topic: _starts(extents[topic], positions.get(topic, Position())) for topic in self._topics}
+        self._began = {topic: positions.get(topic, Position()).offsets for topic in self._topics}
+        self._failures.clear()
+        with ExitStack() as cleanup:
+            if self._job.checkpoint is None:
+                root = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="cdc-mirror-")))
+            else:
+                root = Path(self._job.checkpoint).absolute()
+            checkpoint = self._choose_generation(root, positions, may_resume=may_resume)
+            query = self._start(checkpoint, starts)
+            try:
+                while not query.awaitTermination(_LOOK_S):
+                    if self._stop.is_set():
+                        query.stop()
+            except PySparkException as error:
+                raise (self._failures or [error])[0] from error
+            finally:
+                query.stop()
+
+    def _choose_generation(self, root: Path, positions: Mapping[str, Position], *, may_resume: bool) -> Path:
+        """Go on with Spark's notes where every table was written under them; else begin new ones."""
+        prefix = blake2b("\n".join(self._topics).encode(), digest_size=6).hexdigest()
+        generations = {positions.get(topic, Position()).generation for topic in self._topics}
+        known = generations.pop() if len(generations) == 1 else ""
+        if may_resume and known.startswith(f"{prefix}-") and (root / known).is_dir():
+            self._generation = known
+            return root / known
+        for former in root.glob(f"{prefix}-*"):
+            shutil.rmtree(former)
+        self._generation = f"{prefix}-{uuid.uuid4().hex}"
+        return root / self._generation
+
+    def _start(self, checkpoint: Path, starts: Mapping[str, Mapping[str, int]]) -> StreamingQuery:
+        job = self._job
+        reader = (
+            self._spark.readStream.format("kafka")
+            .options(**connector_options(job.kafka))
+            .option("kafka.isolation.level", "read_committed")
+            .option("groupIdPrefix", GROUP_PREFIX)
+            .option("subscribe", ",".join(self._topics))
+            .option("includeHeaders", "true")
+            .option("failOnDataLoss", "true")
+            .option("startingOffsets", json.dumps(starts))
+            .option("maxOffsetsPerTrigger", str(job.records_per_batch))
+        )
+        ours = fn.filter("headers", lambda header: header["key"] == HEADER_NAME)
+        records = reader.load().select(
+            "topic", "key", "value", "partition", "offset", fn.get(ours, 0)["value"].cast("string").alias("header")
+        )
+        writer = records.writeStream.foreachBatch(self._apply).option("checkpointLocation", str(checkpoint))
+        if job.once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{job.interval_s} seconds").start()
+
+    def _apply(self, records: DataFrame, number: int) -> None:
+        """One micro-batch; whatever fails ends the query, and nothing of it counts."""
+        records = records.persist()
+        try:
+            ends = self._survey(records)
+            for topic in self._topics:
+                latest = (
+                    records.where(fn.col("topic") == topic)
+                    .groupBy("key")
+                    .agg(fn.max_by(fn.struct("value", "partition", "offset", "header"), "offset").alias("last"))
+                    .select("key", "last.*")
+                )
+                batch = Batch(self._generation, number, self._began[topic])
+                self._target.apply(topic, latest, batch, ends.get(topic, {}))
+        except (NotItsTurn, JobError) as error:
+            self._failures.append(error)
+            raise
+        except PySparkException as error:
+            self._failures.append(_refusal(error))
+            raise
+        finally:
+            records.unpersist()
+
+    def _survey(self, records: DataFrame) -> dict[str, dict[int, int]]:
+        """By topic and partition the offset behind the last record; definitions that are new are read before use."""
+        rows = (
+            records.groupBy("topic", "partition")
+            .agg(
+                (fn.max("offset") + 1).alias("end"),
+                fn.collect_set(fn.when(fn.col("value").isNotNull(), header_field("schema"))).alias("schemas"),
+            )
+            .collect()
+        )
+        if not self._definitions.know({each for row in rows for each in row["schemas"]}):
+            self._definitions.read()
+            self._target.establish(self._definitions)
+        ends: dict[str, dict[int, int]] = {}
+        for row in rows:
+            ends.setdefault(row["topic"], {})[row["partition"]] = row["end"]
+        return ends
+
+    def _refuse_if_erased(self, topic: str, position: Position, extent: Extent) -> None:
+        """Whoever was away for longer than tombstones are kept may have missed one."""
+        behind = any(end > position.offsets.get(partition, 0) for partition, end in enumerate(extent.ends))
+        if not position.offsets or not behind:
+            return
+        retention_ms = int(self._brokers.settings(topic)["delete.retention.ms"])
+        away_ms = time.time_ns() // 1_000_000 - position.written_ms
+        if away_ms > retention_ms:
+            raise PastErased(
+                f"topic {topic} was last read {away_ms // 1000:,} s ago, and tombstones are kept for "
+                f"{retention_ms // 1000:,} s (delete.retention.ms): deletes may have been missed",
+                remedy="build the tables anew: the same command with --rebuild",
+            )
+
+
+def _starts(extent: Extent, position: Position) -> dict[str, int]:
+    return {str(partition): position.offsets.get(partition, start) for partition, start in enumerate(extent.starts)}
+
+
+def _refusal(error: PySparkException) -> JobError:
+    text = str(error)
+    if refused := _REFUSED.search(text):
+        return JobError(refused[1], remedy="find who wrote it (cdc health), have the row written again, start again")
+    line = next((each for each in reversed(text.splitlines()) if "Error:" in each), text.splitlines()[0])
+    return JobError(f"a batch could not be applied: {line.strip()}", remedy="nothing of it counts: start again")

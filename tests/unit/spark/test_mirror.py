@@ -1,0 +1,108 @@
+"""The mirror without servers: whose turn a batch is, what a manifest holds, which record has no row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow
+import pytest
+
+from spark.errors import JobError
+from spark.mirror import manifest as manifests
+from spark.mirror.manifest import Manifest
+from spark.mirror.position import Batch, NotItsTurn, Position, admits
+from spark.mirror.rows import RecordForm, RecordRefused
+from spark.values.columns import kind_of
+
+HEADER = "v=1;op=u;lsn=0/10;seq=1;xid=7;ts=1;schema=beef"
+
+
+def test_the_next_batch_is_taken_and_the_same_again_is_not() -> None:
+    position = Position("g", 4, {0: 10})
+    assert admits(position, Batch("g", 5, {}))
+    assert not admits(position, Batch("g", 4, {}))
+    assert not admits(position, Batch("g", 0, {}))
+    after = position.after(Batch("g", 5, {}), {1: 3, 0: 12}, 99)
+    assert after == Position("g", 5, {0: 12, 1: 3}, 99)
+    assert not admits(after, Batch("g", 5, {}))
+
+
+def test_a_new_generation_begins_where_the_target_stands() -> None:
+    assert admits(Position(), Batch("g", 0, {}))
+    assert admits(Position("old", 4, {0: 10}), Batch("g", 0, {0: 10}))
+
+
+@pytest.mark.parametrize(
+    ("position", "batch"),
+    [
+        (Position("g", 4, {0: 10}), Batch("g", 6, {})),  # a batch is missing: the target is older than the notes
+        (Position("old", 4, {0: 10}), Batch("g", 3, {0: 10})),  # another mirror wrote meanwhile
+        (Position("old", 4, {0: 12}), Batch("g", 0, {0: 10})),  # likewise, before our first batch
+        (Position(), Batch("g", 2, {})),
+    ],
+)
+def test_whatever_would_leave_something_out_is_refused(position: Position, batch: Batch) -> None:
+    with pytest.raises(NotItsTurn):
+        admits(position, batch)
+
+
+def test_positions_survive_json() -> None:
+    position = Position("g", 4, {0: 10, 11: 3}, 5)
+    assert Position.from_fields(position.as_fields()) == position
+
+
+def test_a_manifest_is_read_as_it_was_written_and_keeps_what_it_names(tmp_path: Path) -> None:
+    for name in ("changes-1", "changes-2", "state-1", "given-up"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part-0.parquet").touch()
+    manifest = Manifest(
+        "t", {"id": "int4"}, ("id",), changes=("changes-1", "changes-2"), position=Position("g", 1, {0: 5})
+    )
+    manifests.write(tmp_path, manifest)
+    assert manifests.read(tmp_path, "t") == manifest
+    compacted = manifest.compacted("state-1")
+    manifests.write(tmp_path, compacted)
+    assert manifests.read(tmp_path, "t") == compacted
+    assert (compacted.changes, compacted.state_offsets) == ((), {0: 5})
+    manifests.sweep(tmp_path, compacted)
+    assert {each.name for each in tmp_path.iterdir()} == {"changes-1", "changes-2", "state-1", "current.json"}
+    manifests.sweep(tmp_path, compacted.compacted("state-2").compacted("state-3"))
+    assert {each.name for each in tmp_path.iterdir()} == {"current.json"}
+    with pytest.raises(JobError, match=r"current\.json is not of version 1: .*topic t"):
+        manifests.read(tmp_path, "other")
+
+
+def batch(key: bytes, value: bytes | None, header: str | None) -> pyarrow.RecordBatch:
+    return pyarrow.RecordBatch.from_pydict(
+        {"key": [key], "value": [value], "partition": [3], "offset": [17], "header": [header]}
+    )
+
+
+def form() -> RecordForm:
+    columns = {"id": kind_of("int4"), "doc": kind_of("jsonb"), "n": kind_of("numeric")}
+    return RecordForm("t", ("n", "new", "doc", "id"), {"beef": columns})
+
+
+def test_texts_come_in_the_order_of_the_target_and_unchanged() -> None:
+    value = b'{"id":1,"doc":null,"n":"1.500"}'
+    assert list(form().rows(batch(b"k", value, HEADER))) == [("k", 3, 17, ["1.500", None, None, "1"])]
+    assert list(form().rows(batch(b"k", value, HEADER + ";json_null=1"))) == [
+        ("k", 3, 17, ["1.500", None, "null", "1"])
+    ]
+    assert list(form().rows(batch(b"k", None, None))) == [("k", 3, 17, None)]
+
+
+@pytest.mark.parametrize(
+    ("value", "header", "cause"),
+    [
+        (b"{}", None, "no header cdc"),
+        (b"{}", "v=2", "not of topic contract version 1"),
+        (b"{}", HEADER.replace("beef", "dead"), "does not have the definition dead"),
+        (b"null", HEADER, "expected an object"),
+        (b"\xff", HEADER, "UTF-8"),
+        (b'{"n":"a\\u0000"}', HEADER, "NUL"),
+    ],
+)
+def test_a_record_without_a_row_is_named(value: bytes, header: str | None, cause: str) -> None:
+    with pytest.raises(RecordRefused, match=rf"topic t, partition 3, offset 17, key b'k': .*{cause}"):
+        list(form().rows(batch(b"k", value, header)))
