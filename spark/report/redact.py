@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from spark.report.model import Report, Sample, TableReport
 
 HIDDEN: Final = "[hidden]"
-# What a sentence quotes is a value until proven otherwise; so is what stands in braces or after an equals sign.
-_QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"|\{.*\}|(?<==)\([^)]*\)", re.DOTALL)
+# What a sentence quotes is a value until proven otherwise; so is what stands in braces (a key, perhaps cut short) or
+# after an equals sign, as in PostgreSQL's "Key (id)=(7)".
+_QUOTED: Final = re.compile(r"\{.*\}|\{.*\N{HORIZONTAL ELLIPSIS}|'[^']*'|\"[^\"]*\"|(?<==)\([^)]*\)", re.DOTALL)
+# Shorter ones are words and numbers of any sentence: hiding those would tell more than it hides.
+_LEAST_VALUE: Final = 4
+# Sentences show this much of a key.
+_CUT_KEY: Final = 100
 _LITERAL: Final = re.compile(r"'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$|(?<![\w.])-?\d[\w.+-]*", re.DOTALL)
 
 
@@ -42,7 +46,7 @@ def _sample(sample: Sample) -> Sample:
             "key": _key(sample.key),
             "source": _row(sample.source),
             "other": _row(sample.other),
-            "cause": _without_values(_without_quotes(sample.cause), set(_values(sample))),
+            "cause": _without_quotes(_without_values(sample)),
         }
     )
 
@@ -59,22 +63,16 @@ def _key(key: str) -> str:
     return json.dumps(dict.fromkeys(columns, HIDDEN)) if isinstance(columns, dict) else HIDDEN
 
 
-def _values(sample: Sample) -> Iterator[str]:
-    for row in (sample.source, sample.other):
-        yield from (value for value in (row or {}).values() if value and value != HIDDEN)
-    try:
-        columns = json.loads(sample.key)
-    except ValueError:
-        return
-    if isinstance(columns, dict):
-        yield from (str(value) for value in columns.values() if value not in ("", HIDDEN))
-
-
 def _without_quotes(sentence: str) -> str:
     return _QUOTED.sub(HIDDEN, sentence)
 
 
-def _without_values(sentence: str, values: set[str]) -> str:
-    for value in sorted(values, key=len, reverse=True):
-        sentence = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", HIDDEN, sentence)
-    return sentence
+def _without_values(sample: Sample) -> str:
+    """Key and values of this very sample hidden, should its cause hold them bare; a key may be cut short there."""
+    cause, shown_anyway = sample.cause, f"{sample.offset} {sample.lsn} {sample.xid} {sample.commit_time}"
+    values = {value for row in (sample.source, sample.other) for value in (row or {}).values() if value}
+    long = {value for value in values if len(value) >= _LEAST_VALUE and value != HIDDEN and value not in shown_anyway}
+    # A key of digits stands in many a number: only one that is no part of a longer word is meant.
+    for secret in sorted({*long, sample.key, sample.key[:_CUT_KEY]} - {"", HIDDEN}, key=len, reverse=True):
+        cause = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, cause)
+    return cause

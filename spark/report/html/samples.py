@@ -141,5 +141,7 @@ def _grid(sample: Sample, names: tuple[str, ...]) -> Markup:
                 cls="differs" if differs else None,
             )
         )
-    table = element("table", element("thead", head), element("tbody", body), cls=f"rows w{len(there)}")
+    # One row alone needs no heads over its values, and packs tighter.
+    over = element("thead", head) if len(there) == 2 else element("caption", f"row of the {there[0][0]}")
+    table = element("table", over, element("tbody", body), cls=f"rows w{len(there)}")
     return element("div", table, cls="scroll", tabindex="0")

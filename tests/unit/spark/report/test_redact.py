@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from spark.report.document import as_json
 from spark.report.html import as_html
 from spark.report.junit import as_junit
@@ -56,6 +58,27 @@ def test_nulls_and_differences_of_numbers_are_values_too() -> None:
     assert table.samples[0].source is not None
     assert table.samples[0].source["note"] == HIDDEN
     assert all(column.largest_difference is None and not column.examples for column in table.columns)
+
+
+@pytest.mark.parametrize(
+    "key", ["4711secret", '{"id":"4711secret"}', '{"a":"}{","id":"4711secret"}', f'{{"id":"4711secret{"x" * 200}"}}']
+)
+def test_a_key_in_a_cause_is_hidden_however_it_is_written(key: str) -> None:
+    shown = key if len(key) <= 100 else key[:100] + "\N{HORIZONTAL ELLIPSIS}"
+    cause = f'alias key: {shown} and {{"id":4711}} are the same logical key in other bytes'
+    sample = reports.sample(key=key, cause=cause)
+    found = redacted(reports.report(reports.different_table(samples=(sample,)))).tables[0].samples[0].cause
+    assert "4711" not in found
+    assert found.startswith(f"alias key: {HIDDEN}")
+    assert found.endswith("are the same logical key in other bytes")
+
+
+def test_coordinates_in_a_cause_stay() -> None:
+    cause = "stale version: the update at partition 3, offset 118204 (LSN 0/18FF2A0 of transaction 812650, 2026-11-21)"
+    row = reports.row(id="3", amount="118204", placed_at="2026-11-21")
+    sample = reports.sample(key='{"id":3}', source=row, cause=cause)
+    found = redacted(reports.report(reports.different_table(samples=(sample,)))).tables[0].samples[0]
+    assert found.cause == cause
 
 
 def test_hiding_twice_changes_nothing() -> None:
