@@ -18,6 +18,8 @@ from cdc.app.config_command import config_app
 from cdc.app.demo.command import demo
 from cdc.app.grants_command import grants_app
 from cdc.app.history.command import history
+from cdc.app.jobs.health_command import health
+from cdc.app.jobs.mirror_command import mirror
 from cdc.app.logs import configure, guard_tracebacks, hidden
 from cdc.app.options import ConfigOption, LogLevelOption, load_config
 from cdc.app.run import run_bridge
@@ -44,6 +46,8 @@ app.command("check")(check)
 app.command("status")(status)
 app.command("backfill")(backfill)
 app.command("history")(history)
+app.command("health")(health)
+app.command("mirror")(mirror)
 app.command("demo")(demo)
 
 
