@@ -85,6 +85,8 @@ class Table(BaseModel):
         row_filter: the publication's WHERE, None for all rows.
         history_topic: None when no history is kept.
         replica: schema and name of the replica table, None without a sink.
+        rereads: the bridge completes rows by reading them again: some column may be stored out of line, and the replica
+            identity is not FULL.
     """
 
     model_config = STRICT
@@ -98,6 +100,7 @@ class Table(BaseModel):
     row_filter: str | None = None
     history_topic: str | None = None
     replica: tuple[str, str] | None = None
+    rereads: bool = False
 
     @property
     def qualified_name(self) -> str:

@@ -12,7 +12,7 @@ from cdc.app.tables import captured, history_topics, state_topic
 from cdc.capture.connect import connect, source_errors
 from cdc.capture.table import TableInfo
 from cdc.capture.view import describe, published_part
-from cdc.change import Column
+from cdc.change import Column, ReplicaIdentity
 from cdc.config import Config
 from cdc.errors import ConfigError
 from cdc.pgtypes import CATALOG, element_name, split_type_name, sql_type
@@ -122,6 +122,7 @@ def _table(
         row_filter=published.row_filter,
         history_topic=histories.get(topic),
         replica=replica,
+        rereads=bool(info.toastable) and info.replica_identity is not ReplicaIdentity.FULL,
     )
 
 

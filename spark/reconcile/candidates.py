@@ -1,0 +1,65 @@
+"""First look: by hashes only, which keys may differ. Nothing that grows with the table leaves Spark.
+
+Both sides come down to three numbers a key, so that a row costs some forty bytes of shuffle; whole rows are read of
+candidates only. Equal hashes are equal rows (120 bits); unequal ones need a second look.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as fn
+
+from spark.reconcile.source_rows import EXCLUDED
+from spark.reconcile.topic_records import NEWER_BIT, TOMBSTONE
+
+_SURE: Final = 1
+
+
+class FirstLook(NamedTuple):
+    """What the hashes say.
+
+    Attributes:
+        source_rows: rows of the database.
+        live_keys: keys that the topic holds.
+        tombstones: keys whose latest record that counts deletes them.
+    """
+
+    source_rows: int
+    live_keys: int
+    tombstones: int
+
+
+def look(source: DataFrame, topic: DataFrame, folder: str) -> FirstLook:
+    """Join both sides and write the candidates to ``folder``.
+
+    Args:
+        source: as ``SourceRows.hashes`` returns it.
+        topic: as ``topic_records.folded`` returns it.
+        folder: Parquet of ``key_hash`` and ``open_ms``: null for a difference; else the key is on neither side, and
+            that is sure only if the oldest record that does not count is too young for the cleaner.
+    """
+    is_excluded = fn.coalesce(fn.col("hash_1") == EXCLUDED, fn.lit(False))
+    has_row, is_live = fn.col("hash_1").isNotNull(), fn.coalesce(fn.col("topic_1") != TOMBSTONE, fn.lit(False))
+    newer = is_live & (fn.col("topic_1") >= NEWER_BIT)
+    topic_1 = fn.when(newer, fn.col("topic_1") - NEWER_BIT).otherwise(fn.col("topic_1"))
+    equal = has_row & is_live & (topic_1 == fn.col("hash_1")) & (fn.col("topic_2") == fn.col("hash_2"))
+    on_neither = ~has_row & ~is_live
+    scattered = fn.coalesce(fn.col("first_partition") != fn.col("last_partition"), fn.lit(False))
+    open_ms = fn.when(on_neither & fn.col("topic_1").isNull() & ~scattered, fn.col("oldest_invisible_ms"))
+    sure = is_excluded | ~scattered & (fn.coalesce(equal, fn.lit(False)) | (on_neither & open_ms.isNull()))
+    counts = Observation()
+    joined = source.join(topic, "key_hash", "full_outer").observe(
+        counts,
+        _count(has_row & ~is_excluded).alias("source_rows"),
+        _count(is_live).alias("live_keys"),
+        _count(fn.coalesce(fn.col("topic_1") == TOMBSTONE, fn.lit(False))).alias("tombstones"),
+    )
+    joined.where(~sure).select("key_hash", open_ms.alias("open_ms")).write.mode("overwrite").parquet(folder)
+    found = counts.get
+    return FirstLook(found["source_rows"] or 0, found["live_keys"] or 0, found["tombstones"] or 0)
+
+
+def _count(condition: Column) -> Column:
+    return fn.sum(fn.when(condition, _SURE).otherwise(0))

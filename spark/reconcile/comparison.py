@@ -1,0 +1,199 @@
+"""One comparison: a database at a held snapshot against a topic at the same moment; findings go to Parquet.
+
+The order of things is what makes it exact (``spark.reconcile.verdict``): what the bridge says of itself → snapshot →
+fence → pinned ends → both sides → ends pinned once more, for what came meanwhile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from spark.errors import JobError
+from spark.job import KafkaSettings, PostgresSettings, Table
+from spark.offsets import Brokers, Extent
+from spark.reconcile import candidates
+from spark.reconcile.candidates import FirstLook
+from spark.reconcile.held_snapshot import HeldSnapshot
+from spark.reconcile.job import ReconcileJob
+from spark.reconcile.keys_file import read_keys
+from spark.reconcile.second_look import Rule, findings, sums_by_key
+from spark.reconcile.source_rows import SourceRows
+from spark.reconcile.source_sql import HASH_DIGITS
+from spark.reconcile.topic_records import Moment, folded, key_hash
+from spark.reconcile.verdict import kept_since_ms
+from spark.topic import read_topic
+
+CLOCK_MARGIN_MS: Final = 10_000
+"""How far the clocks of bridge, brokers and this machine may be apart; ten seconds is a broken clock."""
+
+_LISTED_KEYS: Final = 5_000
+"""Up to so many keys the database is asked for just those rows; more are sorted out by Spark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Which keys to look at: ``frame`` has their ``key_hash``; None means all."""
+
+    frame: DataFrame | None
+    count: int
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """Seconds by part of the run, and rows where a part read some."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timing(self, name: str) -> Iterator[None]:
+        """Add what the block takes."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
+
+
+class Sides(NamedTuple):
+    """What is compared with what.
+
+    Attributes:
+        database: the source, or a replica.
+        table: there.
+        moment: which records of the topic count.
+        compared: the columns that count.
+        side: ``topic`` when the source is compared with it, ``replica`` when a replica is.
+    """
+
+    database: PostgresSettings
+    table: Table
+    moment: Moment
+    compared: tuple[str, ...]
+    side: str
+
+
+class Comparison:
+    """The tools that every comparison of a run shares."""
+
+    def __init__(self, spark: SparkSession, kafka: KafkaSettings, brokers: Brokers, connections: int) -> None:
+        self.spark = spark
+        self.kafka = kafka
+        self.brokers = brokers
+        self.connections = connections
+        self.watch = Stopwatch()
+
+    def first_look(
+        self, sides: Sides, held: HeldSnapshot, extent: Extent, where: str | None, bucket: tuple[int, int], folder: str
+    ) -> tuple[FirstLook, Keys]:
+        """By hashes.
+
+        Args:
+            sides: what to compare.
+            held: the database's snapshot.
+            extent: the topic, pinned after the fence.
+            where: which rows of the database to compare.
+            bucket: number and count of key buckets.
+            folder: for the candidates.
+
+        Returns:
+            The sums, and the keys that need a second look.
+        """
+        with self.watch.timing("hashes"):
+            rows = SourceRows(self.spark, sides.database, held, sides.table, where, self.connections)
+            records = read_topic(self.spark, self.kafka, extent)
+            looked = candidates.look(rows.hashes(bucket), folded(records, sides.moment, bucket), folder)
+        kept_since = self.kept_since(extent.topic)
+        open_ones = fn.col("open_ms").isNull() | (fn.col("open_ms") <= kept_since)
+        keys = self.spark.read.parquet(folder).where(open_ones).select("key_hash").distinct()
+        return looked, Keys(keys, keys.count())
+
+    def second_look(self, sides: Sides, held: HeldSnapshot, extent: Extent, keys: Keys, folder: str) -> None:
+        """By whole rows; writes ``{folder}/findings``.
+
+        Args:
+            sides: what to compare.
+            held: the database's snapshot, the one of the first look.
+            extent: the topic, the one of the first look.
+            keys: whose rows.
+            folder: for what is found.
+        """
+        with self.watch.timing("whole rows"):
+            work = f"{folder}/records"
+            self._only(read_topic(self.spark, self.kafka, extent), keys).write.mode("overwrite").parquet(work)
+            kept_since = self.kept_since(extent.topic)
+            # What came since the ends were pinned counts as not visible, and may be why a predecessor is gone.
+            tail = read_topic(self.spark, self.kafka, self.brokers.extent(extent.topic).after(extent.ends))
+            records = self.spark.read.parquet(work).unionByName(self._only(tail, keys))
+            rows = SourceRows(self.spark, sides.database, held, sides.table, None, self.connections)
+            listed = None
+            if keys.frame is not None and keys.count <= _LISTED_KEYS:
+                listed = [row["key_hash"] for row in keys.frame.collect()]
+            source = rows.rows(listed)
+            if listed is None and keys.frame is not None:
+                source = source.join(keys.frame, "key_hash", "left_semi")
+            rule = Rule(sides.table, len(extent.ends), kept_since, sides.compared, sides.side)
+            judged = findings(source, sums_by_key(records, sides.moment), rule)
+            judged.write.mode("overwrite").parquet(f"{folder}/findings")
+
+    def kept_since(self, topic: str) -> int:
+        """Records younger than this have not been looked at by a cleaner until now, ms since 1970."""
+        lag_ms = int(self.brokers.settings(topic)["min.compaction.lag.ms"])
+        return kept_since_ms(int(time.time() * 1000), lag_ms, CLOCK_MARGIN_MS)
+
+    def _only(self, records: DataFrame, keys: Keys) -> DataFrame:
+        hashed = records.withColumn("key_hash", key_hash())
+        return hashed if keys.frame is None else hashed.join(keys.frame, "key_hash", "left_semi")
+
+
+@contextmanager
+def limited(spark: SparkSession, seconds: float, remedy: str) -> Iterator[None]:
+    """End what Spark does in the block after so long.
+
+    Raises:
+        JobError: it took longer.
+    """
+    over = threading.Event()
+
+    def stop() -> None:
+        over.set()
+        spark.sparkContext.cancelAllJobs()
+
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except Exception as error:
+        if over.is_set() and not isinstance(error, JobError):
+            raise JobError(f"the snapshot was held for {seconds:.0f} s, the most allowed", remedy=remedy) from error
+        raise
+    finally:
+        timer.cancel()
+
+
+def keys_asked_for(spark: SparkSession, job: ReconcileJob, table: Table) -> Keys | None:
+    """The keys that the job names for a table, None when it wants all."""
+    path = job.keys.get(table.qualified_name)
+    if path is None:
+        return None
+    hashes = sorted({int(hashlib.md5(each.key).hexdigest()[:HASH_DIGITS], 16) for each in read_keys(Path(path))})
+    return Keys(spark.createDataFrame([(each,) for each in hashes], "key_hash bigint"), len(hashes))
+
+
+def only_compared(table: Table, columns: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """The columns to compare of a table: all, or those named."""
+    return columns.get(table.qualified_name) or tuple(each.name for each in table.columns)
+
+
+Say = Callable[[str], None]
+"""Told what happens now, for people."""

@@ -1,0 +1,162 @@
+"""A snapshot of a live database, held open and handed to every Spark task that reads rows.
+
+``SET TRANSACTION SNAPSHOT`` works only while the exporting transaction lives, and fails loudly after. That a task
+really imported it is checked by the query itself (``guard``): with a wrong fetch size the driver would read the live
+table instead, without a word.
+https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-SNAPSHOT-SYNCHRONIZATION
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+
+from cdc.lsn import LSN
+from spark.errors import SourceUnreadable
+from spark.job import PostgresSettings
+from spark.reconcile.visibility import Snapshot
+
+PINNED: Final[Mapping[str, str]] = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO,YMD",
+    "IntervalStyle": "postgres",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "lc_monetary": "C",
+    "search_path": "pg_catalog",
+    "row_security": "off",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+}
+"""Under which values are printed, as the topic contract has it; and no limit that a role or database sets."""
+
+_PAGE_BYTES: Final = 8_192
+_PAGE_HEADERS_BYTES: Final = (24, 40)
+_APPLICATION: Final = "cdc reconcile"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSnapshot:
+    """What a transaction sees, while ``hold`` goes on.
+
+    Attributes:
+        exported: its name for ``SET TRANSACTION SNAPSHOT``.
+        text: ``pg_current_snapshot()``.
+        lsn: H: whatever it sees committed before that.
+        taken_at: monotonic time, seconds.
+    """
+
+    exported: str
+    text: str
+    lsn: LSN
+    taken_at: float
+    connection: psycopg.Connection[Any]
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The set of transactions."""
+        return Snapshot.parse(self.text)
+
+    def guard(self) -> str:
+        """SQL condition that is true under this snapshot and an error under any other, evaluated once a query."""
+        told = "('this query reads another snapshot: ' || pg_catalog.pg_current_snapshot()::text)::bool"
+        return f"(SELECT CASE WHEN pg_catalog.pg_current_snapshot()::text = '{self.text}' THEN true ELSE {told} END)"
+
+    def init_statement(self) -> str:
+        """What a JDBC session runs before its query."""
+        return f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{self.exported}'"
+
+
+def connect(database: PostgresSettings) -> psycopg.Connection[Any]:
+    """An autocommit connection with the pinned settings.
+
+    Raises:
+        SourceUnreadable: the server does not answer or will not have us.
+    """
+    options = " ".join(f"-c {name}={value}" for name, value in PINNED.items())
+    try:
+        return psycopg.connect(
+            host=database.host,
+            port=database.port,
+            dbname=database.database,
+            user=database.user,
+            password=database.password.get_secret_value() if database.password else None,
+            sslmode=database.sslmode,
+            sslrootcert=database.sslrootcert,
+            application_name=_APPLICATION,
+            client_encoding="UTF8",
+            connect_timeout=10,
+            options=options,
+            autocommit=True,
+        )
+    except psycopg.Error as error:
+        # "from None": the failed connection hangs on the exception and holds the password
+        raise SourceUnreadable(
+            f"cannot connect to {database.host}:{database.port}/{database.database}: {_first_line(error)}",
+            remedy="see whether the server is up and the role may log in (cdc check)",
+        ) from None
+
+
+@contextmanager
+def hold(database: PostgresSettings) -> Iterator[HeldSnapshot]:
+    """Take a snapshot and hold it to the end of the block.
+
+    Raises:
+        SourceUnreadable: the server went away.
+    """
+    with contextlib.closing(connect(database)) as conn:
+        with reading("taking a snapshot"):
+            conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            row = conn.execute(
+                "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text,"
+                " pg_catalog.pg_current_wal_insert_lsn()::text"
+            ).fetchone()
+            assert row is not None
+        yield HeldSnapshot(row[0], row[1], _at_rest(LSN.parse(row[2])), time.monotonic(), conn)
+
+
+def position_now(database: PostgresSettings) -> LSN:
+    """The end of the WAL, flushed, so that a bridge on a server at rest can come to it.
+
+    H may lie behind WAL of no transaction, which nobody flushes on a server at rest. A logical message that nobody
+    listens to flushes it; without the right to emit one the server does so by itself within some seconds.
+    """
+    with contextlib.closing(connect(database)) as conn, reading("asking for the WAL position"):
+        with contextlib.suppress(psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction):
+            flushing = "(false, 'cdc', '', true)" if conn.info.server_version >= 170000 else "(true, 'cdc', '')"
+            conn.execute(f"SELECT pg_catalog.pg_logical_emit_message{flushing}".encode())
+        row = conn.execute("SELECT pg_catalog.pg_current_wal_insert_lsn()::text").fetchone()
+        assert row is not None
+        return _at_rest(LSN.parse(row[0]))
+
+
+@contextmanager
+def reading(doing: str) -> Iterator[None]:
+    """Translate what psycopg raises in the block.
+
+    Raises:
+        SourceUnreadable: naming what was being done.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        raise SourceUnreadable(
+            f"PostgreSQL failed while {doing}: {_first_line(error)}", remedy="try again, and see the server's log"
+        ) from error
+
+
+def _at_rest(lsn: LSN) -> LSN:
+    """The insert position skips the header of a page that nothing was written to yet; no WAL ends there."""
+    rest = lsn % _PAGE_BYTES
+    return LSN(lsn - rest) if rest in _PAGE_HEADERS_BYTES else lsn
+
+
+def _first_line(error: psycopg.Error) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

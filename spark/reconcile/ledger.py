@@ -1,0 +1,62 @@
+"""What of a run is done, kept beside its findings, so that a killed run goes on instead of starting anew.
+
+Each pass was exact at a snapshot of its own; a run that is resumed says so by the snapshots of its passes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from spark.job import STRICT
+from spark.report.model import OffsetRange, Round
+
+
+class PassDone(BaseModel):
+    """A part of a table's keys that was compared.
+
+    Attributes:
+        folder: with its findings, if there are any.
+        round: its snapshot.
+    """
+
+    model_config = STRICT
+
+    number: int
+    folder: str
+    source_rows: int
+    live_keys: int
+    tombstones: int
+    round: Round
+    offsets: tuple[OffsetRange, ...]
+
+
+class Ledger:
+    """One table's passes.
+
+    Args:
+        folder: of the table.
+        resume: take what an earlier run left; else begin with an empty ledger.
+    """
+
+    def __init__(self, folder: Path, *, resume: bool) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        if not resume:
+            for entry in folder.glob("done-*.json"):
+                entry.unlink()
+
+    def done(self, number: int) -> PassDone | None:
+        """The pass, if it is done."""
+        entry = self._entry(number)
+        return PassDone.model_validate_json(entry.read_text(encoding="utf-8")) if entry.exists() else None
+
+    def keep(self, done: PassDone) -> None:
+        """Note a pass as done: it is there whole or not at all."""
+        unfinished = self._folder / "unfinished.json"
+        unfinished.write_text(done.model_dump_json(), encoding="utf-8")
+        unfinished.replace(self._entry(done.number))
+
+    def _entry(self, number: int) -> Path:
+        return self._folder / f"done-{number}.json"

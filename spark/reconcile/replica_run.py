@@ -1,0 +1,121 @@
+"""The third side: a replica, at the LSN that it records, against the topic cut at the same LSN."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame
+
+from cdc.lsn import LSN
+from spark.errors import NotCaughtUp
+from spark.job import PostgresSettings, Table
+from spark.reconcile import summary
+from spark.reconcile.comparison import Comparison, Keys, Say, Sides, keys_asked_for, limited, only_compared
+from spark.reconcile.held_snapshot import HeldSnapshot, connect, hold, reading
+from spark.reconcile.job import ReconcileJob
+from spark.reconcile.topic_records import Moment
+from spark.report.model import ReplicaCounts
+
+_PAUSE_S: Final = 0.1
+_REMEDY: Final = "allow a longer snapshot: --max-snapshot-seconds"
+
+
+class ComparedReplica(NamedTuple):
+    """``why_not``: why it was not compared, else empty; then there are no findings."""
+
+    counts: ReplicaCounts | None
+    findings: DataFrame | None
+    why_not: str = ""
+
+
+def compare_replica(job: ReconcileJob, table: Table, tools: Comparison, say: Say) -> ComparedReplica:
+    """Replica against topic; keys that differ are looked at again until they agree or the rounds are used up.
+
+    A second round matters: what somebody wrote into the topic behind the last cut is not in the replica yet.
+    """
+    assert job.replica is not None
+    assert table.replica is not None
+    namespace, name = table.replica
+    update = {"namespace": namespace, "name": name, "leaves": (table.replica,), "row_filter": None, "rereads": False}
+    replica = table.model_copy(update=update)
+    folder = Path(job.folder) / "work" / f"{table.topic}-replica"
+    keys, rows = keys_asked_for(tools.spark, job, table), 0
+    lsn, why_not = LSN(0), ""
+    if job.replica_lsn:
+        _wait_for(job, LSN.parse(job.replica_lsn))
+    for number in range(job.rounds + 1):
+        say(f"{table.qualified_name}: comparing the replica {namespace}.{name}" + (", again" if number else ""))
+        at = f"{folder}/round-{number}"
+        with ExitStack() as stack:
+            held = stack.enter_context(hold(job.replica))
+            stack.enter_context(limited(tools.spark, job.max_snapshot_s, _REMEDY))
+            lsn, why_not = _recorded(held, job.stream.name, table, job.replica)
+            if why_not:
+                return ComparedReplica(None, None, why_not)
+            extent = tools.brokers.extent(table.topic)
+            sides = Sides(job.replica, replica, Moment(lsn=lsn), only_compared(table, job.columns), "replica")
+            if number == 0 and keys is None and len(sides.compared) == len(table.columns):
+                looked, keys = tools.first_look(sides, held, extent, None, (0, 1), f"{at}/candidates")
+                rows = looked.source_rows
+            keys = keys or Keys(None, 0)
+            if keys.frame is not None and not keys.count:
+                break
+            tools.second_look(sides, held, extent, keys, at)
+        found = tools.spark.read.parquet(f"{at}/findings")
+        open_ones = found.where("difference <> 'identical'").select("key_hash").distinct()
+        keys = Keys(open_ones, open_ones.count())
+        if not keys.count:
+            break
+    findings = None if keys is None or not keys.count else tools.spark.read.parquet(f"{at}/findings")
+    return ComparedReplica(_counts(f"{namespace}.{name}", lsn, rows, findings), findings)
+
+
+def _wait_for(job: ReconcileJob, lsn: LSN) -> None:
+    assert job.replica is not None
+    deadline = time.monotonic() + job.fence_timeout_s
+    with contextlib.closing(connect(job.replica)) as conn, reading("waiting for the replica"):
+        while True:
+            cut = conn.execute("SELECT lsn::text FROM cdc.cut WHERE name = %s", (job.stream.name,)).fetchone()
+            if cut is not None and LSN.parse(cut[0]) >= lsn:
+                return
+            if time.monotonic() > deadline:
+                raise NotCaughtUp(
+                    f"the replica did not come to {lsn} in {job.fence_timeout_s:.0f} s",
+                    remedy="see whether the sink runs (cdc status), or allow more: --fence-timeout",
+                )
+            time.sleep(_PAUSE_S)
+
+
+def _recorded(held: HeldSnapshot, stream: str, table: Table, replica: PostgresSettings) -> tuple[LSN, str]:
+    """The replica's LSN, or why its table says nothing."""
+    with reading("looking for the replica's LSN"):
+        if held.connection.execute("SELECT pg_catalog.to_regclass('cdc.cut')").fetchone() == (None,):
+            return LSN(0), f"database {replica.database} holds no replica yet; start the sink (cdc sink)"
+        cut = held.connection.execute("SELECT lsn::text FROM cdc.cut WHERE name = %s", (stream,)).fetchone()
+        state = held.connection.execute(
+            "SELECT state, coalesce(reason, '') FROM cdc.mirrored_table WHERE name = %s AND topic = %s",
+            (stream, table.topic),
+        ).fetchone()
+    if cut is None or state is None:
+        return LSN(0), "the sink has not mirrored this table yet"
+    if state[0] != "exact":
+        return LSN(0), f"the replica's table is {state[0]}" + (f": {state[1]}" if state[1] else "")
+    return LSN.parse(cut[0]), ""
+
+
+def _counts(name: str, lsn: LSN, rows: int, findings: DataFrame | None) -> ReplicaCounts:
+    found = {"with_row": 0} if findings is None else summary.counted(findings)
+    return ReplicaCounts(
+        table=name,
+        lsn=str(lsn),
+        rows=rows,
+        identical=max(0, rows - found["with_row"]),
+        missing_in_replica=found.get("extra_in_topic", 0),
+        extra_in_replica=found.get("missing_in_topic", 0),
+        value_mismatch=found.get("value_mismatch", 0),
+        in_flight=found.get("in_flight", 0),
+    )

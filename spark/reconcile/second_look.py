@@ -1,0 +1,254 @@
+"""Second look: whole rows of the candidates, decoded and compared column by column, each with the verdict of the rule.
+
+Runs on Spark's workers, one key at a time. The reading of values shares no code with the bridge.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+
+from cdc.encode.header import Header, parse_header
+from cdc.encode.partition import partition_of
+from cdc.errors import DecodeError
+from cdc.lsn import LSN
+from spark.job import Table
+from spark.reconcile.causes import Finding, RecordPlace, differing_columns, likely_cause
+from spark.reconcile.topic_records import Moment
+from spark.reconcile.verdict import TopicState, judge_scattered
+from spark.topic import header_field, lsn_number
+from spark.values.columns import kind_of, row_texts
+from spark.values.objects import split_object
+
+_FINDINGS: Final = pa.schema(
+    [
+        ("key", pa.string()),
+        ("key_bytes", pa.binary()),
+        ("difference", pa.string()),
+        ("source", pa.map_(pa.string(), pa.string())),
+        ("other", pa.map_(pa.string(), pa.string())),
+        ("differing", pa.list_(pa.string())),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("op", pa.string()),
+        ("lsn", pa.string()),
+        ("seq", pa.int64()),
+        ("xid", pa.int64()),
+        ("commit_ts_us", pa.int64()),
+        ("cause", pa.string()),
+        ("bucket", pa.int32()),
+        ("key_hash", pa.int64()),
+        ("home_partition", pa.int32()),
+    ]
+)
+FINDINGS_DDL: Final = (
+    "key string, key_bytes binary, difference string, source map<string,string>, other map<string,string>,"
+    " differing array<string>,"
+    " partition int, offset bigint, op string, lsn string, seq bigint, xid bigint, commit_ts_us bigint, cause string,"
+    " bucket int, key_hash bigint, home_partition int"
+)
+"""Of each key that was looked at twice, equal ones too (``difference`` is then ``identical``)."""
+
+BUCKETS: Final = 64
+"""For the chart of key buckets: enough to see a pattern, few enough to be looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What the verdict on a key depends on, besides the key.
+
+    Attributes:
+        table: with the columns to compare.
+        partitions: of the topic.
+        kept_since_ms: see ``verdict.kept_since_ms``.
+        compared: columns that count; the others are shown only.
+        side: what the database is: the source, or the replica of the topic.
+    """
+
+    table: Table
+    partitions: int
+    kept_since_ms: int
+    compared: tuple[str, ...]
+    side: str = "topic"
+
+
+def sums_by_key(records: DataFrame, moment: Moment) -> DataFrame:
+    """The candidates' records, one row per key: ``key`` binary, ``key_hash``, ``states`` (one struct per partition)."""
+    position = fn.struct(lsn_number(header_field("lsn")), header_field("seq").cast("bigint"))
+    counted = records.select(
+        "*",
+        fn.when(moment.counts(), fn.col("offset")).alias("visible_at"),
+        fn.when(moment.counts(), position).alias("position"),
+    )
+    latest = fn.struct("offset", "value", "header", "position")
+    by_partition = counted.groupBy("key", "key_hash", "partition").agg(
+        fn.max_by(latest, "visible_at").alias("latest"),
+        fn.max("position").alias("newest"),
+        fn.min(fn.when(fn.col("visible_at").isNull(), fn.col("timestamp_ms"))).alias("oldest_invisible_ms"),
+    )
+    state = fn.struct(
+        "partition",
+        fn.col("latest.offset").alias("offset"),
+        fn.col("latest.value").alias("value"),
+        fn.col("latest.header").alias("header"),
+        (fn.col("newest") > fn.col("latest.position")).alias("newer_before"),
+        "oldest_invisible_ms",
+    )
+    return by_partition.groupBy("key", "key_hash").agg(fn.collect_list(state).alias("states"))
+
+
+def findings(source: DataFrame, topic: DataFrame, rule: Rule) -> DataFrame:
+    """Judge every key that is on either side.
+
+    Args:
+        source: as ``SourceRows.rows`` returns it.
+        topic: as ``sums_by_key`` returns it.
+        rule: how.
+    """
+    left = source.select(fn.col("key").cast("binary").alias("key"), "key_hash", "source_columns")
+    joined = left.join(topic, ["key", "key_hash"], "full_outer")
+    return joined.mapInArrow(_judging(rule), FINDINGS_DDL)
+
+
+def _judging(rule: Rule) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def judge_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_pylist([_judged(rule, row) for row in batch.to_pylist()], schema=_FINDINGS)
+
+    return judge_batches
+
+
+def _judged(rule: Rule, row: Mapping[str, Any]) -> dict[str, Any]:
+    key, columns = row["key"], rule.table.columns
+    source = None
+    if row["source_columns"] is not None:
+        texts = json.loads(row["source_columns"])
+        source = {column.name: text for column, text in zip(columns, texts, strict=True)}
+    states = row["states"] or []
+    home = partition_of(key, rule.partitions)
+    topic_rows = {each["partition"]: _topic_row(each, rule) for each in states}
+    verdict = judge_scattered(
+        _compared(source, rule),
+        [_state(each, topic_rows[each["partition"]], rule) for each in states],
+        home,
+        rereads=rule.table.rereads,
+    )
+    told = _telling_state(states, topic_rows, home)
+    record, header = _place(told) if told is not None and told["offset"] is not None else (None, None)
+    topic = topic_rows[told["partition"]] if told is not None else None
+    shown = _shown(source, topic, rule)
+    finding = Finding(
+        verdict=verdict,
+        source=shown[0],
+        topic=shown[1],
+        key=key,
+        canonical_key=_canonical(key, rule.table),
+        record=record,
+        expected_partition=home,
+        side="replica" if rule.side == "replica" else "topic",
+        types={column.name: column.sql_type for column in columns},
+    )
+    return {
+        "key": key.decode("utf-8", "backslashreplace"),
+        "key_bytes": key,
+        "difference": verdict.value,
+        "source": source,
+        "other": topic,
+        "differing": list(differing_columns(shown[0], shown[1])) if shown[0] and shown[1] else [],
+        "partition": record.partition if record else None,
+        "offset": record.offset if record else None,
+        "op": header.op if header else None,
+        "lsn": str(header.lsn) if header else None,
+        "seq": header.seq if header else None,
+        "xid": header.xid if header else None,
+        "commit_ts_us": header.ts if header else None,
+        "cause": likely_cause(finding) if verdict.is_difference else "",
+        "bucket": row["key_hash"] % BUCKETS,
+        "key_hash": row["key_hash"],
+        "home_partition": home,
+    }
+
+
+def _telling_state(states: Sequence[Mapping[str, Any]], rows: Mapping[int, Any], home: int) -> Mapping[str, Any] | None:
+    """The state to show: a stray live record explains more than the one at home."""
+    strays = [each for each in states if each["partition"] != home and rows[each["partition"]] is not None]
+    return next(iter(strays), next((each for each in states if each["partition"] == home), None))
+
+
+def _state(state: Mapping[str, Any], row: Mapping[str, str | None] | None, rule: Rule) -> TopicState:
+    oldest = state["oldest_invisible_ms"]
+    return TopicState(
+        partition=state["partition"],
+        offset=state["offset"],
+        digest=_compared(row, rule),
+        toast_newer=";toast=newer" in (state["header"] or ""),
+        oldest_invisible_ms=oldest,
+        kept=oldest is None or oldest > rule.kept_since_ms,
+    )
+
+
+def _compared(row: Mapping[str, str | None] | None, rule: Rule) -> tuple[object, ...] | None:
+    """What counts of a row; a column that a record of an older schema lacks is NULL for whoever reads the topic."""
+    return None if row is None else tuple(row.get(name) for name in rule.compared)
+
+
+def _shown(
+    source: Mapping[str, str | None] | None, topic: Mapping[str, str | None] | None, rule: Rule
+) -> tuple[Mapping[str, str | None] | None, Mapping[str, str | None] | None]:
+    """The compared columns; of the topic those that it has."""
+
+    def only(row: Mapping[str, str | None] | None) -> Mapping[str, str | None] | None:
+        return None if row is None else {name: row[name] for name in rule.compared if name in row}
+
+    return only(source), only(topic)
+
+
+def _topic_row(state: Mapping[str, Any], rule: Rule) -> dict[str, str | None] | None:
+    """The row of the latest record that counts; None for a tombstone, or without one."""
+    if state["offset"] is None or state["value"] is None:
+        return None
+    names = [column.name for column in rule.table.columns]
+    kinds = {column.name: kind_of(column.sql_type) for column in rule.table.columns}
+    try:
+        header = parse_header(state["header"].encode()) if state["header"] else None
+        nulls = [names[index] for index in header.json_null if index < len(names)] if header else []
+        return row_texts(state["value"], kinds, nulls)
+    except DecodeError as error:
+        # Whoever reads the topic meets this as the row: it differs from any.
+        return dict.fromkeys(names) | {"": f"not a row of the contract: {error}"}
+
+
+def _place(state: Mapping[str, Any]) -> tuple[RecordPlace, Header | None]:
+    try:
+        header = parse_header((state["header"] or "").encode())
+    except DecodeError:
+        return RecordPlace("?", LSN(0), None, 0, state["partition"], state["offset"]), None
+    newer_before = bool(state["newer_before"])
+    place = RecordPlace(header.op, header.lsn, header.xid, header.ts, state["partition"], state["offset"], newer_before)
+    return place, header
+
+
+def _canonical(key: bytes, table: Table) -> bytes:
+    """The bytes that the contract gives the same logical key; the key itself where it is no key of the table."""
+    kinds = {column.name: column.kind for column in table.columns}
+    try:
+        members = split_object(key.decode())
+        if set(members) != set(table.key):
+            return key
+        parts = []
+        for name in table.key:
+            value = json.loads(members[name], parse_float=str, parse_int=str)
+            plain = kinds[name] in ("number", "bool")
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            parts.append(
+                f"{json.dumps(name, ensure_ascii=False)}:{text if plain else json.dumps(text, ensure_ascii=False)}"
+            )
+    except (DecodeError, ValueError):
+        return key
+    return ("{" + ",".join(parts) + "}").encode()

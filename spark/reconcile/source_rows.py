@@ -1,0 +1,149 @@
+"""Rows of one database under a held snapshot, as a DataFrame; the work is divided into block ranges of each heap."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import quote
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark.job import PostgresSettings, Table
+from spark.reconcile.held_snapshot import PINNED, HeldSnapshot, reading
+from spark.reconcile.source_sql import columns_json, hashed, key_json, quoted, value_json
+
+HASHES: Final = ("key_hash", "hash_1", "hash_2")
+EXCLUDED: Final = -2
+"""In place of ``hash_1``: the row is there, and not to be compared."""
+
+_FETCH_ROWS: Final = 10_000
+"""Above 0, or the driver would run each query outside of the snapshot, without a word."""
+
+_BLOCK_BYTES: Final = 8_192
+_BLOCKS_A_TASK: Final = 16_384
+"""128 MiB: a task of some seconds, so that a lost worker costs seconds."""
+
+
+class SourceRows:
+    """A table's rows as the snapshot sees them.
+
+    Args:
+        spark: the session.
+        database: where.
+        held: the snapshot; must stay held until the last action on a DataFrame is done.
+        table: source table, or a replica under its own name.
+        where: SQL condition; the hashes of rows for which it does not hold are ``EXCLUDED``.
+        connections: tasks that read at once; ranges are at least as many.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        database: PostgresSettings,
+        held: HeldSnapshot,
+        table: Table,
+        where: str | None,
+        connections: int,
+    ) -> None:
+        self._spark = spark
+        self._database = database
+        self._held = held
+        self._table = table
+        self._condition = table.row_filter or "true"
+        self._where = where
+        self._connections = connections
+
+    def hashes(self, bucket: tuple[int, int]) -> DataFrame:
+        """Every row as three numbers.
+
+        Args:
+            bucket: number and count of key buckets: only rows of that one.
+
+        Returns:
+            ``key_hash``, ``hash_1``, ``hash_2`` bigint: 60 bits each, of the record key and of the value.
+        """
+        number, count = bucket
+        key, value = key_json(self._table), value_json(self._table.columns)
+        chosen = "true" if self._where is None else f"coalesce(({self._where}), false)"
+        digests = f"pg_catalog.md5({key}) AS k, pg_catalog.md5({value}) AS v, {chosen} AS chosen"
+        hash_1 = f"CASE WHEN chosen THEN {hashed('v', 0)} ELSE {EXCLUDED} END AS hash_1"
+        numbers = f"{hashed('k', 0)} AS key_hash, {hash_1}, {hashed('v', 1)} AS hash_2"
+        wanted = f"WHERE {hashed('k', 0)} % {count} = {number}" if count > 1 else ""
+        return self._read(f"SELECT block, {numbers} FROM ({self._select(digests)}) d {wanted}").select(*HASHES)
+
+    def rows(self, key_hashes: Sequence[int] | None) -> DataFrame:
+        """Whole rows.
+
+        Args:
+            key_hashes: only those with such a key; None for all.
+
+        Returns:
+            ``key_hash`` bigint, ``key`` string (the record key), ``source_columns`` string (JSON array of texts).
+        """
+        whole = f"{key_json(self._table)} AS key, {columns_json(self._table.columns)} AS source_columns"
+        wanted = ""
+        if key_hashes is not None:
+            wanted = f" AND {hashed(f'pg_catalog.md5({key_json(self._table)})', 0)} IN ({listed(key_hashes)})"
+        key_hash = f"{hashed('pg_catalog.md5(key)', 0)} AS key_hash"
+        query = f"SELECT block, {key_hash}, key, source_columns FROM ({self._select(whole)}{wanted}) d"
+        return self._read(query).select("key_hash", "key", "source_columns")
+
+    def _select(self, expressions: str) -> str:
+        return (
+            f"SELECT ctid AS block, {expressions} FROM ONLY {{heap}} WHERE ({self._condition}) AND {self._held.guard()}"
+        )
+
+    def _read(self, query: str) -> DataFrame:
+        frames = [
+            self._spark.read.jdbc(
+                self._url(),
+                f"({query.replace('{heap}', quoted(*leaf))}) q",
+                predicates=self._block_ranges(leaf),
+                properties=self._properties(),
+            )
+            for leaf in self._table.leaves
+        ]
+        whole = functools.reduce(DataFrame.unionByName, frames)
+        return whole.coalesce(self._connections)
+
+    def _block_ranges(self, leaf: tuple[str, str]) -> list[str]:
+        """Conditions that divide a heap; the last is open, for rows behind what was counted."""
+        with reading(f"measuring {'.'.join(leaf)}"):
+            row = self._held.connection.execute(
+                "SELECT pg_catalog.pg_relation_size(%s::pg_catalog.regclass)", (quoted(*leaf),)
+            ).fetchone()
+        assert row is not None
+        blocks = row[0] // _BLOCK_BYTES
+        count = max(1, min(blocks, max(self._connections, blocks // _BLOCKS_A_TASK)))
+        edges = [blocks * number // count for number in range(count)]
+        return [
+            f"block >= '({start},0)'::tid" + ("" if end is None else f" AND block < '({end},0)'::tid")
+            for start, end in zip(edges, [*edges[1:], None], strict=True)
+        ]
+
+    def _url(self) -> str:
+        database = self._database
+        host = f"[{database.host}]" if ":" in database.host else database.host
+        return f"jdbc:postgresql://{host}:{database.port}/{quote(database.database, safe='')}"
+
+    def _properties(self) -> dict[str, str]:
+        database = self._database
+        pinned = "; ".join(f"SET {name} = '{value}'" for name, value in PINNED.items())
+        given = {
+            "driver": "org.postgresql.Driver",
+            "user": database.user,
+            "password": database.password.get_secret_value() if database.password else None,
+            "sslmode": database.sslmode,
+            "sslrootcert": database.sslrootcert,
+            "ApplicationName": "cdc reconcile",
+            "fetchsize": str(_FETCH_ROWS),
+            # The driver tells the server the JVM's time zone at the start, so settings come after, not with the login.
+            "sessionInitStatement": f"{self._held.init_statement()}; {pinned}",
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def listed(key_hashes: Sequence[int]) -> str:
+    """For ``IN``; none at all is a list that holds nothing."""
+    return ",".join(map(str, key_hashes)) or "NULL"

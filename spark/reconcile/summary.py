@@ -1,0 +1,150 @@
+"""Findings in Parquet → sums, charts and samples of a report; Spark counts, the driver gets what a page can show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, cast
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as fn
+
+from spark.job import Table
+from spark.report.model import Bar, ColumnDifferences, DifferenceClass, Example, Histograms, Sample, Side
+
+_DIFFERENCES: Final = ("missing_in_topic", "extra_in_topic", "value_mismatch")
+_OF_REPLICA: Final[Mapping[str, str]] = {
+    # The database is the replica here: what the topic lacks, the replica has too much.
+    "missing_in_topic": "extra_in_replica",
+    "extra_in_topic": "missing_in_replica",
+}
+_DAY_US: Final = 86_400_000_000
+_HOUR_US: Final = 3_600_000_000
+
+
+def differing(findings: DataFrame) -> DataFrame:
+    """Only the keys that are known to differ."""
+    return findings.where(fn.col("difference").isin(*_DIFFERENCES))
+
+
+def counted(findings: DataFrame) -> dict[str, int]:
+    """Keys by class; and ``with_row``: keys with a row in the database that are not identical."""
+    rows = findings.groupBy("difference").agg(fn.count("*"), fn.count("source")).collect()
+    counts = {row[0]: row[1] for row in rows}
+    counts["with_row"] = sum(row[2] for row in rows if row[0] != "identical")
+    return counts
+
+
+def of_side(difference: str, side: Side) -> DifferenceClass:
+    """The report's word for a class."""
+    return cast("DifferenceClass", _OF_REPLICA.get(difference, difference) if side == "replica" else difference)
+
+
+def samples(findings: DataFrame, side: Side, limit: int) -> tuple[Sample, ...]:
+    """The first keys of each class; what differs first, then what could not be judged."""
+    chosen: list[Row] = []
+    for difference in (*_DIFFERENCES, "in_flight", "unverifiable"):
+        chosen += findings.where(fn.col("difference") == difference).orderBy("key").limit(limit).collect()
+    return tuple(_sample(row, side) for row in chosen)
+
+
+def causes(findings: DataFrame) -> tuple[Bar, ...]:
+    """How often each kind of cause was named."""
+    kind = fn.substring_index("cause", ":", 1)
+    rows = differing(findings).groupBy(kind.alias("kind")).count().orderBy(fn.desc("count"), "kind").limit(20)
+    return tuple(Bar(label=row["kind"], count=row["count"]) for row in rows.collect())
+
+
+def columns(findings: DataFrame, table: Table) -> tuple[ColumnDifferences, ...]:
+    """Of each column that differs somewhere, how."""
+    mismatches = findings.where(fn.col("difference") == "value_mismatch")
+    each = mismatches.select(fn.explode("differing").alias("name"), "source", "other", "cause").select(
+        "name",
+        fn.col("source")[fn.col("name")].alias("source"),
+        fn.col("other")[fn.col("name")].alias("other"),
+        fn.substring_index("cause", ":", 1).alias("kind"),
+    )
+    number = "decimal(38,10)"
+    distance = fn.abs(fn.col("source").try_cast(number) - fn.col("other").try_cast(number))
+    pair = fn.struct("source", "other")
+    rows = (
+        each.groupBy("name")
+        .agg(
+            fn.count("*").alias("mismatches"),
+            fn.count(fn.when(fn.col("source").isNull() != fn.col("other").isNull(), 1)).alias("null_or_value"),
+            fn.max(distance).alias("distance"),
+            fn.min(pair).alias("least"),
+            fn.max(pair).alias("most"),
+            fn.min("kind").alias("kind"),
+            (fn.min("kind") == fn.max("kind")).alias("one_kind"),
+        )
+        .orderBy(fn.desc("mismatches"), "name")
+        .collect()
+    )
+    types = {column.name: column.sql_type for column in table.columns}
+    return tuple(_column(row, types) for row in rows)
+
+
+def histograms(findings: DataFrame) -> Histograms:
+    """Differences by commit time, partition and key bucket."""
+    found = differing(findings)
+    return Histograms(
+        by_commit_time=_by_time(found),
+        by_partition=_bars(found, "partition", "partition {}"),
+        by_bucket=_bars(found, "bucket", "{}"),
+    )
+
+
+def _by_time(found: DataFrame) -> tuple[Bar, ...]:
+    span = found.agg(fn.min("commit_ts_us").alias("first"), fn.max("commit_ts_us").alias("last")).collect()[0]
+    if span["first"] is None:
+        return ()
+    unit_us = next(
+        (unit for unit in (60_000_000, _HOUR_US, _DAY_US) if span["last"] - span["first"] <= 60 * unit), 30 * _DAY_US
+    )
+    start = fn.floor(fn.col("commit_ts_us") / unit_us)
+    rows = found.where("commit_ts_us IS NOT NULL").groupBy(start.alias("slot")).count().orderBy("slot").collect()
+    return tuple(Bar(label=_moment(row["slot"] * unit_us)[:16] + "Z", count=row["count"]) for row in rows)
+
+
+def _bars(found: DataFrame, column: str, label: str) -> tuple[Bar, ...]:
+    rows = found.where(fn.col(column).isNotNull()).groupBy(column).count().orderBy(column).limit(256).collect()
+    return tuple(Bar(label=label.format(row[column]), count=row["count"]) for row in rows)
+
+
+def _column(row: Row, types: Mapping[str, str]) -> ColumnDifferences:
+    pairs: Iterable[Any] = dict.fromkeys((tuple(row["least"]), tuple(row["most"])))
+    return ColumnDifferences(
+        name=row["name"],
+        sql_type=types.get(row["name"], ""),
+        mismatches=row["mismatches"],
+        null_or_value=row["null_or_value"],
+        largest_difference=None if row["distance"] is None else f"{row['distance'].normalize():f}",
+        examples=tuple(Example(source=source, other=other) for source, other in pairs),
+        hint=f"all of them: {row['kind']}" if row["one_kind"] and row["kind"] and row["mismatches"] > 1 else "",
+    )
+
+
+def _sample(row: Row, side: Side) -> Sample:
+    # Against the replica the topic stands for the source, and the database that was read is the other side.
+    source, other = (row["other"], row["source"]) if side == "replica" else (row["source"], row["other"])
+    return Sample(
+        side=side,
+        difference=of_side(row["difference"], side),
+        key=row["key"],
+        source=source,
+        other=other,
+        differing=tuple(row["differing"] or ()),
+        partition=row["partition"],
+        offset=row["offset"],
+        op=row["op"],
+        lsn=row["lsn"],
+        seq=row["seq"],
+        xid=row["xid"],
+        commit_time=None if row["commit_ts_us"] is None else _moment(row["commit_ts_us"]) + "Z",
+        cause=row["cause"],
+    )
+
+
+def _moment(microseconds: int) -> str:
+    return datetime.fromtimestamp(microseconds / 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")

@@ -1,0 +1,215 @@
+"""One table: pass by pass, round by round, to its part of the report."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+
+from spark.job import Table
+from spark.offsets import Extent
+from spark.reconcile import summary
+from spark.reconcile.bridge_progress import BridgeProgress
+from spark.reconcile.comparison import Comparison, Keys, Say, Sides, keys_asked_for, limited, only_compared
+from spark.reconcile.held_snapshot import HeldSnapshot, hold, position_now
+from spark.reconcile.job import ReconcileJob
+from spark.reconcile.ledger import Ledger, PassDone
+from spark.reconcile.second_look import FINDINGS_DDL
+from spark.reconcile.topic_records import Moment
+from spark.reconcile.verdict import TableFacts, why_unverifiable
+from spark.report.model import Counts, OffsetRange, Round
+
+_SLOWER: Final = "divide the keys over more snapshots (--passes 4), or allow a longer one (--max-snapshot-seconds)"
+
+
+class Unverifiable(Exception):
+    """Why no key of the table can be judged."""
+
+
+class Compared(NamedTuple):
+    """A table's comparison with its topic.
+
+    Attributes:
+        findings: of all keys that needed a second look, as the last round left them.
+        extent: of the last pass.
+    """
+
+    counts: Counts
+    rounds: tuple[Round, ...]
+    findings: DataFrame
+    extent: Extent
+    fence_wait_s: float
+    offsets: tuple[OffsetRange, ...]
+
+
+class TableRun:
+    """Source against topic.
+
+    Args:
+        job: the run.
+        table: which.
+        tools: shared by all tables.
+        bridge: what the bridge says of itself.
+        say: told about each step.
+    """
+
+    def __init__(self, job: ReconcileJob, table: Table, tools: Comparison, bridge: BridgeProgress, say: Say) -> None:
+        self._job = job
+        self._table = table
+        self._tools = tools
+        self._bridge = bridge
+        self._say = say
+        self._compared = only_compared(table, job.columns)
+        self._folder = Path(job.folder) / "work" / table.topic
+        self._ledger = Ledger(self._folder, resume=job.resume)
+        self._fence_wait_s = 0.0
+        self._extent: Extent | None = None
+
+    def compare(self) -> Compared:
+        """All passes, then the rounds that the keys in flight need.
+
+        Raises:
+            Unverifiable: the table as a whole cannot be judged.
+            JobError: a server failed, or took too long.
+        """
+        done = [self._ledger.done(number) or self._pass(number) for number in range(self._passes)]
+        rounds = [each.round for each in done]
+        findings = self._read([each.folder for each in done])
+        in_flight = sum(each.round.in_flight for each in done)
+        for number in range(1, self._job.rounds + 1):
+            if not in_flight:
+                break
+            self._say(f"{self._table.qualified_name}: {in_flight:,} keys are in flight, looking again")
+            later = self._round(number, self._keys_of(findings, "in_flight"))
+            rounds.append(later.round)
+            settled = findings.where(fn.col("difference") != "in_flight")
+            findings, in_flight = settled.unionByName(self._read([later.folder])), later.round.in_flight
+        if self._extent is None:
+            self._extent = self._tools.brokers.extent(self._table.topic)
+        return Compared(
+            counts=self._counts(done, findings),
+            rounds=tuple(rounds),
+            findings=findings,
+            extent=self._extent,
+            fence_wait_s=self._fence_wait_s,
+            offsets=tuple(each for last in done[-1:] for each in last.offsets),
+        )
+
+    @property
+    def _passes(self) -> int:
+        return 1 if self._is_restricted else self._job.passes
+
+    @property
+    def _is_restricted(self) -> bool:
+        """Whether hashes say nothing: only some keys, or only some columns, are to be looked at."""
+        name = self._table.qualified_name
+        return name in self._job.keys or len(self._compared) < len(self._table.columns)
+
+    def _pass(self, number: int) -> PassDone:
+        what = f", part {number + 1} of {self._passes}" if self._passes > 1 else ""
+        self._say(f"{self._table.qualified_name}: comparing{what}")
+        folder = str(self._folder / f"pass-{number}")
+        with ExitStack() as stack:
+            held, extent, sides = self._open(stack)
+            if self._is_restricted:
+                looked = None
+                keys = keys_asked_for(self._tools.spark, self._job, self._table) or Keys(None, 0)
+            else:
+                bucket = (number, self._passes)
+                looked, keys = self._tools.first_look(
+                    sides, held, extent, self._job.where, bucket, f"{folder}/candidates"
+                )
+            if keys.frame is None or keys.count:
+                self._tools.second_look(sides, held, extent, keys, folder)
+        in_flight = self._in_flight(folder)
+        done = PassDone(
+            number=number,
+            folder=folder,
+            source_rows=looked.source_rows if looked else self._rows_seen(folder),
+            live_keys=looked.live_keys if looked else 0,
+            tombstones=looked.tombstones if looked else 0,
+            round=Round(number=0, snapshot=held.text, lsn=str(held.lsn), keys=keys.count, in_flight=in_flight),
+            offsets=tuple(
+                OffsetRange(partition=partition, start=start, end=end, records=end - start)
+                for partition, (start, end) in enumerate(zip(extent.starts, extent.ends, strict=True))
+            ),
+        )
+        self._ledger.keep(done)
+        return done
+
+    def _round(self, number: int, keys: Keys) -> PassDone:
+        folder = str(self._folder / f"round-{number}")
+        with ExitStack() as stack:
+            held, extent, sides = self._open(stack)
+            self._tools.second_look(sides, held, extent, keys, folder)
+        looked = Round(
+            number=number,
+            snapshot=held.text,
+            lsn=str(held.lsn),
+            keys=keys.count,
+            in_flight=self._in_flight(folder),
+        )
+        return PassDone(
+            number=number, folder=folder, source_rows=0, live_keys=0, tombstones=0, round=looked, offsets=()
+        )
+
+    def _open(self, stack: ExitStack) -> tuple[HeldSnapshot, Extent, Sides]:
+        """What must come in this order: the bridge's word, the snapshot, the fence, the ends."""
+        self._bridge.catch_up()
+        is_whole, unseen = self._bridge.is_whole(self._table.qualified_name), self._bridge.unseen
+        held = stack.enter_context(hold(self._job.source))
+        stack.enter_context(limited(self._tools.spark, self._job.max_snapshot_s, _SLOWER))
+        self._check(is_whole, unseen, held)
+        with self._tools.watch.timing("fence"):
+            position_now(self._job.source)
+            self._fence_wait_s = self._bridge.wait_for(held.lsn, self._job.fence_timeout_s)
+            if self._table.rereads:
+                # A row that was gone when it was to be read again: its successor must be in the topic too.
+                self._bridge.wait_for(position_now(self._job.source), self._job.fence_timeout_s)
+            self._extent = extent = self._tools.brokers.extent(self._table.topic)
+        moment = Moment(snapshot=held.snapshot)
+        return held, extent, Sides(self._job.source, self._table, moment, self._compared, "topic")
+
+    def _check(self, is_whole: bool, unseen: tuple[int, ...], held: HeldSnapshot) -> None:
+        settings = self._tools.brokers.settings(self._table.topic)
+        facts = TableFacts(is_whole, unseen, held.snapshot, 0, int(settings["delete.retention.ms"]))
+        if why := why_unverifiable(facts):
+            raise Unverifiable(why)
+
+    def _keys_of(self, findings: DataFrame, difference: str) -> Keys:
+        frame = findings.where(fn.col("difference") == difference).select("key_hash").distinct()
+        return Keys(frame, frame.count())
+
+    def _in_flight(self, folder: str) -> int:
+        return self._read([folder]).where("difference = 'in_flight'").count()
+
+    def _rows_seen(self, folder: str) -> int:
+        return self._read([folder]).where("source IS NOT NULL").count()
+
+    def _read(self, folders: Sequence[str]) -> DataFrame:
+        spark = self._tools.spark
+        frames = [spark.read.parquet(f"{each}/findings") for each in folders if Path(each, "findings").exists()]
+        if not frames:
+            return spark.createDataFrame([], FINDINGS_DDL)
+        return functools.reduce(DataFrame.unionByName, frames)
+
+    def _counts(self, done: Sequence[PassDone], findings: DataFrame) -> Counts:
+        found = summary.counted(findings)
+        source_rows = sum(each.source_rows for each in done)
+        return Counts(
+            source_rows=source_rows,
+            records=sum(each.records for last in done[-1:] for each in last.offsets),
+            live_keys=sum(each.live_keys for each in done),
+            tombstones=sum(each.tombstones for each in done),
+            identical=max(0, source_rows - found["with_row"]),
+            missing_in_topic=found.get("missing_in_topic", 0),
+            extra_in_topic=found.get("extra_in_topic", 0),
+            value_mismatch=found.get("value_mismatch", 0),
+            in_flight=found.get("in_flight", 0),
+            unverifiable=found.get("unverifiable", 0),
+        )

@@ -1,0 +1,121 @@
+"""The topic's side: which records count at a moment, and what they make of each key. All in Spark's own expressions.
+
+The rule is ``spark.reconcile.verdict``; what is computed here are its sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+
+from cdc.lsn import LSN
+from spark.reconcile.source_sql import HASH_DIGITS
+from spark.reconcile.visibility import Snapshot
+from spark.topic import header_field, lsn_number
+
+TOMBSTONE: Final = -1
+"""In place of ``hash_1``: no hash is negative."""
+
+NEWER_BIT: Final = 1 << (4 * HASH_DIGITS)
+"""Added to ``hash_1`` of a record that is marked ``toast=newer``; a hash has fewer bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a record counts: at a snapshot of the source, or before a WAL position (a replica's). One of the two."""
+
+    snapshot: Snapshot | None = None
+    lsn: LSN | None = None
+
+    def counts(self) -> Column:
+        """Boolean column over a topic's records; records that are not ours count always, as their readers see them."""
+        if self.lsn is not None:
+            return fn.coalesce(lsn_number(header_field("lsn")) < fn.lit(int(self.lsn)), fn.lit(True))
+        assert self.snapshot is not None
+        xid = header_field("xid").cast("bigint")
+        return (
+            fn.when(xid.isNotNull(), _sees(self.snapshot, xid))
+            .when(fn.contains("header", fn.lit(";snap=")), _covers(self.snapshot, header_field("snap")))
+            .otherwise(fn.lit(True))
+        )
+
+
+def key_hash() -> Column:
+    """60 bits of the md5 of the record key, as ``source_sql`` computes them in PostgreSQL."""
+    return _bits(fn.md5("key"), 0)
+
+
+def folded(records: DataFrame, moment: Moment, bucket: tuple[int, int]) -> DataFrame:
+    """One row per key: the sums that the verdict needs.
+
+    Args:
+        records: as ``read_topic`` returns them.
+        moment: which of them count.
+        bucket: number and count of key buckets: only keys of that one.
+
+    Returns:
+        ``key_hash``; ``topic_1``, ``topic_2``: hash of the latest record that counts (``TOMBSTONE``, ``NEWER_BIT``),
+        null when none does; ``oldest_invisible_ms``; ``first_partition``, ``last_partition``.
+    """
+    number, count = bucket
+    marked = fn.concat_ws("", fn.col("value").cast("string"), _null_documents())
+    value = fn.when(fn.contains("header", fn.lit(";json_null=")), marked.cast("binary")).otherwise(fn.col("value"))
+    is_newer = fn.contains("header", fn.lit(";toast=newer"))
+    hashed = records.select(
+        key_hash().alias("key_hash"),
+        "partition",
+        fn.when(moment.counts(), fn.col("offset")).alias("visible_at"),
+        "timestamp_ms",
+        fn.when(fn.col("value").isNotNull(), fn.md5(value)).alias("digest"),
+        fn.coalesce(is_newer, fn.lit(False)).alias("is_newer"),
+    )
+    if count > 1:
+        hashed = hashed.where(fn.col("key_hash") % count == number)
+    hash_1 = _bits(fn.col("digest"), 0) + fn.when(fn.col("is_newer"), fn.lit(NEWER_BIT)).otherwise(fn.lit(0))
+    rows = hashed.select(
+        "key_hash",
+        "partition",
+        "visible_at",
+        fn.when(fn.col("visible_at").isNull(), fn.col("timestamp_ms")).alias("invisible_ms"),
+        fn.when(fn.col("digest").isNull(), fn.lit(TOMBSTONE)).otherwise(hash_1).alias("topic_1"),
+        fn.coalesce(_bits(fn.col("digest"), 1), fn.lit(TOMBSTONE)).alias("topic_2"),
+    )
+    return rows.groupBy("key_hash").agg(
+        fn.max_by("topic_1", "visible_at").alias("topic_1"),
+        fn.max_by("topic_2", "visible_at").alias("topic_2"),
+        fn.min("invisible_ms").alias("oldest_invisible_ms"),
+        fn.min("partition").alias("first_partition"),
+        fn.max("partition").alias("last_partition"),
+    )
+
+
+def _null_documents() -> Column:
+    """The header's list as ``source_sql.value_json`` writes it: each index with a comma behind it."""
+    return fn.concat(header_field("json_null"), fn.lit(","))
+
+
+def _bits(digest: Column, part: int) -> Column:
+    text = fn.substring(digest, 1 + part * HASH_DIGITS, HASH_DIGITS)
+    return fn.conv(text, 16, 10).cast("bigint")
+
+
+def _sees(snapshot: Snapshot, xid: Column) -> Column:
+    seen = xid < fn.lit(snapshot.xmax)
+    return seen & ~xid.isin(*snapshot.in_progress) if snapshot.in_progress else seen
+
+
+def _covers(snapshot: Snapshot, text: Column) -> Column:
+    """``Snapshot.covers`` of the snapshot that a backfill record names; most are older than ours as a whole."""
+    parts = fn.split(text, ":")
+    xmax = fn.get(parts, 1).cast("bigint")
+    listed = fn.filter(fn.split(fn.get(parts, 2), ","), lambda each: each != "")
+    in_progress = fn.transform(listed, lambda each: each.cast("bigint"))
+    beyond = fn.greatest(xmax - fn.lit(snapshot.xmax), fn.lit(0))
+    none_beyond = beyond == fn.size(fn.filter(in_progress, lambda each: each >= fn.lit(snapshot.xmax)))
+    covers = none_beyond
+    for running in sorted(snapshot.in_progress):
+        covers = covers & ((fn.lit(running) >= xmax) | fn.array_contains(in_progress, fn.lit(running)))
+    return fn.when(xmax <= fn.lit(snapshot.xmin), fn.lit(True)).otherwise(covers)

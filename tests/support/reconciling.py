@@ -1,0 +1,56 @@
+"""Reconciliations for tests: the command as a user runs it, or the job inside of a session that is open already."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from cdc.app.jobs.describe import describe_deployment
+from cdc.app.options import load_config
+from spark.job import SparkSettings
+from spark.reconcile.job import ReconcileJob
+from spark.reconcile.main import reconcile
+from spark.report.model import Report, TableReport
+from tests.support.deployment import Deployment
+
+
+def job_for(
+    deployment: Deployment, folder: Path, settings: SparkSettings, tables: Sequence[str] = (), **options: Any
+) -> ReconcileJob:
+    """The job that the command would start."""
+    described = describe_deployment(load_config(deployment.config), tables)
+    return ReconcileJob(
+        run=folder.name,
+        tool_version="test",
+        spark=settings,
+        kafka=described.kafka,
+        source=described.source,
+        replica=options.pop("replica", described.replica),
+        stream=described.stream,
+        tables=described.tables,
+        folder=str(folder),
+        **options,
+    )
+
+
+def reconciled(job: ReconcileJob, spark: SparkSession) -> Report:
+    """Run it in this process and session."""
+    return reconcile(job, contextlib.nullcontext(spark))
+
+
+def run_command(deployment: Deployment, folder: Path, *arguments: str, timeout_s: float = 300) -> tuple[int, str]:
+    """``cdc reconcile`` as a process: exit code, and all that it said."""
+    command = [sys.executable, "-m", "cdc", "reconcile", "-c", str(deployment.config), "--report", str(folder)]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=timeout_s)
+    return done.returncode, done.stdout + done.stderr
+
+
+def table_of(report: Report, name: str) -> TableReport:
+    """The part of a table."""
+    return next(each for each in report.tables if each.table == name)
