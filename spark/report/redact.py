@@ -11,7 +11,7 @@ from spark.report.model import Report, Sample, TableReport
 HIDDEN: Final = "[hidden]"
 # What a sentence quotes is a value until proven otherwise; so is what stands in braces (a key, perhaps cut short) or
 # after an equals sign, as in PostgreSQL's "Key (id)=(7)".
-_QUOTED: Final = re.compile(r"\{.*\}|\{.*\N{HORIZONTAL ELLIPSIS}|'[^']*'|\"[^\"]*\"|(?<==)\([^)]*\)", re.DOTALL)
+_QUOTED: Final = re.compile(r"\{.*\}|\{.*\N{HORIZONTAL ELLIPSIS}|(?<!\w)'[^']*'|\"[^\"]*\"|(?<==)\([^)]*\)", re.DOTALL)
 # Shorter ones are words and numbers of any sentence: hiding those would tell more than it hides.
 _LEAST_VALUE: Final = 4
 # Sentences show this much of a key.

@@ -81,6 +81,12 @@ def test_coordinates_in_a_cause_stay() -> None:
     assert found.cause == cause
 
 
+def test_an_apostrophe_is_no_quote() -> None:
+    cause = "in amount the topic's value is rounded; in note the topic's value has other trailing blanks"
+    sample = reports.sample(cause=cause)
+    assert redacted(reports.report(reports.different_table(samples=(sample,)))).tables[0].samples[0].cause == cause
+
+
 def test_hiding_twice_changes_nothing() -> None:
     once = redacted(reports.mixed())
     assert redacted(once) == once
