@@ -17,7 +17,9 @@ from cdc.encode.header import header_position
 from cdc.encode.naming import progress_topic
 from cdc.encode.partition import partition_of
 from cdc.encode.progress import stream_key
+from cdc.encode.repair import parts_of
 from cdc.errors import ConfigError, SourceUnavailable
+from cdc.publish.requests import write_repair
 from cdc.record import RepairKey
 from cdc.replay.backfills import Published, read_published
 from cdc.stack import Kafka
@@ -322,16 +324,60 @@ def test_a_change_that_is_streamed_and_not_visible_yet(own_stack: OwnStack, kafk
         deployment.wait_published()
         with hold_commits(server.dsn()) as held:
             held.start(["UPDATE t SET n = 1 WHERE id = 1", "DELETE FROM t WHERE id = 2"])
-            eventually(lambda: values(deployment, 2)[-1] is None, message=deployment.bridge.tail)
+            eventually(lambda: values(deployment, id_key(2))[-1] is None, message=deployment.bridge.tail)
             with pytest.raises(SourceUnavailable, match="in time"):
                 repair(deployment, "public.t", keys, timeout_s=4)
             held.release()
         result = repair(deployment, "public.t", keys)
         assert (result.rows, result.tombstones) == (1, 1)
-        assert [orjson.loads(value)["n"] for value in values(deployment, 1) if value] in ([0, 1, 1], [0, 1, 1, 1])
-        assert values(deployment, 2)[1:] in ([None, None], [None, None, None])  # what was given up may be done as well
+        assert [orjson.loads(value)["n"] for value in values(deployment, id_key(1)) if value] in (
+            [0, 1, 1],
+            [0, 1, 1, 1],
+        )
+        assert values(deployment, id_key(2))[1:] in (
+            [None, None],
+            [None, None, None],
+        )  # what was given up may be done as well
 
 
-def values(deployment: Deployment, number: int) -> list[bytes | None]:
+def test_a_change_that_is_streamed_while_keys_are_looked_up(own_stack: OwnStack, kafka: Kafka, tmp_path: Path) -> None:
+    """The table still shows the rows before it, which are older than what the topic has."""
+    server = own_stack.postgres()
+    source = Database("postgres", server.dsn())
+    source.execute("CREATE TABLE t (id int, n int, leaf int, PRIMARY KEY (id, leaf)) PARTITION BY LIST (leaf)")
+    for leaf in (0, 1):
+        source.execute(f"CREATE TABLE t_{leaf} PARTITION OF t FOR VALUES IN ({leaf})")
+        source.execute(f"INSERT INTO t SELECT i, 0, {leaf} FROM generate_series(1, 10) i")
+    keys = [b'{"id":%d,"leaf":1}' % number for number in (1, 2, 3)]
+    with deployed(source, kafka.bootstrap, source, tmp_path) as deployment:
+        deployment.start_bridge()
+        deployment.wait_backfilled()
+        source.execute("UPDATE t SET n = n WHERE id = 4")  # a table named for the first time waits for visibility
+        deployment.wait_published()
+        with psycopg.connect(server.dsn()) as blocker:
+            # The reader stops here: keys are noted by now, and its snapshot is still to come
+            blocker.execute("LOCK TABLE t_0 IN ACCESS EXCLUSIVE MODE")
+            parts = parts_of("r", "public.t", map(RepairKey, keys))
+            write_repair({"bootstrap.servers": deployment.bootstrap}, progress_topic(deployment.name), parts)
+            eventually(lambda: waits_for_lock(source), message=deployment.bridge.tail)
+            with hold_commits(server.dsn()) as held:
+                held.start(["UPDATE t_1 SET n = 1 WHERE id = 1", "DELETE FROM t_1 WHERE id = 2"])
+                eventually(lambda: values(deployment, keys[1])[-1] is None, message=deployment.bridge.tail)
+                blocker.rollback()
+                eventually(lambda: published(deployment).outcomes, message=deployment.bridge.tail)
+                held.release()
+        (result,) = published(deployment).outcomes
+        assert (result.rows, result.tombstones, result.touched) == (1, 0, 2)
+        assert [orjson.loads(value or b"")["n"] for value in values(deployment, keys[0])] == [0, 1]
+        assert_topic_is_table(deployment, "public.t")
+
+
+def waits_for_lock(source: Database) -> bool:
+    """Whether a reader of the bridge does."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name LIKE '%backfill'"
+    return bool(source.execute(query)[0][0])
+
+
+def values(deployment: Deployment, key: bytes) -> list[bytes | None]:
     """What the topic said of a row, in order."""
-    return [each.value for each in deployment.records("public.t") if each.key == id_key(number)]
+    return [each.value for each in deployment.records("public.t") if each.key == key]
