@@ -121,7 +121,7 @@ def row_at(trail: Trail, moment: Moment, current: Callable[[], Row | None]) -> R
     first = trail.first
     if first is None:
         raise TopicRefused("the history holds no record yet, in the partition of this key")
-    if not _is_past(first, moment) or (isinstance(moment, LSN) and moment <= first.position.lsn):
+    if not _is_past(first, moment):
         raise TopicRefused(
             f"the history reaches back to {_when(first)}, not to {_text(moment)}"
             + (": older records were removed" if trail.removed else ": it began then"),
