@@ -107,7 +107,7 @@ def _strangers(topic: TopicHealth) -> Iterator[Finding]:
         yield _finding(
             "error",
             "not_json_keys",
-            f"{counted(odd.not_json_keys, 'key')} that are no JSON object",
+            f"{counted(odd.not_json_keys, 'key')} in another form than a JSON object",
             "find the second writer and stop it; then send a tombstone for each of these keys",
         )
     if unknown := [each.fingerprint for each in topic.schemas if each.columns is None]:

@@ -27,9 +27,10 @@ def main(document: str) -> int:
     """
     job = MirrorJob.model_validate_json(document)
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     with open_session(job.spark, "cdc mirror") as spark:
+        # Behind the session, which takes SIGINT for itself.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
         mirror(spark, job, stop)
     return 0
 

@@ -96,7 +96,7 @@ class ParquetMirror:
     def apply(self, topic: str, latest: DataFrame, batch: Batch, ends: Offsets) -> bool:
         """Files first, then the manifest that names them: a crash between leaves files that nobody reads."""
         manifest = self._manifests[topic]
-        if not admits(manifest.position, batch):
+        if not admits(manifest.position, batch, ends):
             return False
         changes = manifest.changes
         if ends:

@@ -4,8 +4,8 @@ Theory of operation. Spark runs a micro-batch again when it does not know that i
 lost, or be newer than a target that came back from a backup. So the target keeps, in the same transaction as the rows:
 the *generation* (one checkpoint's life), the number of the last batch of that generation, and the next offset of each
 partition. A batch is taken only if it is the next one of the same generation, or the first one of a generation that
-began at exactly these offsets; a batch that was taken already changes nothing; any other one is refused. So whatever
-is lost or comes twice, rows and offsets stay together.
+began at exactly these offsets; a batch whose number and records were taken already changes nothing; any other one is
+refused. So whatever is lost or comes twice, rows and offsets stay together.
 """
 
 from __future__ import annotations
@@ -64,14 +64,21 @@ class NotItsTurn(Exception):
     """The target is not where Spark's notes have it: they are lost, another's, or the target came from a backup."""
 
 
-def admits(position: Position, batch: Batch) -> bool:
+def admits(position: Position, batch: Batch, ends: Offsets) -> bool:
     """Whether the batch is to be applied; False when it was already.
+
+    Args:
+        position: of the target.
+        batch: that Spark offers.
+        ends: by partition the offset behind its last record.
 
     Raises:
         NotItsTurn: applying it would leave something out.
     """
     if position.generation == batch.generation:
-        if batch.number <= position.batch:
+        # Notes of which a part was lost count from 0 again: then the number was taken, the records were not.
+        is_applied = all(end <= position.offsets.get(partition, 0) for partition, end in ends.items())
+        if batch.number <= position.batch and is_applied:
             return False
         if batch.number == position.batch + 1:
             return True

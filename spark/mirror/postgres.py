@@ -130,7 +130,7 @@ class PostgresMirror:
         table, token = self._tables[topic], uuid.uuid4().hex
         with self._connection.transaction():
             position = self._locked(topic)
-            if not admits(position, batch):
+            if not admits(position, batch, ends):
                 return False
             if ends:
                 stage_rows(latest, self._forms[topic], self._arguments, table.stage, table.columns, token)

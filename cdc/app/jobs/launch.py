@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import signal
 import subprocess
 import sys
 from typing import Any, Final
@@ -24,7 +25,7 @@ _PATIENCE_S: Final = 30
 
 
 def run_job(kind: str, job: BaseModel) -> int:
-    """Run it to its end; Ctrl-C ends it too.
+    """Run it to its end; Ctrl-C ends it too, and SIGTERM is handed on: what follows topics ends between two batches.
 
     Args:
         kind: as ``python -m spark`` knows it.
@@ -36,6 +37,7 @@ def run_job(kind: str, job: BaseModel) -> int:
     if importlib.util.find_spec("pyspark") is None:
         raise ConfigError(f"cdc {kind} needs pyspark", remedy="pip install 'cdc-bridge[spark]'")
     process = subprocess.Popen([sys.executable, "-m", "spark", kind], stdin=subprocess.PIPE)
+    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     try:
         process.communicate(document(job).encode())
     except KeyboardInterrupt:

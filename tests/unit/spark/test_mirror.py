@@ -19,17 +19,17 @@ HEADER = "v=1;op=u;lsn=0/10;seq=1;xid=7;ts=1;schema=beef"
 
 def test_the_next_batch_is_taken_and_the_same_again_is_not() -> None:
     position = Position("g", 4, {0: 10})
-    assert admits(position, Batch("g", 5, {}))
-    assert not admits(position, Batch("g", 4, {}))
-    assert not admits(position, Batch("g", 0, {}))
+    assert admits(position, Batch("g", 5, {}), {0: 12})
+    assert not admits(position, Batch("g", 4, {}), {0: 10})
+    assert not admits(position, Batch("g", 0, {}), {})
     after = position.after(Batch("g", 5, {}), {1: 3, 0: 12}, 99)
     assert after == Position("g", 5, {0: 12, 1: 3}, 99)
-    assert not admits(after, Batch("g", 5, {}))
+    assert not admits(after, Batch("g", 5, {}), {0: 12, 1: 3})
 
 
 def test_a_new_generation_begins_where_the_target_stands() -> None:
-    assert admits(Position(), Batch("g", 0, {}))
-    assert admits(Position("old", 4, {0: 10}), Batch("g", 0, {0: 10}))
+    assert admits(Position(), Batch("g", 0, {}), {0: 1})
+    assert admits(Position("old", 4, {0: 10}), Batch("g", 0, {0: 10}), {0: 11})
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,12 @@ def test_a_new_generation_begins_where_the_target_stands() -> None:
         (Position("old", 4, {0: 10}), Batch("g", 3, {0: 10})),  # another mirror wrote meanwhile
         (Position("old", 4, {0: 12}), Batch("g", 0, {0: 10})),  # likewise, before our first batch
         (Position(), Batch("g", 2, {})),
+        (Position("g", 4, {0: 10}), Batch("g", 3, {})),  # part of the notes is lost: they count from 0 again
     ],
 )
 def test_whatever_would_leave_something_out_is_refused(position: Position, batch: Batch) -> None:
     with pytest.raises(NotItsTurn):
-        admits(position, batch)
+        admits(position, batch, {0: 13})
 
 
 def test_positions_survive_json() -> None:

@@ -1,0 +1,366 @@
+"""The mirror by many executors: source = fold = replica (or lake) by full rows, whatever dies on the way."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psycopg
+import pyarrow.parquet
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+from pyspark.sql import SparkSession
+
+from cdc.app.demo.proof import Key, Row, Rows, TableShape, describe, difference, pinned, table_rows, topic_rows
+from cdc.app.demo.topic_side import read_topics
+from cdc.app.jobs.describe import describe_deployment
+from cdc.app.jobs.launch import document
+from cdc.config import load
+from spark.errors import JobError
+from spark.job import PostgresSettings, SparkSettings
+from spark.mirror import manifest as manifests
+from spark.mirror.job import MirrorJob, ParquetTarget, PostgresTarget
+from spark.mirror.main import mirror
+from tests.support.deployment import Deploy, Deployment
+from tests.support.servers import Database
+from tests.support.type_catalogue import CUSTOM_TYPES
+from tests.support.type_matrix import MORE_TYPES, PINNED, matrix_tables
+from tests.support.waiting import eventually
+from tests.support.workload import Workload
+
+NAMESPACE = "copies"
+
+
+def postgres_target(database: Database) -> PostgresTarget:
+    parts = conninfo_to_dict(database.dsn)
+    settings = PostgresSettings(
+        host=str(parts["host"]),
+        port=int(str(parts["port"])),
+        database=str(parts["dbname"]),
+        user=str(parts["user"]),
+        password=parts.get("password"),
+    )
+    return PostgresTarget(database=settings, namespace=NAMESPACE)
+
+
+def job_for(
+    deployment: Deployment,
+    target: PostgresTarget | ParquetTarget,
+    tables: Sequence[str] = (),
+    spark: SparkSettings | None = None,
+    **changes: object,
+) -> MirrorJob:
+    seen = describe_deployment(load(deployment.config, os.environ), tables)
+    job = MirrorJob(
+        spark=spark or SparkSettings(),
+        kafka=seen.kafka,
+        schemas_topic=f"{deployment.name}.__schemas",
+        tables=seen.tables,
+        target=target,
+        once=True,
+    )
+    return job.model_copy(update=changes)
+
+
+def run(spark: SparkSession, job: MirrorJob) -> None:
+    mirror(spark, job, threading.Event())
+
+
+def assert_equal(deployment: Deployment, job: MirrorJob, tables: Sequence[str]) -> None:
+    """Source = folded topic = copy, every row and column."""
+    deployment.wait_published()
+    with pinned(deployment.source.dsn) as source:
+        for name in tables:
+            shape = describe(source, name)
+            rows = table_rows(source, shape)
+            topic = deployment.topic(name)
+            live = read_topics(deployment.bootstrap, [topic])[topic].live
+            found = [difference("topic", rows, topic_rows(live, shape), shape)]
+            if isinstance(job.target, PostgresTarget):
+                with pinned(deployment.replica.dsn) as copy:
+                    mirrored = table_rows(copy, shape, f"{job.target.namespace}.{name.split('.', 1)[1]}")
+                found.append(difference("copy", rows, mirrored, shape))
+            else:
+                found.append(difference("lake", typed(rows, shape, job), lake_rows(job, topic, shape), shape))
+            assert found == [None, None], f"{name}: {found}"
+
+
+def lake_rows(job: MirrorJob, topic: str, shape: TableShape) -> Rows:
+    """The table by its manifest alone: the state, and the changes on top."""
+    assert isinstance(job.target, ParquetTarget)
+    folder = Path(job.target.path) / topic
+    manifest = manifests.read(folder, topic)
+    by_key: dict[str, dict[str, object]] = {}
+    for part in (manifest.state, *manifest.changes):
+        for file in sorted((folder / part).glob("*.parquet")):
+            for row in pyarrow.parquet.read_table(file).to_pylist():
+                if row["cdc_deleted"]:
+                    by_key.pop(row["cdc_key"], None)
+                else:
+                    by_key[row["cdc_key"]] = row
+    rows: Rows = {}
+    for row in by_key.values():
+        texts: Row = tuple(canonical(row[column.name]) for column in shape.columns)
+        rows[shape.key_of(texts)] = texts
+    assert len(rows) == len(by_key)
+    return rows
+
+
+def typed(rows: Rows, shape: TableShape, job: MirrorJob) -> Rows:
+    """The source's rows with floats as Python prints them: the lake holds them as numbers."""
+    table = next(each for each in job.tables if each.qualified_name == shape.table)
+    types = {each.name: each.sql_type for each in table.columns}
+    changed: dict[Key, Row] = {}
+    for row in rows.values():
+        texts: Row = tuple(
+            canonical(number(text, types[column.name]))
+            if text is not None and types[column.name] in ("float4", "float8")
+            else text
+            for column, text in zip(shape.columns, row, strict=True)
+        )
+        changed[shape.key_of(texts)] = texts
+    return changed
+
+
+def number(text: bytes, sql_type: str) -> float:
+    precision = "f" if sql_type == "float4" else "d"
+    value: float = struct.unpack(precision, struct.pack(precision, float(text)))[0]
+    return value
+
+
+def canonical(value: object) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return b"t" if value else b"f"
+    return repr(value).encode() if isinstance(value, float) else str(value).encode()
+
+
+@pytest.fixture(params=["postgres", "parquet"])
+def target(
+    request: pytest.FixtureRequest, replica: Database, tmp_path: Path
+) -> Iterator[PostgresTarget | ParquetTarget]:
+    if request.param == "postgres":
+        yield postgres_target(replica)
+    else:
+        yield ParquetTarget(path=str(tmp_path / "lake"), compact_every=3)
+
+
+def test_every_type_arrives_as_it_is(
+    spark: SparkSession, database: Database, replica: Database, deploy: Deploy, target: PostgresTarget | ParquetTarget
+) -> None:
+    """Insert, update, move and delete of every type, NULLs and JSON nulls among them; then a column more."""
+    deployment = deploy(topics={"partitions": 2})
+    for where in (database, replica):
+        with where.connect(options=PINNED) as connection:
+            connection.execute(MORE_TYPES.encode())
+            connection.execute("CREATE TABLE other.named (id integer PRIMARY KEY)")
+            connection.execute("CREATE TABLE public.named (id integer PRIMARY KEY)")
+    with database.connect(options=PINNED) as connection:
+        tables = [each for each in matrix_tables(connection) if each.full]
+        for table in tables:
+            table.create(connection)
+        names = [table.qualified for table in tables]
+        deployment.start_bridge()
+        for table in tables:
+            table.insert(connection)
+        deployment.wait_published()
+        job = job_for(deployment, target, names)
+        run(spark, job)
+        assert_equal(deployment, job, names)
+        for table in tables:
+            table.update(connection)
+        connection.execute('ALTER TABLE public."scalars full" ADD COLUMN later numeric')
+        connection.execute('UPDATE public."scalars full" SET later = id * 1.10 WHERE id > 2')
+        for table in tables:
+            table.delete(connection)
+        deployment.wait_published()
+        job = job_for(deployment, target, names, records_per_batch=20)
+        run(spark, job)
+        assert_equal(deployment, job, names)
+    deployment.stop()
+
+
+class Killed:
+    """``python -m spark mirror`` as a process that is killed."""
+
+    def __init__(self, job: MirrorJob, log: Path) -> None:
+        self._job = job
+        self._log = log
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "spark", "mirror"], stdin=subprocess.PIPE, stdout=log, stderr=log
+            )
+        assert self.process.stdin is not None
+        self.process.stdin.write(document(self._job).encode())
+        self.process.stdin.close()
+
+    def kill(self) -> None:
+        assert self.process is not None
+        assert self.process.poll() is None, self._log.read_text()[-4000:]
+        self.process.kill()
+        self.process.wait(30)
+
+    def terminate(self) -> int:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+def written(job: MirrorJob, replica: Database) -> int:
+    """How often any table's position was written so far, for telling that it goes on."""
+    if isinstance(job.target, ParquetTarget):
+        files = [manifests.read(Path(job.target.path) / table.topic, table.topic) for table in job.tables]
+        return max(each.position.written_ms for each in files)
+    try:
+        rows = replica.execute("SELECT max((position ->> 'written_ms')::bigint) FROM cdc_mirror.position")
+    except psycopg.errors.UndefinedTable:
+        return 0
+    return rows[0][0] or 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_killed_again_and_again_under_load(
+    spark_settings: SparkSettings,
+    database: Database,
+    replica: Database,
+    deploy: Deploy,
+    target: PostgresTarget | ParquetTarget,
+    tmp_path: Path,
+) -> None:
+    seed = int(os.environ.get("SEED", random.randrange(10**6)))
+    sys.stdout.write(f"replay with: SEED={seed}\n")
+    rng = random.Random(seed)
+    for where in (database, replica):
+        where.execute(CUSTOM_TYPES)
+    deployment = deploy(topics={"partitions": 2}, source={"tables": ["public.*"]})
+    with database.connect() as connection:
+        workload = Workload(connection, seed, table_count=3)
+        names = [table.qualified for table in workload.tables]
+        deployment.start_bridge()
+        for _ in range(30):
+            workload.transaction()
+        deployment.wait_published()
+        seen = deployment.now()
+        deployment.wait_published(seen)
+        names = [name for name in names if deployment.records(name)]
+        checkpoint = tmp_path / "checkpoint"
+        job = job_for(
+            deployment, target, names, spark_settings,
+            once=False, interval_s=0, records_per_batch=40, checkpoint=str(checkpoint),
+        )  # fmt: skip
+        process = Killed(job, tmp_path / "mirror.log")
+        stop, died = threading.Event(), []
+
+        def load() -> None:
+            try:
+                while not stop.wait(0.01):
+                    workload.transaction()
+            except Exception as error:  # noqa: BLE001 - handed to the test
+                died.append(error)
+
+        writer = threading.Thread(target=load)
+        writer.start()
+        try:
+            for kill in range(3):
+                before = written(job, replica)
+                process.start()
+                eventually(lambda: written(job, replica) > before, 240, (tmp_path / "mirror.log").read_text)  # noqa: B023
+                stop.wait(rng.uniform(0, 2))
+                process.kill()
+                if kill == 1:  # Spark's notes are lost: the target's offsets count
+                    shutil.rmtree(checkpoint)
+        finally:
+            stop.set()
+            writer.join()
+        assert died == []
+        deployment.wait_published()
+        process = Killed(job.model_copy(update={"once": True, "records_per_batch": 5000}), tmp_path / "mirror.log")
+        process.start()
+        assert process.process is not None
+        assert process.process.wait(300) == 0, (tmp_path / "mirror.log").read_text()[-4000:]
+        assert_equal(deployment, job, names)
+    deployment.stop()
+
+
+def test_a_target_from_a_backup_and_a_rebuild(
+    spark: SparkSession, database: Database, replica: Database, deploy: Deploy, tmp_path: Path
+) -> None:
+    """Spark's notes are ahead of the rows: the rows' own offsets count, and nothing is left out."""
+    deployment = deploy()
+    database.execute("CREATE TABLE item (id int PRIMARY KEY, note text)")
+    deployment.start_bridge()
+    database.execute("INSERT INTO item SELECT n, 'first' FROM generate_series(1, 20) n")
+    deployment.wait_published()
+    job = job_for(deployment, postgres_target(replica), ["public.item"], checkpoint=str(tmp_path / "checkpoint"))
+    run(spark, job)
+    replica.execute("CREATE TABLE kept AS TABLE copies.item")
+    replica.execute("CREATE TABLE kept_position AS TABLE cdc_mirror.position")
+    for note in ("second", "third"):
+        database.execute(f"UPDATE item SET note = '{note}' WHERE id <= 5; DELETE FROM item WHERE id = length('{note}')")
+        deployment.wait_published()
+        run(spark, job)
+    replica.execute("TRUNCATE copies.item; INSERT INTO copies.item TABLE kept")
+    replica.execute("UPDATE cdc_mirror.position p SET position = k.position FROM kept_position k")
+    database.execute("INSERT INTO item VALUES (100, 'last')")
+    deployment.wait_published()
+    run(spark, job)
+    assert_equal(deployment, job, ["public.item"])
+    replica.execute("UPDATE copies.item SET note = 'spoilt'")
+    run(spark, job.model_copy(update={"rebuild": True}))
+    assert_equal(deployment, job, ["public.item"])
+    replica.execute("UPDATE cdc_mirror.position SET position = position || '{\"written_ms\": 0}'")
+    database.execute("DELETE FROM item WHERE id = 100")
+    deployment.wait_published()
+    with pytest.raises(JobError, match=r"deletes may have been missed; build the tables anew: .*--rebuild"):
+        run(spark, job)
+    deployment.stop()
+
+
+def test_tables_of_others_are_left_alone(
+    spark: SparkSession, database: Database, replica: Database, deploy: Deploy
+) -> None:
+    deployment = deploy()
+    database.execute("CREATE TABLE item (id int PRIMARY KEY, note text)")
+    deployment.start()
+    database.execute("INSERT INTO item VALUES (1, 'one')")
+    deployment.wait_mirrored()
+    target = postgres_target(replica)
+    sinks = job_for(deployment, target.model_copy(update={"namespace": "public"}))
+    with pytest.raises(JobError, match=r"public\.item is the sink's mirror of topic .* name another --schema"):
+        run(spark, sinks)
+    replica.execute("CREATE SCHEMA copies; CREATE TABLE copies.item (id int)")
+    with pytest.raises(JobError, match=r"copies\.item is there already and was not made by cdc mirror"):
+        run(spark, job_for(deployment, target))
+    deployment.stop()
+
+
+def test_a_record_that_is_not_ours_is_named(
+    spark: SparkSession, database: Database, replica: Database, deploy: Deploy
+) -> None:
+    from confluent_kafka import Producer
+
+    deployment = deploy(topics={"partitions": 1})
+    database.execute("CREATE TABLE item (id int PRIMARY KEY, note text)")
+    deployment.start_bridge()
+    database.execute("INSERT INTO item VALUES (1, 'one')")
+    deployment.wait_published()
+    deployment.stop()
+    producer = Producer({"bootstrap.servers": deployment.bootstrap})
+    producer.produce(deployment.topic("public.item"), key=b'{"id":2}', value=b'{"id":2,"note":null}')
+    producer.flush(30)
+    with pytest.raises(JobError, match=r'partition 0, offset \d+, key .*"id":2.*no header cdc'):
+        run(spark, job_for(deployment, postgres_target(replica)))
+    assert replica.execute("SELECT count(*) FROM copies.item") == [(0,)]
