@@ -64,7 +64,7 @@ def with_headers(records: DataFrame) -> DataFrame:
 
 def below_lsn(lsn: int) -> Column:
     """Records of transactions that committed before ``lsn``; a foreign record is none of them."""
-    return fn.coalesce(fn.col("lsn") < fn.lit(lsn), fn.lit(False))
+    return fn.coalesce(fn.col("lsn") < fn.lit(int(lsn)), fn.lit(False))
 
 
 def below_offsets(bounds: Mapping[int, int]) -> Column:

@@ -1,0 +1,1 @@
+"""The audit trail of a table, out of its history topic."""

@@ -1,0 +1,53 @@
+"""Single judgements of the rule for erased pasts; its soundness is in tests/property."""
+
+from __future__ import annotations
+
+from spark.snapshot.past import CLOCK_MARGIN_MS, Erased, Evidence, Place, Reading, answerable_since, judge
+
+READING = Reading(ended_ms=1_000_000, took_ms=10_000, lag_ms=60_000, retention_ms=600_000)
+
+
+def at(offset: int, produced_ms: int = 0) -> Place:
+    return Place(offset, offset * 10, offset, produced_ms)
+
+
+def seen(bound: Place | None, pair: int | None = None, orphan: int | None = None) -> Evidence:
+    return Evidence(
+        0,
+        bound,
+        None if pair is None else 0,
+        None if pair is None else at(pair),
+        None if orphan is None else at(orphan),
+    )
+
+
+def test_nothing_behind_the_bound() -> None:
+    assert judge(seen(None, orphan=5), READING) is None
+
+
+def test_a_pair_at_or_below_the_bound_proves_it() -> None:
+    assert judge(seen(at(10), pair=10, orphan=9), READING) is None
+    assert judge(seen(at(10), pair=11), READING) == Erased(
+        0, "what is left does not prove that nothing else was there", at(11)
+    )
+
+
+def test_an_orphan_behind_the_bound_is_unknown() -> None:
+    found = judge(seen(at(10), pair=3, orphan=10), READING)
+    assert found is not None
+    assert found.since == at(10)
+
+
+def test_a_young_bound_needs_no_pair() -> None:
+    border = READING.ended_ms - READING.lag_ms + CLOCK_MARGIN_MS
+    assert judge(seen(at(10, border + 1)), READING) is None
+    assert judge(seen(at(10, border)), READING) is not None
+
+
+def test_reading_longer_than_tombstones_stay_proves_nothing() -> None:
+    assert judge(seen(None), Reading(1_000_000, 600_000, 60_000, 600_000)) is not None
+
+
+def test_the_point_from_which_on_all_partitions_can_answer() -> None:
+    assert answerable_since([Erased(0, "", at(3)), Erased(1, "", at(7))]) == at(7)
+    assert answerable_since([Erased(0, "", at(3)), Erased(1, "", None)]) is None
