@@ -18,8 +18,11 @@ from cdc.app.config_command import config_app
 from cdc.app.demo.command import demo
 from cdc.app.grants_command import grants_app
 from cdc.app.history.command import history
+from cdc.app.jobs.audit_command import audit
 from cdc.app.jobs.health_command import health
 from cdc.app.jobs.mirror_command import mirror
+from cdc.app.jobs.reconcile_command import reconcile
+from cdc.app.jobs.snapshot_command import snapshot
 from cdc.app.logs import configure, guard_tracebacks, hidden
 from cdc.app.options import ConfigOption, LogLevelOption, load_config
 from cdc.app.run import run_bridge
@@ -46,8 +49,11 @@ app.command("check")(check)
 app.command("status")(status)
 app.command("backfill")(backfill)
 app.command("history")(history)
+app.command("reconcile")(reconcile)
 app.command("health")(health)
 app.command("mirror")(mirror)
+app.command("snapshot")(snapshot)
+app.command("audit")(audit)
 app.command("demo")(demo)
 
 
