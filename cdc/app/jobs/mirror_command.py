@@ -53,8 +53,7 @@ def mirror(
 ) -> None:
     """Copy topics with Spark, exactly once, until SIGTERM or Ctrl-C: for tables too big or busy for one sink.
 
-    Each table is right by itself; tables are not cut at one LSN, which is what cdc sink is for.
-    Exit code 0 when done, 2 when it could not go on.
+    Each table is right by itself; tables are not cut at one LSN, as those of cdc sink. Exit code 2: it cannot go on.
 
     Examples:
 
@@ -65,17 +64,13 @@ def mirror(
         cdc mirror -c shop.yaml --to parquet --path /lake/shop --interval 60 --master spark://head:7077
     """
     loaded = load_config(config)
-    if (to == "parquet") != (path is not None):
-        raise ConfigError("--to parquet and --path belong together", remedy="cdc mirror --to parquet --path /lake/shop")
     deployment = describe_deployment(loaded, tables or ())
     job = MirrorJob(
         spark=spark_settings(master, conf=conf or ()),
         kafka=deployment.kafka,
         schemas_topic=schemas_topic(loaded.name),
         tables=deployment.tables,
-        target=_replica(deployment, schema)
-        if path is None
-        else ParquetTarget(path=str(path.absolute()), compact_every=compact_every),
+        target=_target(deployment, to, schema, path, compact_every),
         checkpoint=None if checkpoint is None else str(checkpoint.absolute()),
         once=once,
         rebuild=rebuild,
@@ -85,7 +80,13 @@ def mirror(
     raise typer.Exit(run_job("mirror", job))
 
 
-def _replica(deployment: Deployment, schema: str) -> PostgresTarget:
+def _target(
+    deployment: Deployment, to: str, schema: str, path: Path | None, compact_every: int
+) -> PostgresTarget | ParquetTarget:
+    if (to == "parquet") != (path is not None):
+        raise ConfigError("--to parquet and --path belong together", remedy="cdc mirror --to parquet --path /lake/shop")
+    if path is not None:
+        return ParquetTarget(path=str(path.absolute()), compact_every=compact_every)
     if deployment.replica is None:
         raise ConfigError(
             "there is no sink section, so no database to mirror into",
