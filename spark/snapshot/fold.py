@@ -142,6 +142,7 @@ def evidence(folded: DataFrame, tail: DataFrame | None) -> list[Evidence]:
     pair = fn.struct(fn.get("lowest", 1).alias("y"), fn.get("lowest", 0).alias("x"))
     is_pair, is_orphan = fn.size("lowest") > 1, fn.col("first_op") != INSERT
     of_log = folded.groupBy("partition").agg(
+        fn.max("newest.place").alias("below"),
         fn.min("behind").alias("bound"),
         fn.min(fn.when(is_pair, pair)).alias("pair"),
         fn.max(fn.when(is_orphan, fn.get("lowest", 0))).alias("orphan"),
@@ -166,6 +167,7 @@ def _evidence(row: Any) -> Evidence:
     pair = row["pair"]
     return Evidence(
         partition=row["partition"],
+        below=_place(row["below"]),
         bound=_place(row["bound"]),
         superseded=None if pair is None else pair["x"]["offset"],
         superseding=None if pair is None else _place(pair["y"]),
@@ -175,9 +177,10 @@ def _evidence(row: Any) -> Evidence:
 
 def _with_tail(log: Evidence | None, tail: Any) -> Evidence:
     if log is None:
-        log = Evidence(tail["partition"], None, None, None, None)
+        log = Evidence(tail["partition"], None, None, None, None, None)
     return Evidence(
         partition=log.partition,
+        below=log.below,
         bound=log.bound or _place(tail["bound"]),
         superseded=log.superseded,
         superseding=log.superseding,

@@ -160,7 +160,6 @@ def _write_table(
         hash="".join(f"{each:016x}" for each in found.sums),
         definition=definition.fingerprint if definition is not None else "",
         definitions=tuple(sorted(definitions)),
-        history=False,
     )
 
 

@@ -8,8 +8,6 @@ from pydantic import BaseModel
 
 from spark.job import STRICT
 
-VERSION = 1
-
 
 class TableManifest(BaseModel):
     """One table's files.
@@ -22,7 +20,6 @@ class TableManifest(BaseModel):
         hash: of the rows: two 64-bit sums over halves of MD5(key, a zero byte, value), in hexadecimal, in any order.
         definition: fingerprint of the definition by which the columns are typed; empty for the source's present one.
         definitions: all fingerprints in the schemas topic for this table.
-        history: whether the history topic was read as well.
     """
 
     model_config = STRICT
@@ -40,7 +37,6 @@ class TableManifest(BaseModel):
     hash: str
     definition: str
     definitions: tuple[str, ...]
-    history: bool
 
 
 class Manifest(BaseModel):

@@ -14,12 +14,14 @@ unknown. (A changed key, a backfilled and a repaired row count as orphans althou
 The proof is one of three:
 
 1. There is no record at or behind the bound.
-2. A *pair*: two records x and y of one key, y at or below the bound, of which x is still there when everything is read.
+2. A *pair*: two records x and y of one key, y below the bound, of which x is still there when everything is read.
    A run of the cleaner covers the log up to some offset and rewrites it from the beginning on. A run that covered y and
    had rewritten as much as the place of x would have erased x. So each run either ends below y, hence erased nothing at
    the bound, or has not come as far as x, hence not to the bound.
-3. The clock: the cleaner never covers a segment with a record younger than ``min.compaction.lag.ms``. When the bound's
-   own record is younger than that at the end of the reading, no run ever reached it.
+3. The clock: the cleaner never covers a segment with a record younger than ``min.compaction.lag.ms``. When the last
+   record below the bound is younger than that at the end of the reading, no run ever reached it.
+
+Both need a record *below* the bound: the first one that is left behind it may come after others that are erased.
 
 A cleaner at work while the log is read needs no further care but two. A record behind the *end* of the reading may have
 erased one that was about to be read: hence the *tail*, what was written meanwhile, is read as well, and bound and
@@ -29,8 +31,6 @@ place: hence a reading that takes as long as ``delete.retention.ms`` proves noth
 It is assumed that a partition keeps its leader while it is read, that nobody deletes records by hand, that the two
 settings were not lowered and raised again within their own length, and that the clocks of the bridge's, the brokers'
 and the driver's machines agree within ``CLOCK_MARGIN_MS``.
-
-A history topic is no help to the proof but needs none: nothing in it is superseded; see ``spark.snapshot.told``.
 """
 
 from __future__ import annotations
@@ -57,13 +57,15 @@ class Evidence:
     """What was seen of one partition, log and tail together.
 
     Attributes:
-        bound: the first record that does not belong to the state.
+        below: the last record that is left of those that belong to the state.
+        bound: the first that is left of the others.
         superseded: x of the pair with the lowest y.
         superseding: that y.
         orphan: the last record that is the first left of its key and no insert.
     """
 
     partition: int
+    below: Place | None
     bound: Place | None
     superseded: int | None
     superseding: Place | None
@@ -110,9 +112,10 @@ def judge(evidence: Evidence, reading: Reading) -> Erased | None:
     orphan, pair = evidence.orphan, evidence.superseding
     if orphan is not None and orphan.offset >= bound.offset:
         return Erased(evidence.partition, "of keys that changed later nothing older is left", _later(orphan, pair))
-    if pair is not None and pair.offset <= bound.offset:
+    if pair is not None and pair.offset < bound.offset:
         return None
-    if bound.produced_ms > reading.ended_ms - reading.lag_ms + CLOCK_MARGIN_MS:
+    below = evidence.below
+    if below is not None and below.produced_ms > reading.ended_ms - reading.lag_ms + CLOCK_MARGIN_MS:
         return None
     return Erased(evidence.partition, "what is left does not prove that nothing else was there", _later(orphan, pair))
 

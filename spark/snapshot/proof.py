@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -53,7 +54,7 @@ def _seen_again(kafka: KafkaSettings, topic: str, found: Evidence) -> Evidence:
         return found
     if is_there(kafka, topic, found.partition, found.superseded):
         return found
-    return Evidence(found.partition, found.bound, None, None, found.orphan)
+    return replace(found, superseded=None, superseding=None)
 
 
 def _refusal(table: Table, settings: Mapping[str, str], erased: list[Erased]) -> PastErased:
@@ -63,7 +64,7 @@ def _refusal(table: Table, settings: Mapping[str, str], erased: list[Erased]) ->
     else:
         remedy = (
             f"ask for a later point; {_LAG} is {settings[_LAG]}: a longer one (topics.min_compaction_lag_ms) keeps "
-            "more of the past, topics.history keeps it all"
+            "more of the past"
         )
     reasons = "; ".join(sorted({each.reason for each in erased}))
     return PastErased(f"{table.qualified_name}: compaction may have erased what this needs: {reasons}", remedy=remedy)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from spark.snapshot.past import CLOCK_MARGIN_MS, Evidence, Place, Reading, judge
 
 SEED = int(os.environ.get("SEED", "1"))
-WORLDS = 4000
+WORLDS = 2000
 
 
 class Record(NamedTuple):
@@ -53,6 +53,7 @@ class World:
         self.keys = rng.choice((3, 6, 20))
         self.lag = rng.choice((0, 0, 20_000, 60_000))
         self.retention = rng.choice((40_000, 300_000))
+        self.busy = rng.choice((1, 2, 10, 40))
         self.inserts_only = rng.random() < 0.15
 
     def write(self) -> None:
@@ -109,12 +110,12 @@ class World:
         found: list[Record] = []
         position = start
         while True:
-            if self.rng.random() < 0.4:
+            for _ in range(self.rng.randrange(self.busy)):
                 self.step()
             ahead = [each for segment in self.segments for each in segment if position <= each.offset < end]
             if not ahead:
                 return found
-            few = ahead[: self.rng.randint(1, 8)]
+            few = ahead[: self.rng.randint(1, 6)]
             found += few
             position = few[-1].offset + 1
 
@@ -135,7 +136,7 @@ def look(world: World) -> Judged:
     found = seen(log, tail, at)
     there = {each.offset for segment in world.segments for each in segment}
     if found.superseded is not None and found.superseded not in there:
-        found = Evidence(0, found.bound, None, None, found.orphan)
+        found = replace(found, superseded=None, superseding=None)
     accepted = judge(found, Reading(world.now, world.now - began, world.lag, world.retention)) is None
     if accepted:
         truth = {each.key: each for each in world.told if each.offset < at}
@@ -160,6 +161,7 @@ def seen(log: list[Record], tail: list[Record], at: int) -> Evidence:
     behind = [each for each in (*log, *tail) if each.offset >= at]
     return Evidence(
         partition=0,
+        below=max((each.place for each in log if each.offset < at), key=lambda place: place.offset, default=None),
         bound=behind[0].place if behind else None,
         superseded=None if x is None else x.offset,
         superseding=None if y is None else y.place,

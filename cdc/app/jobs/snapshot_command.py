@@ -54,7 +54,7 @@ def snapshot(
     """Write tables as they were at one commit: Parquet files, and a manifest that says which commit, and how much.
 
     Read from the topics alone. The past can be asked for as long as compaction has not erased it; what cannot be
-    known any more is refused, with the point from which on it can. topics.history keeps more of it.
+    known any more is refused, with the point from which on it can.
 
     Exit code 0 when the snapshot is written, 2 when it could not be.
 

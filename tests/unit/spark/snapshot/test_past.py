@@ -11,24 +11,19 @@ def at(offset: int, produced_ms: int = 0) -> Place:
     return Place(offset, offset * 10, offset, produced_ms)
 
 
-def seen(bound: Place | None, pair: int | None = None, orphan: int | None = None) -> Evidence:
-    return Evidence(
-        0,
-        bound,
-        None if pair is None else 0,
-        None if pair is None else at(pair),
-        None if orphan is None else at(orphan),
-    )
+def seen(bound: Place | None, pair: int | None = None, orphan: int | None = None, below_ms: int = 0) -> Evidence:
+    superseded, superseding = (None, None) if pair is None else (0, at(pair))
+    return Evidence(0, at(9, below_ms), bound, superseded, superseding, None if orphan is None else at(orphan))
 
 
 def test_nothing_behind_the_bound() -> None:
     assert judge(seen(None, orphan=5), READING) is None
 
 
-def test_a_pair_at_or_below_the_bound_proves_it() -> None:
-    assert judge(seen(at(10), pair=10, orphan=9), READING) is None
-    assert judge(seen(at(10), pair=11), READING) == Erased(
-        0, "what is left does not prove that nothing else was there", at(11)
+def test_a_pair_below_the_bound_proves_it() -> None:
+    assert judge(seen(at(10), pair=9, orphan=9), READING) is None
+    assert judge(seen(at(10), pair=10), READING) == Erased(
+        0, "what is left does not prove that nothing else was there", at(10)
     )
 
 
@@ -38,10 +33,10 @@ def test_an_orphan_behind_the_bound_is_unknown() -> None:
     assert found.since == at(10)
 
 
-def test_a_young_bound_needs_no_pair() -> None:
+def test_a_young_record_below_the_bound_needs_no_pair() -> None:
     border = READING.ended_ms - READING.lag_ms + CLOCK_MARGIN_MS
-    assert judge(seen(at(10, border + 1)), READING) is None
-    assert judge(seen(at(10, border)), READING) is not None
+    assert judge(seen(at(10), below_ms=border + 1), READING) is None
+    assert judge(seen(at(10), below_ms=border), READING) is not None
 
 
 def test_reading_longer_than_tombstones_stay_proves_nothing() -> None:
