@@ -167,6 +167,7 @@ def _evidence(row: Any) -> Evidence:
     pair = row["pair"]
     return Evidence(
         partition=row["partition"],
+        quiet=False,
         below=_place(row["below"]),
         bound=_place(row["bound"]),
         superseded=None if pair is None else pair["x"]["offset"],
@@ -177,9 +178,10 @@ def _evidence(row: Any) -> Evidence:
 
 def _with_tail(log: Evidence | None, tail: Any) -> Evidence:
     if log is None:
-        log = Evidence(tail["partition"], None, None, None, None, None)
+        log = Evidence(tail["partition"], False, None, None, None, None, None)
     return Evidence(
         partition=log.partition,
+        quiet=False,
         below=log.below,
         bound=log.bound or _place(tail["bound"]),
         superseded=log.superseded,

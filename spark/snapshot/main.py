@@ -22,7 +22,7 @@ from spark.session import CONNECTOR_VERSION, open_session
 from spark.snapshot.definitions import columns_of, definitions_of
 from spark.snapshot.fold import Totals, below_lsn, below_offsets, fold, state_rows, totals, with_headers
 from spark.snapshot.folders import MANIFEST, begun, rotate, snapshot_name
-from spark.snapshot.job import AsOfLsn, AsOfOffsets, AsOfTime, SnapshotJob
+from spark.snapshot.job import AsOfLsn, AsOfNow, AsOfOffsets, AsOfTime, SnapshotJob
 from spark.snapshot.manifest import Manifest, TableManifest
 from spark.snapshot.point import Published, point_at, refuse_unless_whole, wait_published
 from spark.snapshot.proof import commit_time, refuse_unless_exact
@@ -136,7 +136,9 @@ def _write_table(
     folded = fold(with_headers(read_topic(spark, job.kafka, extent)), _below(job, table, lsn))
     found = totals(folded)
     _refuse_foreign(table, found)
-    refuse_unless_exact(spark, job.kafka, brokers, table, extent, folded, began_ms)
+    refuse_unless_exact(
+        spark, job.kafka, brokers, table, extent, folded, began_ms, newest=isinstance(job.as_of, AsOfNow)
+    )
     definitions = definitions_of(brokers, job.stream.name, table)
     definition = definitions.get(found.newest_schema or "")
     decoder = RowDecoder(

@@ -13,7 +13,8 @@ unknown. (A changed key, a backfilled and a repaired row count as orphans althou
 
 The proof is one of three:
 
-1. There is no record at or behind the bound.
+1. The newest state is asked for, and by its offsets the partition has not grown since, and no record is
+   behind the bound. (Of an older point this would prove nothing: tombstones behind it may have come and gone.)
 2. A *pair*: two records x and y of one key, y below the bound, of which x is still there when everything is read.
    A run of the cleaner covers the log up to some offset and rewrites it from the beginning on. A run that covered y and
    had rewritten as much as the place of x would have erased x. So each run either ends below y, hence erased nothing at
@@ -57,6 +58,7 @@ class Evidence:
     """What was seen of one partition, log and tail together.
 
     Attributes:
+        quiet: the newest state is asked for, and the partition did not grow while it was read.
         below: the last record that is left of those that belong to the state.
         bound: the first that is left of the others.
         superseded: x of the pair with the lowest y.
@@ -65,6 +67,7 @@ class Evidence:
     """
 
     partition: int
+    quiet: bool
     below: Place | None
     bound: Place | None
     superseded: int | None
@@ -107,12 +110,12 @@ def judge(evidence: Evidence, reading: Reading) -> Erased | None:
     if reading.took_ms >= reading.retention_ms:
         return Erased(evidence.partition, "reading took as long as tombstones are kept (delete.retention.ms)", None)
     bound = evidence.bound
-    if bound is None:
+    if bound is None and evidence.quiet:
         return None
     orphan, pair = evidence.orphan, evidence.superseding
-    if orphan is not None and orphan.offset >= bound.offset:
+    if bound is not None and orphan is not None and orphan.offset >= bound.offset:
         return Erased(evidence.partition, "of keys that changed later nothing older is left", _later(orphan, pair))
-    if pair is not None and pair.offset < bound.offset:
+    if pair is not None and (bound is None or pair.offset < bound.offset):
         return None
     below = evidence.below
     if below is not None and below.produced_ms > reading.ended_ms - reading.lag_ms + CLOCK_MARGIN_MS:

@@ -31,8 +31,10 @@ def refuse_unless_exact(
     extent: Extent,
     folded: DataFrame,
     began_ms: int,
+    *,
+    newest: bool,
 ) -> None:
-    """Stop unless ``folded``, read from ``extent`` since ``began_ms``, is the state at its bound.
+    """Stop unless ``folded``, read from ``extent`` since ``began_ms``, is the state at its bound (now if ``newest``).
 
     Raises:
         PastErased: says from when on the topic can answer, where that is known.
@@ -40,7 +42,13 @@ def refuse_unless_exact(
     tail = brokers.extent(table.topic).after(extent.ends)
     written_meanwhile = any(start < end for start, end in zip(tail.starts, tail.ends, strict=True))
     records = with_headers(read_topic(spark, kafka, tail)) if written_meanwhile else None
-    seen = [_seen_again(kafka, table.topic, each) for each in evidence(folded, records)]
+    seen = [
+        replace(
+            _seen_again(kafka, table.topic, each),
+            quiet=newest and tail.starts[each.partition] >= tail.ends[each.partition],
+        )
+        for each in _of_all_partitions(evidence(folded, records), tail)
+    ]
     settings = brokers.settings(table.topic)
     now_ms = time.time_ns() // 1_000_000
     reading = Reading(now_ms, now_ms - began_ms, int(settings[_LAG]), int(settings[_RETENTION]))
@@ -49,8 +57,15 @@ def refuse_unless_exact(
         raise _refusal(table, settings, erased)
 
 
+def _of_all_partitions(found: list[Evidence], tail: Extent) -> list[Evidence]:
+    """Also of those that held records once, and of which nothing is left."""
+    seen = {each.partition for each in found}
+    unseen = [each for each, end in enumerate(tail.ends) if end > 0 and each not in seen]
+    return [*found, *(Evidence(each, False, None, None, None, None, None) for each in unseen)]
+
+
 def _seen_again(kafka: KafkaSettings, topic: str, found: Evidence) -> Evidence:
-    if found.bound is None or found.superseded is None:
+    if found.superseded is None:
         return found
     if is_there(kafka, topic, found.partition, found.superseded):
         return found

@@ -133,7 +133,7 @@ def look(world: World) -> Judged:
     began = world.now
     log = world.read(0, end)
     tail = world.read(end, world.next_offset)
-    found = seen(log, tail, at)
+    found = replace(seen(log, tail, at), quiet=at == end == world.next_offset)
     there = {each.offset for segment in world.segments for each in segment}
     if found.superseded is not None and found.superseded not in there:
         found = replace(found, superseded=None, superseding=None)
@@ -161,6 +161,7 @@ def seen(log: list[Record], tail: list[Record], at: int) -> Evidence:
     behind = [each for each in (*log, *tail) if each.offset >= at]
     return Evidence(
         partition=0,
+        quiet=False,
         below=max((each.place for each in log if each.offset < at), key=lambda place: place.offset, default=None),
         bound=behind[0].place if behind else None,
         superseded=None if x is None else x.offset,

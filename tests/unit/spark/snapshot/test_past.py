@@ -13,7 +13,8 @@ def at(offset: int, produced_ms: int = 0) -> Place:
 
 def seen(bound: Place | None, pair: int | None = None, orphan: int | None = None, below_ms: int = 0) -> Evidence:
     superseded, superseding = (None, None) if pair is None else (0, at(pair))
-    return Evidence(0, at(9, below_ms), bound, superseded, superseding, None if orphan is None else at(orphan))
+    last = None if orphan is None else at(orphan)
+    return Evidence(0, bound is None, at(9, below_ms), bound, superseded, superseding, last)
 
 
 def test_nothing_behind_the_bound() -> None:
