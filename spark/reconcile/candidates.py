@@ -24,11 +24,15 @@ class FirstLook(NamedTuple):
         source_rows: rows of the database.
         live_keys: keys that the topic holds.
         tombstones: keys whose latest record that counts deletes them.
+        candidates: keys whose hashes differ.
+        oldest_open_ms: of keys on neither side with records that do not count, the smallest timestamp; None without.
     """
 
     source_rows: int
     live_keys: int
     tombstones: int
+    candidates: int
+    oldest_open_ms: int | None
 
 
 def look(source: DataFrame, topic: DataFrame, folder: str) -> FirstLook:
@@ -55,10 +59,18 @@ def look(source: DataFrame, topic: DataFrame, folder: str) -> FirstLook:
         _count(has_row & ~is_excluded).alias("source_rows"),
         _count(is_live).alias("live_keys"),
         _count(fn.coalesce(fn.col("topic_1") == TOMBSTONE, fn.lit(False))).alias("tombstones"),
+        _count(~sure & open_ms.isNull()).alias("candidates"),
+        fn.min(open_ms).alias("oldest_open_ms"),
     )
     joined.where(~sure).select("key_hash", open_ms.alias("open_ms")).write.mode("overwrite").parquet(folder)
     found = counts.get
-    return FirstLook(found["source_rows"] or 0, found["live_keys"] or 0, found["tombstones"] or 0)
+    return FirstLook(
+        source_rows=found["source_rows"] or 0,
+        live_keys=found["live_keys"] or 0,
+        tombstones=found["tombstones"] or 0,
+        candidates=found["candidates"] or 0,
+        oldest_open_ms=found["oldest_open_ms"],
+    )
 
 
 def _count(condition: Column) -> Column:

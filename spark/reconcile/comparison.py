@@ -42,10 +42,15 @@ _LISTED_KEYS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Which keys to look at: ``frame`` has their ``key_hash``; None means all."""
+    """Which keys to look at: ``frame`` has their ``key_hash``, ``count`` of them; None for both means all keys."""
 
-    frame: DataFrame | None
-    count: int
+    frame: DataFrame | None = None
+    count: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to look at."""
+        return self.count == 0
 
 
 @dataclass(slots=True)
@@ -113,6 +118,8 @@ class Comparison:
             records = read_topic(self.spark, self.kafka, extent)
             looked = candidates.look(rows.hashes(bucket), folded(records, sides.moment, bucket), folder)
         kept_since = self.kept_since(extent.topic)
+        if not looked.candidates and (looked.oldest_open_ms is None or looked.oldest_open_ms > kept_since):
+            return looked, Keys(count=0)
         open_ones = fn.col("open_ms").isNull() | (fn.col("open_ms") <= kept_since)
         keys = self.spark.read.parquet(folder).where(open_ones).select("key_hash").distinct()
         return looked, Keys(keys, keys.count())
@@ -128,15 +135,15 @@ class Comparison:
             folder: for what is found.
         """
         with self.watch.timing("whole rows"):
-            work = f"{folder}/records"
-            self._only(read_topic(self.spark, self.kafka, extent), keys).write.mode("overwrite").parquet(work)
+            # What came since the ends were pinned counts as not visible, and may be why a predecessor is gone: read on.
+            self._keep(read_topic(self.spark, self.kafka, extent), keys, f"{folder}/records")
+            tail = self.brokers.extent(extent.topic).after(extent.ends)
+            self._keep(read_topic(self.spark, self.kafka, tail), keys, f"{folder}/tail")
             kept_since = self.kept_since(extent.topic)
-            # What came since the ends were pinned counts as not visible, and may be why a predecessor is gone.
-            tail = read_topic(self.spark, self.kafka, self.brokers.extent(extent.topic).after(extent.ends))
-            records = self.spark.read.parquet(work).unionByName(self._only(tail, keys))
+            records = self.spark.read.parquet(f"{folder}/records", f"{folder}/tail")
             rows = SourceRows(self.spark, sides.database, held, sides.table, None, self.connections)
             listed = None
-            if keys.frame is not None and keys.count <= _LISTED_KEYS:
+            if keys.frame is not None and keys.count is not None and keys.count <= _LISTED_KEYS:
                 listed = [row["key_hash"] for row in keys.frame.collect()]
             source = rows.rows(listed)
             if listed is None and keys.frame is not None:
@@ -150,9 +157,11 @@ class Comparison:
         lag_ms = int(self.brokers.settings(topic)["min.compaction.lag.ms"])
         return kept_since_ms(int(time.time() * 1000), lag_ms, CLOCK_MARGIN_MS)
 
-    def _only(self, records: DataFrame, keys: Keys) -> DataFrame:
+    def _keep(self, records: DataFrame, keys: Keys, path: str) -> None:
+        """Write the records of these keys."""
         hashed = records.withColumn("key_hash", key_hash())
-        return hashed if keys.frame is None else hashed.join(keys.frame, "key_hash", "left_semi")
+        chosen = hashed if keys.frame is None else hashed.join(keys.frame, "key_hash", "left_semi")
+        chosen.write.mode("overwrite").parquet(path)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,6 +20,7 @@ import psycopg
 from cdc.lsn import LSN
 from spark.errors import SourceUnreadable
 from spark.job import PostgresSettings
+from spark.reconcile.source_sql import quoted
 from spark.reconcile.visibility import Snapshot
 
 PINNED: Final[Mapping[str, str]] = {
@@ -104,15 +105,33 @@ def connect(database: PostgresSettings) -> psycopg.Connection[Any]:
 
 
 @contextmanager
-def hold(database: PostgresSettings) -> Iterator[HeldSnapshot]:
+def hold(
+    database: PostgresSettings, tables: Sequence[tuple[str, str]], lock_timeout_s: float
+) -> Iterator[HeldSnapshot]:
     """Take a snapshot and hold it to the end of the block.
 
+    The tables are locked before, against what no snapshot protects from: after a TRUNCATE or a rewrite a table would
+    read as empty.
+
+    Args:
+        database: a primary: a standby's snapshot does not say which transactions are in progress.
+        tables: schema and name of each that will be read.
+        lock_timeout_s: how long to wait for whoever holds one of them exclusively.
+
     Raises:
-        SourceUnreadable: the server went away.
+        SourceUnreadable: the server went away, is a standby, or a table stays locked.
     """
     with contextlib.closing(connect(database)) as conn:
         with reading("taking a snapshot"):
+            if conn.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone() == (True,):
+                raise SourceUnreadable(
+                    f"{database.host}:{database.port} is a standby, whose snapshots do not name running transactions",
+                    remedy="point source.dsn to the primary",
+                )
+            conn.execute(f"SET lock_timeout = {int(lock_timeout_s * 1000)}".encode())
             conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            locked = ", ".join(f"ONLY {quoted(*each)}" for each in tables)
+            conn.execute(f"LOCK TABLE {locked} IN ACCESS SHARE MODE".encode())
             row = conn.execute(
                 "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text,"
                 " pg_catalog.pg_current_wal_insert_lsn()::text"

@@ -114,18 +114,20 @@ def _table_report(
     tools = Comparison(spark, job.kafka, brokers, job.connections)
     lag_bytes, lag_s = _lag(job, bridge)
     compared: Compared | None = None
-    replica, reason = ComparedReplica(None, None), ""
+    replica, reason, remedy = ComparedReplica(None, None), "", ""
     try:
         with _spark_errors():
             compared = TableRun(job, table, tools, bridge, _say).compare()
             if job.replica is not None and table.replica is not None:
                 replica = compare_replica(job, table, tools, _say)
                 reason = replica.why_not and f"replica: {replica.why_not}"
-    except (JobError, Unverifiable) as error:
+    except JobError as error:
+        reason, remedy = error.message, error.remedy
+    except Unverifiable as error:
         reason = str(error)
     with _spark_errors():
         report = _assembled(job, table, tools, compared, replica, reason)
-    return report.model_copy(update={"lag_bytes": lag_bytes, "lag_s": lag_s})
+    return report.model_copy(update={"lag_bytes": lag_bytes, "lag_s": lag_s, "remedy": remedy})
 
 
 def _assembled(
@@ -136,7 +138,7 @@ def _assembled(
     replica: ComparedReplica,
     reason: str,
 ) -> TableReport:
-    found = None if compared is None else compared.findings.cache()
+    found = None if compared is None or compared.findings is None else compared.findings.cache()
     counts = compared.counts if compared else Counts()
     shown = only_compared(table, job.columns)
     samples = () if found is None else summary.samples(found, "topic", job.samples)

@@ -6,8 +6,9 @@ import contextlib
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import psycopg
 from pyspark.sql import DataFrame
 
 from cdc.lsn import LSN
@@ -15,7 +16,7 @@ from spark.errors import NotCaughtUp
 from spark.job import PostgresSettings, Table
 from spark.reconcile import summary
 from spark.reconcile.comparison import Comparison, Keys, Say, Sides, keys_asked_for, limited, only_compared
-from spark.reconcile.held_snapshot import HeldSnapshot, connect, hold, reading
+from spark.reconcile.held_snapshot import connect, hold, reading
 from spark.reconcile.job import ReconcileJob
 from spark.reconcile.topic_records import Moment
 from spark.report.model import ReplicaCounts
@@ -47,13 +48,17 @@ def compare_replica(job: ReconcileJob, table: Table, tools: Comparison, say: Say
     lsn, why_not = LSN(0), ""
     if job.replica_lsn:
         _wait_for(job, LSN.parse(job.replica_lsn))
+    with contextlib.closing(connect(job.replica)) as conn:
+        _, why_not = _recorded(conn, job.stream.name, table, job.replica)
+        if why_not:
+            return ComparedReplica(None, None, why_not)
     for number in range(job.rounds + 1):
         say(f"{table.qualified_name}: comparing the replica {namespace}.{name}" + (", again" if number else ""))
         at = f"{folder}/round-{number}"
         with ExitStack() as stack:
-            held = stack.enter_context(hold(job.replica))
+            held = stack.enter_context(hold(job.replica, replica.leaves, job.fence_timeout_s))
             stack.enter_context(limited(tools.spark, job.max_snapshot_s, _REMEDY))
-            lsn, why_not = _recorded(held, job.stream.name, table, job.replica)
+            lsn, why_not = _recorded(held.connection, job.stream.name, table, job.replica)
             if why_not:
                 return ComparedReplica(None, None, why_not)
             extent = tools.brokers.extent(table.topic)
@@ -61,16 +66,16 @@ def compare_replica(job: ReconcileJob, table: Table, tools: Comparison, say: Say
             if number == 0 and keys is None and len(sides.compared) == len(table.columns):
                 looked, keys = tools.first_look(sides, held, extent, None, (0, 1), f"{at}/candidates")
                 rows = looked.source_rows
-            keys = keys or Keys(None, 0)
-            if keys.frame is not None and not keys.count:
+            keys = keys or Keys()
+            if keys.is_empty:
                 break
             tools.second_look(sides, held, extent, keys, at)
         found = tools.spark.read.parquet(f"{at}/findings")
         open_ones = found.where("difference <> 'identical'").select("key_hash").distinct()
         keys = Keys(open_ones, open_ones.count())
-        if not keys.count:
+        if keys.is_empty:
             break
-    findings = None if keys is None or not keys.count else tools.spark.read.parquet(f"{at}/findings")
+    findings = None if keys is None or keys.is_empty else tools.spark.read.parquet(f"{at}/findings")
     return ComparedReplica(_counts(f"{namespace}.{name}", lsn, rows, findings), findings)
 
 
@@ -90,13 +95,13 @@ def _wait_for(job: ReconcileJob, lsn: LSN) -> None:
             time.sleep(_PAUSE_S)
 
 
-def _recorded(held: HeldSnapshot, stream: str, table: Table, replica: PostgresSettings) -> tuple[LSN, str]:
+def _recorded(conn: psycopg.Connection[Any], stream: str, table: Table, replica: PostgresSettings) -> tuple[LSN, str]:
     """The replica's LSN, or why its table says nothing."""
     with reading("looking for the replica's LSN"):
-        if held.connection.execute("SELECT pg_catalog.to_regclass('cdc.cut')").fetchone() == (None,):
+        if conn.execute("SELECT pg_catalog.to_regclass('cdc.cut')").fetchone() == (None,):
             return LSN(0), f"database {replica.database} holds no replica yet; start the sink (cdc sink)"
-        cut = held.connection.execute("SELECT lsn::text FROM cdc.cut WHERE name = %s", (stream,)).fetchone()
-        state = held.connection.execute(
+        cut = conn.execute("SELECT lsn::text FROM cdc.cut WHERE name = %s", (stream,)).fetchone()
+        state = conn.execute(
             "SELECT state, coalesce(reason, '') FROM cdc.mirrored_table WHERE name = %s AND topic = %s",
             (stream, table.topic),
         ).fetchone()

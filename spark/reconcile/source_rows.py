@@ -90,9 +90,7 @@ class SourceRows:
         return self._read(query).select("key_hash", "key", "source_columns")
 
     def _select(self, expressions: str) -> str:
-        return (
-            f"SELECT ctid AS block, {expressions} FROM ONLY {{heap}} WHERE ({self._condition}) AND {self._held.guard()}"
-        )
+        return f"SELECT ctid AS block, {expressions} FROM ONLY {{heap}} WHERE ({self._condition})"
 
     def _read(self, query: str) -> DataFrame:
         frames = [
@@ -117,8 +115,10 @@ class SourceRows:
         blocks = row[0] // _BLOCK_BYTES
         count = max(1, min(blocks, max(self._connections, blocks // _BLOCKS_A_TASK)))
         edges = [blocks * number // count for number in range(count)]
+        # The guard is here and not in the query: the driver asks for the columns first, outside of any snapshot.
         return [
-            f"block >= '({start},0)'::tid" + ("" if end is None else f" AND block < '({end},0)'::tid")
+            f"{self._held.guard()} AND block >= '({start},0)'::tid"
+            + ("" if end is None else f" AND block < '({end},0)'::tid")
             for start, end in zip(edges, [*edges[1:], None], strict=True)
         ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +20,6 @@ from spark.reconcile.comparison import Comparison, Keys, Say, Sides, keys_asked_
 from spark.reconcile.held_snapshot import HeldSnapshot, hold, position_now
 from spark.reconcile.job import ReconcileJob
 from spark.reconcile.ledger import Ledger, PassDone
-from spark.reconcile.second_look import FINDINGS_DDL
 from spark.reconcile.topic_records import Moment
 from spark.reconcile.verdict import TableFacts, why_unverifiable
 from spark.report.model import Counts, OffsetRange, Round
@@ -35,13 +35,13 @@ class Compared(NamedTuple):
     """A table's comparison with its topic.
 
     Attributes:
-        findings: of all keys that needed a second look, as the last round left them.
+        findings: of all keys that needed a second look, as the last round left them; None when none did.
         extent: of the last pass.
     """
 
     counts: Counts
     rounds: tuple[Round, ...]
-    findings: DataFrame
+    findings: DataFrame | None
     extent: Extent
     fence_wait_s: float
     offsets: tuple[OffsetRange, ...]
@@ -82,13 +82,15 @@ class TableRun:
         findings = self._read([each.folder for each in done])
         in_flight = sum(each.round.in_flight for each in done)
         for number in range(1, self._job.rounds + 1):
-            if not in_flight:
+            if not in_flight or findings is None:
                 break
             self._say(f"{self._table.qualified_name}: {in_flight:,} keys are in flight, looking again")
             later = self._round(number, self._keys_of(findings, "in_flight"))
             rounds.append(later.round)
             settled = findings.where(fn.col("difference") != "in_flight")
-            findings, in_flight = settled.unionByName(self._read([later.folder])), later.round.in_flight
+            again = self._read([later.folder])
+            findings = settled if again is None else settled.unionByName(again)
+            in_flight = later.round.in_flight
         if self._extent is None:
             self._extent = self._tools.brokers.extent(self._table.topic)
         return Compared(
@@ -118,14 +120,15 @@ class TableRun:
             held, extent, sides = self._open(stack)
             if self._is_restricted:
                 looked = None
-                keys = keys_asked_for(self._tools.spark, self._job, self._table) or Keys(None, 0)
+                keys = keys_asked_for(self._tools.spark, self._job, self._table) or Keys()
             else:
                 bucket = (number, self._passes)
                 looked, keys = self._tools.first_look(
                     sides, held, extent, self._job.where, bucket, f"{folder}/candidates"
                 )
-            if keys.frame is None or keys.count:
+            if not keys.is_empty:
                 self._tools.second_look(sides, held, extent, keys, folder)
+            self._check_time(held)
         in_flight = self._in_flight(folder)
         done = PassDone(
             number=number,
@@ -133,7 +136,7 @@ class TableRun:
             source_rows=looked.source_rows if looked else self._rows_seen(folder),
             live_keys=looked.live_keys if looked else 0,
             tombstones=looked.tombstones if looked else 0,
-            round=Round(number=0, snapshot=held.text, lsn=str(held.lsn), keys=keys.count, in_flight=in_flight),
+            round=Round(number=0, snapshot=held.text, lsn=str(held.lsn), keys=keys.count or 0, in_flight=in_flight),
             offsets=tuple(
                 OffsetRange(partition=partition, start=start, end=end, records=end - start)
                 for partition, (start, end) in enumerate(zip(extent.starts, extent.ends, strict=True))
@@ -147,11 +150,12 @@ class TableRun:
         with ExitStack() as stack:
             held, extent, sides = self._open(stack)
             self._tools.second_look(sides, held, extent, keys, folder)
+            self._check_time(held)
         looked = Round(
             number=number,
             snapshot=held.text,
             lsn=str(held.lsn),
-            keys=keys.count,
+            keys=keys.count or 0,
             in_flight=self._in_flight(folder),
         )
         return PassDone(
@@ -162,9 +166,10 @@ class TableRun:
         """What must come in this order: the bridge's word, the snapshot, the fence, the ends."""
         self._bridge.catch_up()
         is_whole, unseen = self._bridge.is_whole(self._table.qualified_name), self._bridge.unseen
-        held = stack.enter_context(hold(self._job.source))
+        held = stack.enter_context(hold(self._job.source, self._table.leaves, self._job.fence_timeout_s))
         stack.enter_context(limited(self._tools.spark, self._job.max_snapshot_s, _SLOWER))
-        self._check(is_whole, unseen, held)
+        if why := why_unverifiable(TableFacts(is_whole, unseen, held.snapshot, 0, 1)):
+            raise Unverifiable(why)
         with self._tools.watch.timing("fence"):
             position_now(self._job.source)
             self._fence_wait_s = self._bridge.wait_for(held.lsn, self._job.fence_timeout_s)
@@ -175,10 +180,11 @@ class TableRun:
         moment = Moment(snapshot=held.snapshot)
         return held, extent, Sides(self._job.source, self._table, moment, self._compared, "topic")
 
-    def _check(self, is_whole: bool, unseen: tuple[int, ...], held: HeldSnapshot) -> None:
-        settings = self._tools.brokers.settings(self._table.topic)
-        facts = TableFacts(is_whole, unseen, held.snapshot, 0, int(settings["delete.retention.ms"]))
-        if why := why_unverifiable(facts):
+    def _check_time(self, held: HeldSnapshot) -> None:
+        """Whether a tombstone may have come and gone since the snapshot."""
+        retention_ms = int(self._tools.brokers.settings(self._table.topic)["delete.retention.ms"])
+        taken_ms = int((time.monotonic() - held.taken_at) * 1000)
+        if why := why_unverifiable(TableFacts(True, (), held.snapshot, taken_ms, retention_ms)):
             raise Unverifiable(why)
 
     def _keys_of(self, findings: DataFrame, difference: str) -> Keys:
@@ -186,20 +192,20 @@ class TableRun:
         return Keys(frame, frame.count())
 
     def _in_flight(self, folder: str) -> int:
-        return self._read([folder]).where("difference = 'in_flight'").count()
+        found = self._read([folder])
+        return 0 if found is None else found.where("difference = 'in_flight'").count()
 
     def _rows_seen(self, folder: str) -> int:
-        return self._read([folder]).where("source IS NOT NULL").count()
+        found = self._read([folder])
+        return 0 if found is None else found.where("source IS NOT NULL").count()
 
-    def _read(self, folders: Sequence[str]) -> DataFrame:
-        spark = self._tools.spark
-        frames = [spark.read.parquet(f"{each}/findings") for each in folders if Path(each, "findings").exists()]
-        if not frames:
-            return spark.createDataFrame([], FINDINGS_DDL)
-        return functools.reduce(DataFrame.unionByName, frames)
+    def _read(self, folders: Sequence[str]) -> DataFrame | None:
+        read = self._tools.spark.read.parquet
+        frames = [read(f"{each}/findings") for each in folders if Path(each, "findings").exists()]
+        return functools.reduce(DataFrame.unionByName, frames) if frames else None
 
-    def _counts(self, done: Sequence[PassDone], findings: DataFrame) -> Counts:
-        found = summary.counted(findings)
+    def _counts(self, done: Sequence[PassDone], findings: DataFrame | None) -> Counts:
+        found = {"with_row": 0} if findings is None else summary.counted(findings)
         source_rows = sum(each.source_rows for each in done)
         return Counts(
             source_rows=source_rows,

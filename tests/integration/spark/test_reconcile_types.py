@@ -54,7 +54,7 @@ def test_every_type_as_key(
                 insert = sql.SQL("INSERT INTO {table} VALUES ({value}, {also}, 'x')")
                 connection.execute(insert.format(**names, value=sql.Literal(value), also=sql.Literal(also)))
         deployment.start_bridge()
-        deployment.wait_published()
+        deployment.wait_backfilled(*[f"public.key of {kind}" for kind in KEYS])
     report = reconciled(job_for(deployment, tmp_path / "report", spark_settings, replica=None), spark)
     wrong = [each for each in report.tables if each.verdict != "identical" or each.rounds[0].keys]
     assert not wrong, [(each.table, each.verdict, each.reason, each.samples[:2]) for each in wrong]
