@@ -70,7 +70,10 @@ def published_part(conn: psycopg.Connection[Any], table: TableInfo, publication:
 
 def describe(conn: psycopg.Connection[Any], table: TableInfo, columns: Sequence[str] | None) -> Relation:
     """The table as the stream's next Relation message would describe it; a domain by its base type, as there."""
-    rows = conn.execute(_COLUMNS, (table.quoted_name, columns, columns)).fetchall()
+    # PostgreSQL 15 lists generated columns among the published ones; none before 18 sends them.
+    generated = columns is not None and conn.info.server_version >= 180000
+    values = {"table": table.quoted_name, "columns": columns, "generated": generated}
+    rows = conn.execute(_COLUMNS, values).fetchall()
     if not rows:
         raise sqlstate.UndefinedTable(table.qualified_name)
     return Relation(
@@ -113,7 +116,8 @@ CROSS JOIN LATERAL (
   ) SELECT oid FROM up WHERE typtype <> 'd') base
 JOIN pg_catalog.pg_type t ON t.oid = base.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
-WHERE a.attrelid = %s::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped
-  AND CASE WHEN %s::text[] IS NULL THEN a.attgenerated = '' ELSE a.attname = ANY (%s::text[]) END
+WHERE a.attrelid = %(table)s::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped
+  AND (%(columns)s::text[] IS NULL OR a.attname = ANY (%(columns)s::text[]))
+  AND (a.attgenerated = '' OR %(generated)s)
 ORDER BY a.attnum
 """
