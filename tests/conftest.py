@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -34,6 +35,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     versions = versions_for(metafunc.definition.get_closest_marker("pg"), metafunc.config.getoption("--pg-majors"))
     if versions != [DEFAULT]:
         metafunc.parametrize("pg_major", versions, indirect=True, scope="session", ids=lambda major: f"pg{major}")
+
+
+@pytest.fixture(autouse=True)
+def no_log_handler_left() -> Iterator[None]:
+    """A command run within the test process logs to a stream that is closed with it: the next test's must not."""
+    yield
+    for handler in logging.root.handlers[:]:
+        if type(handler) is logging.StreamHandler:  # pytest's own are of other classes
+            logging.root.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from cdc.stack import Kafka
 from tests.support import versioned
@@ -16,6 +17,7 @@ from tests.support.waiting import eventually
 _ROWS = 8_000
 
 
+@pytest.mark.pg(18, matrix=False)  # 14, 15 and 17 come without pg_basebackup
 def test_read_from_a_standby_that_is_behind(own_stack: OwnStack, kafka: Kafka, tmp_path: Path) -> None:
     primary = own_stack.postgres()
     source = Database("postgres", primary.dsn())

@@ -114,7 +114,7 @@ def test_all_parts_healthy(busy):
         result = busy.status("--json")
         plain = busy.status()
     assert result.exit_code == 0, result.output
-    seen = json.loads(result.output)
+    seen = json.loads(result.stdout)
     assert (seen["healthy"], seen["problems"]) == (True, [])
     slot = seen["source"]["slot"]
     assert slot["active"]
@@ -151,7 +151,7 @@ def test_nothing_has_run_yet(deployment):
 def test_bridge_and_sink_stopped(busy):
     result = busy.status("--json")
     assert result.exit_code == 4
-    seen = json.loads(result.output)
+    seen = json.loads(result.stdout)
     assert [each["text"] for each in seen["problems"]] == [f"no bridge reads slot {busy.slot}", "no sink runs"]
     assert seen["source"]["slot"]["lag_seconds"] > 0
     assert seen["sink"]["cut_lsn"]
@@ -175,7 +175,7 @@ def test_part_that_is_down_is_named_and_the_others_are_told(busy, part, section)
     with busy.running():
         result = busy.status("--json", **changes)
     assert result.exit_code == 4, result.output
-    seen = json.loads(result.output)
+    seen = json.loads(result.stdout)
     assert [each["part"] for each in seen["problems"]] == [part]
     assert seen["problems"][0]["remedy"]
     assert {name for name in ("source", "topics", "sink") if not seen[name]["reachable"]} == {part}
@@ -196,7 +196,7 @@ def test_no_sink_configured(busy):
     with busy.running():
         result = busy.status("--json", sink=None)
     assert result.exit_code == 0
-    assert json.loads(result.output)["sink"] is None
+    assert json.loads(result.stdout)["sink"] is None
 
 
 def test_watch_looks_again_until_interrupted(busy):

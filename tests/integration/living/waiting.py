@@ -18,7 +18,7 @@ def wait_equal(live: Deployment, *tables: TableShape | str) -> None:
     def equal() -> bool:
         try:
             live.assert_equal(*tables)
-        except (AssertionError, CdcError, psycopg.errors.UndefinedTable):
+        except (AssertionError, CdcError, psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
             return False
         return True
 
