@@ -1,11 +1,19 @@
-"""One way to a Spark session: local or on a cluster, with the pinned connector, in UTC, and quiet."""
+"""One way to a Spark session: local or on a cluster, with the pinned connector, in UTC, and quiet.
+
+A cluster gets jars and the packages ``spark`` and ``cdc`` from the driver. Its own part: the Python that PYSPARK_PYTHON
+names, of the driver's minor version, with what those packages import of others.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
+import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import pyspark
@@ -29,6 +37,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
 }
 _LOCAL: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _LOCAL_MEMORY: Final = "2g"
+_SHIPPED: Final = ("cdc", "spark")
+"""Packages that tasks import, or unpickle from."""
 
 
 @contextmanager
@@ -38,7 +48,8 @@ def open_session(settings: SparkSettings, app_name: str, *, cores: int | None = 
     Args:
         settings: master, jars, further settings.
         app_name: shown by the cluster's pages.
-        cores: shuffle partitions; twice the cores that Spark has unless given.
+        cores: shuffle partitions; unless given twice the cores of this machine, and on a cluster Spark's default, which
+            adaptive execution joins: workers may come after the start, so how many there are then says nothing.
 
     Raises:
         JobError: pyspark is not the connector's version.
@@ -51,18 +62,42 @@ def open_session(settings: SparkSettings, app_name: str, *, cores: int | None = 
     _prepare_environment(settings)
     builder = SparkSession.builder.master(settings.master).appName(app_name)
     defaults = {**_SETTINGS, "spark.jars": ",".join(settings.jars)}
-    if settings.master.startswith("local"):
+    is_local = settings.master.startswith("local")
+    if is_local:
         defaults |= {**_LOCAL, "spark.driver.memory": _LOCAL_MEMORY}
     for name, value in {**defaults, **settings.conf}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    if "spark.sql.shuffle.partitions" not in settings.conf:
-        session.conf.set("spark.sql.shuffle.partitions", str(cores or 2 * session.sparkContext.defaultParallelism))
+    if cores is None and is_local:
+        cores = 2 * session.sparkContext.defaultParallelism
+    if cores is not None and "spark.sql.shuffle.partitions" not in settings.conf:
+        session.conf.set("spark.sql.shuffle.partitions", str(cores))
     try:
-        yield session
+        # Executors that come later fetch what is shipped then: it stays to the end.
+        with tempfile.TemporaryDirectory(prefix="cdc-shipped-") as folder:
+            if not is_local:
+                session.sparkContext.addPyFile(str(zipped_packages(Path(folder))))
+            yield session
     finally:
         session.stop()
+
+
+def zipped_packages(folder: Path) -> Path:
+    """A zip of this project's packages as they are installed here, for Pythons that have only what they import.
+
+    Args:
+        folder: where to put it.
+    """
+    archive = folder / "cdc-packages.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
+        for name in _SHIPPED:
+            found = importlib.util.find_spec(name)
+            assert found is not None
+            for place in map(Path, found.submodule_search_locations or ()):
+                for module in sorted(place.rglob("*.py")):
+                    zipped.write(module, Path(name, module.relative_to(place)))
+    return archive
 
 
 def _prepare_environment(settings: SparkSettings) -> None:
