@@ -19,6 +19,7 @@ from cdc.app.demo.daemon import Daemon, wait_for
 from cdc.app.demo.shop_tables import TABLES
 from cdc.errors import StackError
 from cdc.stack import Kafka, Postgres
+from spark.report.document import from_json
 
 
 @pytest.fixture
@@ -45,9 +46,12 @@ def start(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]
     )
 
 
-@pytest.mark.timeout(240)
-def test_it_loads_what_was_there_kills_both_and_proves_that_nothing_is_lost(environment: dict[str, str]) -> None:
-    process = start(environment, "--rows", "20000", "--changes", "4000", "--seed", "3")
+@pytest.mark.timeout(400)
+def test_it_loads_what_was_there_kills_both_and_proves_that_nothing_is_lost(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    report = tmp_path / "report"
+    process = start(environment, "--rows", "20000", "--changes", "4000", "--seed", "3", "--report", str(report))
     output, _ = process.communicate()
     assert process.returncode == 0, output
     before = figure(r"a shop with ([\d,]+) rows", output)
@@ -58,6 +62,9 @@ def test_it_loads_what_was_there_kills_both_and_proves_that_nothing_is_lost(envi
     assert figure(r"backfill\W+([\d,]+) rows in", output) > before / 4, output
     assert f"the replica says: {len(TABLES)} tables exact" in output
     assert output.index("tables exact") < output.index("SIGKILL")
+    assert "Spark agrees" in output, output
+    found = from_json((report / "report.json").read_text(encoding="utf-8"))
+    assert {each.table for each in found.tables} == set(TABLES)
     assert output.count("SIGKILL") == 2, output
     assert "source = topic = replica" in output
     assert "0 missing, 0 duplicates" in output

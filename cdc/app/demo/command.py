@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import ExitStack
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, Literal
 
@@ -22,6 +23,9 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave everything running after the proof, until Ctrl-C.")
     ] = False,
+    report: Annotated[Path, typer.Option(help="Folder for the report of Spark's comparison.", metavar="FOLDER")] = Path(
+        "demo-report"
+    ),
     backend: Annotated[
         Literal["auto", "embedded", "docker"],
         typer.Option(help="Where the servers come from; auto: CDC_PG_URL and CDC_KAFKA, else Docker, else embedded."),
@@ -31,7 +35,7 @@ def demo(
 
     Starts PostgreSQL and Kafka, fills a shop with rows, starts bridge and sink as processes, shows the backfill of
     those rows beside mixed traffic, kills both with SIGKILL on the way, then compares source, topic and replica row by
-    row. Exit code 0 only if they are equal.
+    row, twice: by its own means, and by Spark, which leaves a report. Exit code 0 only if they are equal.
 
     Examples:
 
@@ -45,14 +49,16 @@ def demo(
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, _interrupt)
     try:
-        holds = _run(rows, changes, seed, keep, backend)
+        holds = _run(rows, changes, seed, keep, report.resolve(), backend)
     except KeyboardInterrupt:
         raise typer.Exit(_INTERRUPTED) from None
     if not holds:
         raise typer.Exit(_DOES_NOT_HOLD)
 
 
-def _run(rows: int, changes: int, seed: int, keep: bool, backend: Literal["auto", "embedded", "docker"]) -> bool:
+def _run(
+    rows: int, changes: int, seed: int, keep: bool, report: Path, backend: Literal["auto", "embedded", "docker"]
+) -> bool:
     # Imported here: the servers' libraries are optional, and every other command starts quicker without them.
     from rich.console import Console
     from rich.markup import escape
@@ -60,6 +66,7 @@ def _run(rows: int, changes: int, seed: int, keep: bool, backend: Literal["auto"
     from cdc.app.demo.place import place
     from cdc.app.demo.run import Demo
     from cdc.app.demo.screen import Screen
+    from cdc.app.demo.second_opinion import second_opinion
     from cdc.app.demo.summary import show, where_next
     from cdc.stack import open_stack
 
@@ -73,10 +80,11 @@ def _run(rows: int, changes: int, seed: int, keep: bool, backend: Literal["auto"
         exits.enter_context(demo.running())
         outcome = demo.prove()
         show(outcome, screen)
+        agrees = second_opinion(here, screen, report)
         where_next(here, screen, kept=keep)
         if keep:
             demo.watch()
-        return outcome.holds
+        return outcome.holds and agrees
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,63 +15,74 @@ from cdc.app.jobs.launch import run_job
 from cdc.app.jobs.repairing import repair_and_verify
 from cdc.app.logs import configure
 from cdc.app.options import ConfigOption, LogLevelOption, load_config
+from cdc.config import Config
 from cdc.errors import ConfigError
+from spark.job import SparkSettings
 from spark.reconcile.job import ReconcileJob
 
-MasterOption = Annotated[
-    str, typer.Option("--master", help="Spark master; local[*] uses this machine.", metavar="URL", show_default=True)
+Tables = Annotated[
+    list[str] | None, typer.Argument(metavar="TABLE", help="schema.table; all captured tables unless given.")
 ]
-ConfOption = Annotated[
+Folder = Annotated[
+    Path | None,
+    typer.Option("--report", help="Folder for the report; reconcile-TIME unless given.", metavar="FOLDER"),
+]
+Where = Annotated[
+    str | None, typer.Option(help="Only rows for which this SQL condition holds; name one table.", metavar="SQL")
+]
+Columns = Annotated[
+    str | None, typer.Option(help="Only these columns, with commas; slower, for hashes say nothing then.")
+]
+Replica = Annotated[
+    bool, typer.Option("--replica/--no-replica", help="Compare the replica as well, if there is a sink.")
+]
+AsksRepair = Annotated[
+    bool, typer.Option("--repair", help="Have the bridge publish the differing keys again, then look once more.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Repair without asking.")]
+Rounds = Annotated[int, typer.Option(help="Further looks at keys that were in flight.", min=0, max=20)]
+Passes = Annotated[
+    int, typer.Option(help="Divide the keys over so many snapshots, each held for less time.", min=1, max=4096)
+]
+Connections = Annotated[int, typer.Option(help="Connections that read the source at once.", min=1, max=64)]
+MaxSnapshot = Annotated[
+    float, typer.Option(help="Longest time to hold a snapshot, for it keeps VACUUM from cleaning.", min=1)
+]
+FenceTimeout = Annotated[float, typer.Option(help="Seconds for the bridge to publish what the snapshot sees.", min=1)]
+Samples = Annotated[int, typer.Option(help="Samples in the report, per table and class.", min=0, max=1000)]
+Redact = Annotated[bool, typer.Option("--redact", help="No values in the report, only where they differ.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run in the folder of --report.")]
+Master = Annotated[str, typer.Option(help="Spark master; local[*] uses this machine.", metavar="URL")]
+Conf = Annotated[
     list[str] | None, typer.Option("--conf", help="A Spark setting; can be given several times.", metavar="NAME=VALUE")
 ]
 
 
 def reconcile(
-    tables: Annotated[
-        list[str] | None, typer.Argument(metavar="TABLE", help="schema.table; all captured tables unless given.")
-    ] = None,
+    tables: Tables = None,
     config: ConfigOption = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option("--report", help="Folder for the report; reconcile-<time> unless given.", metavar="FOLDER"),
-    ] = None,
-    where: Annotated[
-        str | None, typer.Option(help="Only rows for which this SQL condition holds; name one table.", metavar="SQL")
-    ] = None,
-    columns: Annotated[
-        str | None, typer.Option(help="Only these columns, with commas; slower, for hashes say nothing then.")
-    ] = None,
-    replica: Annotated[
-        bool, typer.Option("--replica/--no-replica", help="Compare the replica as well, if there is a sink.")
-    ] = True,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Have the bridge publish the differing keys again, then look once more.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Repair without asking.")] = False,
-    rounds: Annotated[int, typer.Option(help="Further looks at keys that were in flight.", min=0, max=20)] = 3,
-    passes: Annotated[
-        int, typer.Option(help="Divide the keys over so many snapshots, each held for less time.", min=1, max=4096)
-    ] = 1,
-    connections: Annotated[int, typer.Option(help="Connections that read the source at once.", min=1, max=64)] = 4,
-    max_snapshot_seconds: Annotated[
-        float, typer.Option(help="Longest time to hold a snapshot, for it keeps VACUUM from cleaning.", min=1)
-    ] = 1800,
-    fence_timeout: Annotated[
-        float, typer.Option(help="Seconds for the bridge to publish what the snapshot sees.", min=1)
-    ] = 60,
-    samples: Annotated[int, typer.Option(help="Samples in the report, per table and class.", min=0, max=1000)] = 10,
-    redact: Annotated[bool, typer.Option("--redact", help="No values in the report, only where they differ.")] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted run in the folder of --report.")
-    ] = False,
-    master: MasterOption = "local[*]",
-    conf: ConfOption = None,
+    folder: Folder = None,
+    where: Where = None,
+    columns: Columns = None,
+    replica: Replica = True,
+    repair: AsksRepair = False,
+    yes: Yes = False,
+    rounds: Rounds = 3,
+    passes: Passes = 1,
+    connections: Connections = 4,
+    max_snapshot_seconds: MaxSnapshot = 1800,
+    fence_timeout: FenceTimeout = 60,
+    samples: Samples = 10,
+    redact: Redact = False,
+    resume: Resume = False,
+    master: Master = "local[*]",
+    conf: Conf = None,
     log_level: LogLevelOption = "warning",
 ) -> None:
     """Compare source tables with their topics, and replicas with both, while all of them go on.
 
     Exact at one snapshot of the source; a key that cannot be judged at it is looked at again, never called different.
-    The report is written as text, JSON, JUnit XML, Parquet of the differing keys, and one HTML page.
+    The report is text, JSON, JUnit XML, Parquet of the differing keys, and one HTML page.
 
     Exit code 0 when all is identical, 1 when something differs, 2 when something could not be verified.
 
@@ -84,38 +96,56 @@ def reconcile(
 
         cdc reconcile public.orders --master spark://spark:7077 --report /shared/reports/today
     """
-    if resume and folder is None:
-        raise ConfigError("--resume without --report", remedy="name the folder of the interrupted run: --report FOLDER")
-    if (where is not None or columns is not None) and len(tables or ()) != 1:
-        raise ConfigError("--where and --columns are of one table", remedy="name it: cdc reconcile public.orders …")
+    _check(resume and folder is None, (where is not None or columns is not None) and len(tables or ()) != 1)
     loaded = load_config(config)
     configure(log_level, loaded.secrets())
+    options = {
+        "where": where,
+        "columns": {} if columns is None else {(tables or [""])[0]: tuple(map(str.strip, columns.split(",")))},
+        "fence_timeout_s": fence_timeout,
+        "max_snapshot_s": max_snapshot_seconds,
+        "connections": connections,
+        "rounds": rounds,
+        "passes": passes,
+        "resume": resume,
+        "samples": samples,
+        "redact": redact,
+    }
+    job = _job(loaded, tables or (), folder, spark_settings(master, conf=conf or ()), replica, options)
+    code = run_job("reconcile", job)
+    if repair and code == 1:
+        code = repair_and_verify(loaded, job, asks=not yes)
+    raise typer.Exit(code)
+
+
+def _check(misses_folder: bool, misses_table: bool) -> None:
+    if misses_folder:
+        raise ConfigError("--resume without --report", remedy="name the folder of the interrupted run: --report FOLDER")
+    if misses_table:
+        raise ConfigError("--where and --columns are of one table", remedy="name it: cdc reconcile public.orders …")
+
+
+def _job(
+    config: Config,
+    tables: Sequence[str],
+    folder: Path | None,
+    spark: SparkSettings,
+    replica: bool,
+    options: Mapping[str, Any],
+) -> ReconcileJob:
     run = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     place = (folder or Path(f"reconcile-{run}")).resolve()
     place.mkdir(parents=True, exist_ok=True)
-    deployment = describe_deployment(loaded, tables or ())
-    job = ReconcileJob(
+    deployment = describe_deployment(config, tables)
+    return ReconcileJob(
         run=run,
         tool_version=version("cdc-bridge"),
-        spark=spark_settings(master, conf=conf or ()),
+        spark=spark,
         kafka=deployment.kafka,
         source=deployment.source,
         replica=deployment.replica if replica else None,
         stream=deployment.stream,
         tables=deployment.tables,
         folder=str(place),
-        where=where,
-        columns={} if columns is None else {(tables or [""])[0]: tuple(map(str.strip, columns.split(",")))},
-        fence_timeout_s=fence_timeout,
-        max_snapshot_s=max_snapshot_seconds,
-        connections=connections,
-        rounds=rounds,
-        passes=passes,
-        resume=resume,
-        samples=samples,
-        redact=redact,
+        **options,
     )
-    code = run_job("reconcile", job)
-    if repair and code == 1:
-        code = repair_and_verify(loaded, job, asks=not yes)
-    raise typer.Exit(code)

@@ -1,4 +1,4 @@
-"""Every type, every edge value: what the bridge published is recognised as the source's row, by another way of reading."""
+"""Every type, every edge value: what the bridge published is known as the source's row, by another way of reading."""
 
 from __future__ import annotations
 

@@ -1,0 +1,203 @@
+"""A source that never rests: no false alarm in twenty runs; every kind of damage is found, explained and healed."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc.ports import StoredRecord
+from spark.job import SparkSettings
+from spark.report.document import from_json
+from spark.report.model import Report, Sample
+from tests.support.bank import Guarded
+from tests.support.deployment import Deploy, Deployment
+from tests.support.reconciling import job_for, reconciled, run_command, table_of
+from tests.support.servers import Database
+from tests.support.topic_damage import Damage
+
+TABLE = "public.orders"
+ROWS = 5_000
+RUNS = 20
+PAUSE_S = 0.1
+"""Between a writer's transactions of 300 changes: two writers make some thousand changes a second."""
+LAG_MS = 900_000
+"""Longer than the runs take on a slow machine: within it nothing that a snapshot needs is cleaned away."""
+
+
+class Writer(Guarded):
+    """Changes rows of its own third, forever: transactions of hundreds of inserts, updates and deletes."""
+
+    def __init__(self, database: Database, number: int) -> None:
+        super().__init__(f"writer-{number}")
+        self._database = database
+        self._number = number
+        self.changes = 0
+
+    def work(self) -> None:
+        rng = random.Random(self._number)
+        fresh = itertools.count(1_000_000 * (self._number + 1))
+        with self._database.connect() as connection:
+            while not self._over.wait(PAUSE_S):
+                some = rng.sample(range(self._number, ROWS, 2), 200)
+                with connection.transaction():
+                    self.changes += connection.execute(
+                        "UPDATE orders SET amount = amount + 0.01, note = md5(random()::text) WHERE id = ANY(%s)",
+                        (some,),
+                    ).rowcount
+                    first = next(fresh)
+                    self.changes += connection.execute(
+                        "INSERT INTO orders SELECT i, 'new', 1.50, now(), NULL FROM generate_series(%s, %s) i"
+                        " ON CONFLICT DO NOTHING",
+                        (first * 50, first * 50 + 49),
+                    ).rowcount
+                    self.changes += connection.execute(
+                        "DELETE FROM orders WHERE id BETWEEN %s AND %s", ((first - 3) * 50, (first - 3) * 50 + 49)
+                    ).rowcount
+
+
+def create(database: Database) -> None:
+    """The table, with rows from before the bridge."""
+    with database.connect() as connection:
+        connection.execute(
+            "CREATE TABLE orders (id bigint PRIMARY KEY, name text NOT NULL, amount numeric, at timestamptz, note text)"
+        )
+        connection.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
+        connection.execute(
+            "INSERT INTO orders SELECT i, 'customer ' || i, (i %% 1000) + 0.50, now(), NULL"
+            " FROM generate_series(0, %s) i",
+            (ROWS - 1,),
+        )
+
+
+@pytest.fixture
+def running(database: Database, deploy: Deploy) -> Deployment:
+    """Bridge and sink, the table's backfill done."""
+    create(database)
+    deployment = deploy(topics={"partitions": 3, "min_compaction_lag_ms": LAG_MS, "max_compaction_lag_ms": 2 * LAG_MS})
+    deployment.start()
+    deployment.wait_backfilled()
+    deployment.wait_mirrored()
+    return deployment
+
+
+@pytest.mark.slow
+@pytest.mark.pg(16, matrix=False)
+def test_twenty_runs_under_load_without_a_false_difference(
+    running: Deployment, database: Database, tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings,
+    record_property: Callable[[str, object], None],
+) -> None:  # fmt: skip
+    writers = [Writer(database, number) for number in range(2)]
+    for writer in writers:
+        writer.start()
+    counts = []
+    snapshots = set()
+    for number in range(RUNS):
+        before = sum(writer.changes for writer in writers)
+        job = job_for(running, tmp_path / f"run-{number}", spark_settings, fence_timeout_s=120)
+        report = reconciled(job, spark)
+        table = table_of(report, TABLE)
+        assert report.verdict == "identical", (number, table.reason, table.counts, table.replica, table.samples)
+        assert table.counts.identical == table.counts.source_rows >= ROWS
+        assert table.replica is not None
+        assert table.replica.identical == table.replica.rows > 0
+        counts.append(sum(writer.changes for writer in writers) - before)
+        snapshots.add(table.snapshot)
+    for writer in writers:
+        writer.finish()
+    assert len(snapshots) == RUNS
+    assert min(counts) > 0
+    record_property("changes during each run", counts)
+    running.stop()
+
+
+class TestDamage:
+    """What a run says of damage that is known."""
+
+    @pytest.mark.slow
+    @pytest.mark.pg(16, matrix=False)
+    def test_found_explained_and_healed(self, running: Deployment, database: Database, tmp_path: Path) -> None:
+        with database.connect() as connection:
+            connection.execute("UPDATE orders SET note = 'second' WHERE id < 100")
+            connection.execute("DELETE FROM orders WHERE id BETWEEN 90 AND 94")
+        running.wait_mirrored()
+        self.damage_topic(running)
+        running.wait_mirrored()
+        with database.connect() as connection:
+            connection.execute("INSERT INTO orders VALUES (900001, 'last', 1.50, now(), 'so that the sink cuts')")
+        running.wait_mirrored()
+        self.damage_replica(running)
+        code, said = run_command(running, tmp_path / "report", "--repair", "--yes")
+        found = from_json((tmp_path / "report" / "report.json").read_text(encoding="utf-8"))
+        assert found.exit_code == 1, said
+        self.assert_found(found)
+        healed = from_json((tmp_path / "report" / "after-repair" / "report.json").read_text(encoding="utf-8"))
+        assert (code, healed.verdict) == (0, "identical"), said
+        assert healed.tables[0].repair is not None
+        assert healed.tables[0].repair.still_different == 0
+        running.assert_equal(TABLE)
+        code, said = run_command(running, tmp_path / "again")
+        assert code == 0, said
+        running.stop()
+
+    def damage_topic(self, running: Deployment) -> None:
+        """One key of each kind."""
+        records: dict[bytes, list[StoredRecord]] = {}
+        for each in running.records(TABLE):
+            records.setdefault(each.key or b"", []).append(each)
+        damage = Damage(running)
+
+        def put(number: int, value: bytes | None, of: int = -1, key: bytes = b"") -> None:
+            own = records.get(b'{"id":%d}' % number) or records[b'{"id":50}']
+            damage.write(TABLE, key or b'{"id":%d}' % number, value, header=own[of].header)
+
+        def latest(number: int) -> bytes:
+            return records[b'{"id":%d}' % number][-1].value or b""
+
+        put(10, None)  # a row deleted behind the bridge
+        put(800_000, latest(50).replace(b'"id":50,', b'"id":800000,'))  # nothing ever deletes it
+        put(90, records[b'{"id":90}'][-2].value, of=-2)  # the version before the tombstone, behind it
+        put(11, latest(11).replace(b"customer 11", b"customer 1l"))
+        put(12, latest(12).replace(b'"12.50"', b'"12.5"'))
+        put(13, records[b'{"id":13}'][0].value, of=0)  # stale
+        put(14, latest(14), key=b'{"id": 14}')  # the same key in other bytes
+        damage.done()
+
+    def damage_replica(self, running: Deployment) -> None:
+        with psycopg.connect(running.replica.dsn, autocommit=True) as connection:
+            connection.execute("UPDATE public.orders SET name = 'touched' WHERE id = 20")
+            connection.execute("DELETE FROM public.orders WHERE id = 21")
+            connection.execute("INSERT INTO public.orders VALUES (700000, 'made up', 0, now(), NULL)")
+
+    def assert_found(self, report: Report) -> None:
+        table = table_of(report, TABLE)
+        assert table.counts.missing_in_topic == 1, table.samples
+        assert table.counts.extra_in_topic == 3, table.samples
+        assert table.counts.value_mismatch == 3, table.samples
+        assert table.counts.in_flight == 0
+        by_key = {(each.key, each.side): each for each in table.samples}
+
+        def one(key: str, difference: str, cause: str, side: str = "topic", *differing: str) -> Sample:
+            sample = by_key[key, side]  # type: ignore[index]
+            assert sample.difference == difference, sample
+            assert cause in sample.cause, sample
+            assert set(differing) <= set(sample.differing), sample
+            return sample
+
+        assert one('{"id":10}', "missing_in_topic", "missing record").source is not None
+        one('{"id":800000}', "extra_in_topic", "missed tombstone")
+        one('{"id":90}', "extra_in_topic", "stale version")
+        one('{"id":11}', "value_mismatch", "", "topic", "name")
+        one('{"id":12}', "value_mismatch", "scale", "topic", "amount")
+        one('{"id":13}', "value_mismatch", "stale version", "topic", "note")
+        one('{"id": 14}', "extra_in_topic", "alias key")
+        one('{"id":20}', "value_mismatch", "replica changed", "replica", "name")
+        one('{"id":21}', "missing_in_replica", "replica changed", "replica")
+        one('{"id":700000}', "extra_in_replica", "replica changed", "replica")
+        assert table.replica is not None
+        assert table.replica.differences == 3
