@@ -13,6 +13,7 @@ from pyspark.sql import functions as fn
 
 from spark.reconcile.source_rows import EXCLUDED
 from spark.reconcile.topic_records import NEWER_BIT, TOMBSTONE
+from spark.stored import store
 
 _SURE: Final = 1
 
@@ -62,7 +63,7 @@ def look(source: DataFrame, topic: DataFrame, folder: str) -> FirstLook:
         _count(~sure & open_ms.isNull()).alias("candidates"),
         fn.min(open_ms).alias("oldest_open_ms"),
     )
-    joined.where(~sure).select("key_hash", open_ms.alias("open_ms")).write.mode("overwrite").parquet(folder)
+    store(joined.where(~sure).select("key_hash", open_ms.alias("open_ms")), folder)
     found = counts.get
     return FirstLook(
         source_rows=found["source_rows"] or 0,

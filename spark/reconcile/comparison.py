@@ -31,6 +31,7 @@ from spark.reconcile.source_rows import SourceRows
 from spark.reconcile.source_sql import HASH_DIGITS
 from spark.reconcile.topic_records import Moment, folded, key_hash
 from spark.reconcile.verdict import kept_since_ms
+from spark.stored import store
 from spark.topic import read_topic
 
 CLOCK_MARGIN_MS: Final = 10_000
@@ -150,7 +151,7 @@ class Comparison:
                 source = source.join(keys.frame, "key_hash", "left_semi")
             rule = Rule(sides.table, len(extent.ends), kept_since, sides.compared, sides.side)
             judged = findings(source, sums_by_key(records, sides.moment), rule)
-            judged.write.mode("overwrite").parquet(f"{folder}/findings")
+            store(judged, f"{folder}/findings")
 
     def kept_since(self, topic: str) -> int:
         """Records younger than this have not been looked at by a cleaner until now, ms since 1970."""
@@ -161,7 +162,7 @@ class Comparison:
         """Write the records of these keys."""
         hashed = records.withColumn("key_hash", key_hash())
         chosen = hashed if keys.frame is None else hashed.join(keys.frame, "key_hash", "left_semi")
-        chosen.write.mode("overwrite").parquet(path)
+        store(chosen, path)
 
 
 @contextmanager
