@@ -22,7 +22,11 @@ _TABLE = "public.wide"
 
 
 @pytest.mark.parametrize("crashpoint", ["backfill.inside_repair:3", "bridge.before_kafka_commit:40"])
-def test_the_next_bridge_repairs_the_rest(crashpoint: str, database: Database, deploy: Deploy) -> None:
+def test_the_next_bridge_repairs_the_rest(
+    crashpoint: str, database: Database, deploy: Deploy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Or who asks would run a bridge of his own beside the next one, and fence it, where that takes long to start
+    monkeypatch.setattr("cdc.app.backfill.repair.UNTAKEN_S", 90)
     versioned.create(database, _ROWS)
     deployment = deploy()
     deployment.start_bridge()
