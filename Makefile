@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-integration test-matrix test-fault check bench clean
+.PHONY: help demo browser test test-unit test-integration test-matrix test-fault check bench clean
 
 help: ## what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +20,14 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## run the main job end to end on an embedded PostgreSQL and Kafka, with a proof at the end
 	@$(BIN)/cdc demo
 
-test: $(STAMP) ## all test rings on real servers
+# The report page is looked at in a real browser. As root on Debian it is installed; elsewhere the tests say what to do.
+browser:
+	@command -v chromium chromium-browser google-chrome >/dev/null || test -n "$$CDC_TEST_BROWSER" || \
+	  { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo "Installing Chromium for the tests …" && \
+	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } >/dev/null 2>&1; } || \
+	  echo "No Chromium here: install the package chromium, or name a browser in CDC_TEST_BROWSER." >&2
+
+test: $(STAMP) browser ## all test rings on real servers
 	@$(BIN)/python -m pytest tests --durations=10
 
 test-unit: $(STAMP) ## unit and architecture rings only (seconds)
