@@ -1,0 +1,152 @@
+"""Jobs on a standalone Spark cluster: the same verdicts as here, also when a worker dies at work."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from spark.report.document import from_json
+from spark.report.model import TableReport
+from tests.support.deployment import Deploy, Deployment
+from tests.support.reconciling import run_command, table_of
+from tests.support.servers import Database
+from tests.support.spark_cluster import SparkCluster, spark_cluster
+from tests.support.topic_damage import Damage
+
+TABLE = "public.orders"
+KEPT_MS = 3_600_000
+"""Nothing that a snapshot needs is cleaned away meanwhile: every key can be judged."""
+TIMEOUT_S = 900
+UPDATED = 10
+"""Every so many rows one is updated."""
+MISMATCHED, MISSING, EXTRA = b'{"id":7}', b'{"id":8}', b'{"id":-1}'
+FORGED = b'{"id":7,"name":"somebody","amount":1.00,"note":null}'
+
+pytestmark = [pytest.mark.pg(16, matrix=False), pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """A master and two workers of one core each, whose Python lacks this project."""
+    with spark_cluster(tmp_path_factory.mktemp("cluster")) as started, pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYSPARK_PYTHON", str(started.python))
+        yield started
+
+
+def on(cluster: SparkCluster) -> list[str]:
+    """Options of a job that runs there. The name of this machine may lead elsewhere."""
+    here = ("spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1", "spark.executor.memory=768m")
+    few_cores = "spark.sql.shuffle.partitions=8"
+    return ["--master", cluster.master, *(each for setting in (*here, few_cores) for each in ("--conf", setting))]
+
+
+def captured(database: Database, deploy: Deploy, rows: int) -> Deployment:
+    """A bridge that has published a table of so many rows, and then updates and deletes."""
+    database.execute("CREATE TABLE orders (id bigint PRIMARY KEY, name text, amount numeric(12,2), note text)")
+    database.execute(
+        "INSERT INTO orders SELECT i, 'customer ' || i, i %% 1000 + 0.50, NULL FROM generate_series(1, %s) i", (rows,)
+    )
+    lag = {"min_compaction_lag_ms": KEPT_MS, "max_compaction_lag_ms": 2 * KEPT_MS}
+    deployment = deploy(topics={"partitions": 3, **lag})
+    deployment.start_bridge()
+    deployment.wait_backfilled(timeout_s=180)
+    database.execute("UPDATE orders SET note = repeat(md5(id::text), 6) WHERE id %% %s = 0", (UPDATED,))
+    database.execute("DELETE FROM orders WHERE id % 1000 = 1")
+    deployment.assert_published(TABLE)
+    return deployment
+
+
+def damage(deployment: Deployment) -> None:
+    """One key of each kind of difference."""
+    damaging = Damage(deployment)
+    damaging.write(TABLE, MISMATCHED, FORGED)
+    damaging.write(TABLE, MISSING, None)
+    damaging.write(TABLE, EXTRA, FORGED.replace(b"7", b"-1"))
+    damaging.done()
+
+
+def reconciled(deployment: Deployment, cluster: SparkCluster, folder: Path) -> tuple[int, TableReport, str]:
+    """Exit code, the table's part of the report, and what the command said."""
+    code, said = run_command(deployment, folder, "--no-replica", *on(cluster), timeout_s=TIMEOUT_S)
+    assert (folder / "report.json").exists(), said
+    report = from_json((folder / "report.json").read_text(encoding="utf-8"))
+    assert report.engine.master == cluster.master
+    return code, table_of(report, TABLE), said
+
+
+def assert_identical(found: tuple[int, TableReport, str], rows: int) -> None:
+    code, table, said = found
+    assert (code, table.verdict) == (0, "identical"), said
+    assert table.counts.source_rows == table.counts.identical == table.counts.live_keys == rows
+    assert table.rounds[0].keys == 0
+
+
+def assert_damage_found(found: tuple[int, TableReport, str], rows: int) -> None:
+    """All of it, and nothing else."""
+    code, table, said = found
+    assert (code, table.verdict) == (1, "different"), said
+    differing = {(sample.difference, sample.key.encode()) for sample in table.samples}
+    expected = {("value_mismatch", MISMATCHED), ("missing_in_topic", MISSING), ("extra_in_topic", EXTRA)}
+    assert differing == expected
+    counts = table.counts
+    assert (counts.value_mismatch, counts.missing_in_topic, counts.extra_in_topic) == (1, 1, 1)
+    assert (counts.source_rows, counts.identical, counts.in_flight, counts.unverifiable) == (rows, rows - 2, 0, 0)
+
+
+def cdc(deployment: Deployment, cluster: SparkCluster, *arguments: str | Path) -> None:
+    """Run a command there, and see it succeed."""
+    command = [sys.executable, "-m", "cdc", *arguments, "-c", deployment.config, *on(cluster)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_jobs_on_a_cluster(cluster: SparkCluster, database: Database, deploy: Deploy, tmp_path: Path) -> None:
+    deployment = captured(database, deploy, 20_000)
+    source = database.execute("SELECT id, name, amount, note FROM orders ORDER BY id")
+    cdc(deployment, cluster, "health", "--json", tmp_path / "health.json")
+    health = json.loads((tmp_path / "health.json").read_text())["topics"][0]
+    assert sum(each["live_keys"] for each in health["partitions"]) == len(source)
+
+    cdc(deployment, cluster, "snapshot", TABLE, "--to", tmp_path / "snapshots")
+    rows = [
+        (row["id"], row["name"], row["amount"], row["note"])
+        for file in (tmp_path / "snapshots").glob("*/*/*.parquet")
+        for row in pyarrow.parquet.ParquetFile(file).read().to_pylist()
+    ]
+    assert sorted(rows, key=lambda row: int(row[0])) == source
+
+    assert_identical(reconciled(deployment, cluster, tmp_path / "identical"), len(source))
+    damage(deployment)
+    assert_damage_found(reconciled(deployment, cluster, tmp_path / "different"), len(source))
+    deployment.stop()
+
+
+# Stage 0 and 1 read source and topic; from 5 on whole rows of differing keys are read and judged.
+@pytest.mark.parametrize(("damaged", "first_stage"), [(False, 0), (True, 5)], ids=["first-look", "second-look"])
+def test_a_worker_dies_at_work(
+    cluster: SparkCluster, database: Database, deploy: Deploy, tmp_path: Path, damaged: bool, first_stage: int
+) -> None:
+    deployment = captured(database, deploy, 200_000)
+    rows = database.execute("SELECT count(*) FROM orders")[0][0]
+    if damaged:
+        damage(deployment)
+    while len(cluster.workers) < 2:
+        cluster.add_worker()
+    cluster.wait_alive()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(reconciled, deployment, cluster, tmp_path / "report")
+        dead = cluster.kill_working(first_stage, TIMEOUT_S)
+        found = running.result(TIMEOUT_S)
+    assert dead.is_at(first_stage)
+    if damaged:
+        assert_damage_found(found, rows)
+    else:
+        assert_identical(found, rows)
+    deployment.stop()
