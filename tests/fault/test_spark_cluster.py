@@ -128,7 +128,7 @@ def test_jobs_on_a_cluster(cluster: SparkCluster, database: Database, deploy: De
     deployment.stop()
 
 
-# Stage 0 and 1 read source and topic; from 5 on whole rows of differing keys are read and judged.
+# Stages 0 and 1 read source and topic, 4 joins them; from 5 on differing keys are counted, read whole and judged.
 @pytest.mark.parametrize(("damaged", "first_stage"), [(False, 0), (True, 5)], ids=["first-look", "second-look"])
 def test_a_worker_dies_at_work(
     cluster: SparkCluster, database: Database, deploy: Deploy, tmp_path: Path, damaged: bool, first_stage: int
