@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo browser test test-unit test-integration test-matrix test-fault check bench clean
+.PHONY: help demo browser test test-unit test-integration test-matrix test-fault check bench bench-spark clean
 
 help: ## what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,9 +22,9 @@ demo: $(STAMP) ## run the main job end to end on an embedded PostgreSQL and Kafk
 
 # The report page is looked at in a real browser. As root on Debian it is installed; elsewhere the tests say what to do.
 browser:
-	@command -v chromium chromium-browser google-chrome >/dev/null || test -n "$$CDC_TEST_BROWSER" || \
-	  { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo "Installing Chromium for the tests …" && \
-	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } >/dev/null 2>&1; } || \
+	@for each in "$$CDC_TEST_BROWSER" chromium chromium-browser google-chrome; do command -v "$$each" >/dev/null && exit 0; done; \
+	  if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then echo "Installing Chromium for the tests …"; \
+	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } >/dev/null 2>&1 && exit 0; fi; \
 	  echo "No Chromium here: install the package chromium, or name a browser in CDC_TEST_BROWSER." >&2
 
 test: $(STAMP) browser ## all test rings on real servers
@@ -51,6 +51,9 @@ check: $(STAMP) ## what must be green before a commit: format, lint, types, laye
 
 bench: $(STAMP) ## measure bridge and sink beside their limits, in one run
 	@$(BIN)/python -m tests.benchmarks
+
+bench-spark: $(STAMP) ## measure a reconciliation beside EXCEPT and reladiff (pip install reladiff for that)
+	@$(BIN)/python -m tests.benchmarks spark
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from spark.errors import JobError
+from spark.parent import end_with_parent
 
 JOBS: Final[Mapping[str, str]] = {
     "reconcile": "spark.reconcile.main",
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] not in JOBS or len(arguments) > 2:
         sys.stderr.write(f"usage: python -m spark {{{','.join(JOBS)}}} [FILE]\n")
         return NOT_VERIFIED
+    end_with_parent()
     document = Path(arguments[1]).read_text(encoding="utf-8") if len(arguments) == 2 else sys.stdin.read()
     try:
         code: int = importlib.import_module(JOBS[arguments[0]]).main(document)

@@ -17,7 +17,7 @@ from tests.benchmarks.processes import BenchmarkFailed
 from tests.benchmarks.report import Section
 from tests.benchmarks.servers import Servers, servers
 
-SECTIONS = ("bridge", "sink", "backfill", "latency", "big")
+SECTIONS = ("bridge", "sink", "backfill", "latency", "big", "spark")
 QUIET_PERCENT = 10.0
 """Of all cores, measured over a second: above it, somebody else is at work."""
 
@@ -75,6 +75,11 @@ def _measure(running: Servers, options: argparse.Namespace) -> Iterator[Section]
     if "latency" in wanted:
         yield from latency.measure(running, options.seconds)
         yield from latency.measure(running, options.seconds, archive_rows=options.changes)
+    if "spark" in wanted:
+        # Imported here: the other sections need no Spark
+        from tests.benchmarks import spark
+
+        yield spark.measure(running, options.changes, options.runs)
     if "big" in wanted:
         yield big.measure(running, options.big_rows)
 

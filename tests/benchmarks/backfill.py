@@ -117,6 +117,17 @@ def _backfill(servers: Servers, dsn: str, conn: psycopg.Connection, name: str, r
     return {"wall_s": wall_s, "rate": rows / wall_s, "cpu_s": cpu_s * 1e6 / rows, "rss_mb": rss_mb}
 
 
+def wait_for_backfill(deployment: Deployment, bridge: Program) -> None:
+    """Until the first backfill is done.
+
+    Raises:
+        BenchmarkFailed: it ended otherwise.
+    """
+    done = _wait(deployment, bridge, "end")
+    if done.state != "done":
+        raise BenchmarkFailed(f"the backfill ended as {done.state}: {done.reason}")
+
+
 def _wait(deployment: Deployment, bridge: Program, what: str) -> BackfillProgress:
     """The backfill's record once it has begun, or ended."""
     options, found = {"bootstrap.servers": deployment.bootstrap}, list[BackfillProgress]()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any, Final
 from pydantic import BaseModel, SecretStr
 
 from cdc.errors import ConfigError
+from spark.parent import PARENT_VARIABLE
 
 JOB_FAILED: Final = 2
 """Exit code of a job that could not give its answer."""
@@ -36,7 +38,8 @@ def run_job(kind: str, job: BaseModel) -> int:
     """
     if importlib.util.find_spec("pyspark") is None:
         raise ConfigError(f"cdc {kind} needs pyspark", remedy="pip install 'cdc-bridge[spark]'")
-    process = subprocess.Popen([sys.executable, "-m", "spark", kind], stdin=subprocess.PIPE)
+    environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}
+    process = subprocess.Popen([sys.executable, "-m", "spark", kind], stdin=subprocess.PIPE, env=environment)
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     try:
         process.communicate(document(job).encode())
