@@ -119,7 +119,7 @@ def totals(folded: DataFrame) -> Totals:
         rows=found["rows"],
         tombstones=found["tombstones"],
         row_bytes=found["row_bytes"] or 0,
-        newest=None if newest is None else _place(newest["place"]),
+        newest=None if newest is None else place_of(newest["place"]),
         newest_schema=None if newest is None else newest["schema"],
         sums=(int(found["high"] or 0) % 2**64, int(found["low"] or 0) % 2**64),
         foreign=found["foreign"] or 0,
@@ -168,11 +168,11 @@ def _evidence(row: Any) -> Evidence:
     return Evidence(
         partition=row["partition"],
         quiet=False,
-        below=_place(row["below"]),
-        bound=_place(row["bound"]),
+        below=place_of(row["below"]),
+        bound=place_of(row["bound"]),
         superseded=None if pair is None else pair["x"]["offset"],
-        superseding=None if pair is None else _place(pair["y"]),
-        orphan=_place(row["orphan"]),
+        superseding=None if pair is None else place_of(pair["y"]),
+        orphan=place_of(row["orphan"]),
     )
 
 
@@ -183,12 +183,13 @@ def _with_tail(log: Evidence | None, tail: Any) -> Evidence:
         partition=log.partition,
         quiet=False,
         below=log.below,
-        bound=log.bound or _place(tail["bound"]),
+        bound=log.bound or place_of(tail["bound"]),
         superseded=log.superseded,
         superseding=log.superseding,
-        orphan=_place(tail["orphan"]) or log.orphan,
+        orphan=place_of(tail["orphan"]) or log.orphan,
     )
 
 
-def _place(row: Any) -> Place | None:
+def place_of(row: Any) -> Place | None:
+    """A collected ``place``."""
     return None if row is None else Place(*(row[name] for name in _PLACE))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,10 +23,10 @@ from spark.snapshot.fold import Totals, below_lsn, below_offsets, fold, state_ro
 from spark.snapshot.folders import MANIFEST, begun, rotate, snapshot_name
 from spark.snapshot.job import AsOfLsn, AsOfNow, AsOfOffsets, AsOfTime, SnapshotJob
 from spark.snapshot.manifest import Manifest, TableManifest
+from spark.snapshot.newest import Log, read_on, unread
 from spark.snapshot.point import Published, point_at, refuse_unless_whole, wait_published
 from spark.snapshot.proof import commit_time, refuse_unless_exact
 from spark.snapshot.rows import RowDecoder
-from spark.topic import read_topic
 
 _FILE_BYTES: Final = 256 * 1024 * 1024
 """Of JSON in one file: as Parquet that is some ten megabytes to a hundred, which readers like."""
@@ -66,11 +65,13 @@ def take(spark: SparkSession, job: SnapshotJob, place: Path, name: str) -> Manif
     brokers = Brokers(job.kafka)
     try:
         published = wait_published(brokers, job.stream, LSN.parse(job.fence))
-        extents = {table.topic: brokers.extent(table.topic) for table in job.tables}
-        lsn = _point(spark, job, published, extents)
+        if isinstance(job.as_of, AsOfNow):
+            published, logs = read_on(spark, job, brokers, published)
+        else:
+            logs = {each.topic: unread(spark, job.kafka, brokers.extent(each.topic)) for each in job.tables}
+        lsn = _point(job, published, logs)
         written = [
-            _write_table(spark, job, brokers, table, extents[table.topic], published, lsn, place)
-            for table in job.tables
+            _write_table(spark, job, brokers, table, logs[table.topic], published, lsn, place) for table in job.tables
         ]
     except PythonException as error:
         raise TopicUnreadable(_cause(error), remedy="see what wrote that record (cdc health)") from error
@@ -78,7 +79,7 @@ def take(spark: SparkSession, job: SnapshotJob, place: Path, name: str) -> Manif
         brokers.close()
     manifest = Manifest(
         name=name,
-        as_of=job.as_of.model_dump(),
+        as_of=job.as_of,
         lsn=None if lsn is None else str(lsn),
         slot=job.stream.slot,
         tables=tuple(written),
@@ -89,20 +90,17 @@ def take(spark: SparkSession, job: SnapshotJob, place: Path, name: str) -> Manif
     return manifest
 
 
-def _point(spark: SparkSession, job: SnapshotJob, published: Published, extents: Mapping[str, Extent]) -> LSN | None:
+def _point(job: SnapshotJob, published: Published, logs: Mapping[str, Log]) -> LSN | None:
     """The position that bounds all tables; None when offsets do."""
     if isinstance(job.as_of, AsOfOffsets):
-        _refuse_unknown_offsets(job.as_of, extents)
+        _refuse_unknown_offsets(job.as_of, {topic: log.extent for topic, log in logs.items()})
         return None
     if isinstance(job.as_of, AsOfLsn):
         return point_at(job.as_of.lsn, published)
     if isinstance(job.as_of, AsOfTime):
         if job.as_of.time_us > job.fence_us:
             raise JobError("that time is still to come", remedy="leave --as-of out for the newest state")
-        later = [
-            _first_commit_after(with_headers(read_topic(spark, job.kafka, each)), job.as_of.time_us)
-            for each in extents.values()
-        ]
+        later = [_first_commit_after(with_headers(each.records), job.as_of.time_us) for each in logs.values()]
         return min([published.lsn, *(lsn for lsn in later if lsn is not None)])
     return published.lsn
 
@@ -128,17 +126,16 @@ def _refuse_unknown_offsets(asked: AsOfOffsets, extents: Mapping[str, Extent]) -
 
 
 def _write_table(
-    spark: SparkSession, job: SnapshotJob, brokers: Brokers, table: Table, extent: Extent, published: Published,
+    spark: SparkSession, job: SnapshotJob, brokers: Brokers, table: Table, log: Log, published: Published,
     lsn: LSN | None, place: Path,
 ) -> TableManifest:  # fmt: skip
     refuse_unless_whole(published, table.qualified_name, published.lsn if lsn is None else lsn)
-    began_ms = time.time_ns() // 1_000_000
-    folded = fold(with_headers(read_topic(spark, job.kafka, extent)), _below(job, table, lsn))
+    folded = fold(with_headers(log.records), _below(job, table, lsn))
     found = totals(folded)
     _refuse_foreign(table, found)
-    refuse_unless_exact(
-        spark, job.kafka, brokers, table, extent, folded, began_ms, newest=isinstance(job.as_of, AsOfNow)
-    )
+    if not log.is_proven:
+        newest = isinstance(job.as_of, AsOfNow)
+        refuse_unless_exact(spark, job.kafka, brokers, table, log.extent, folded, log.began_ms, newest=newest)
     definitions = definitions_of(brokers, job.stream.name, table)
     definition = definitions.get(found.newest_schema or "")
     decoder = RowDecoder(
@@ -153,8 +150,8 @@ def _write_table(
         topic=table.topic,
         folder=table.topic,
         key=table.key,
-        first_offsets=extent.starts,
-        end_offsets=extent.ends,
+        first_offsets=log.extent.starts,
+        end_offsets=log.extent.ends,
         newest_commit=None if found.newest is None else commit_time(found.newest),
         records=found.records,
         rows=found.rows,

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from spark.job import STRICT
+from spark.snapshot.job import AsOf
 
 
 class TableManifest(BaseModel):
@@ -53,7 +54,7 @@ class Manifest(BaseModel):
 
     version: Literal[1] = 1
     name: str
-    as_of: dict[str, object]
+    as_of: AsOf
     lsn: str | None
     slot: str
     tables: tuple[TableManifest, ...]

@@ -20,9 +20,10 @@ The proof is one of three:
    had rewritten as much as the place of x would have erased x. So each run either ends below y, hence erased nothing at
    the bound, or has not come as far as x, hence not to the bound.
 3. The clock: the cleaner never covers a segment with a record younger than ``min.compaction.lag.ms``. When the last
-   record below the bound is younger than that at the end of the reading, no run ever reached it.
+   record below the bound is younger than that at the end of the reading, no run ever reached it. So nothing below is
+   erased by anything behind either, and orphans do not matter.
 
-Both need a record *below* the bound: the first one that is left behind it may come after others that are erased.
+The last two need a record *below* the bound: the first one that is left behind it may come after others that went.
 
 A cleaner at work while the log is read needs no further care but two. A record behind the *end* of the reading may have
 erased one that was about to be read: hence the *tail*, what was written meanwhile, is read as well, and bound and
@@ -109,16 +110,15 @@ def judge(evidence: Evidence, reading: Reading) -> Erased | None:
     """None when the fold of the partition is the state at the bound, exactly."""
     if reading.took_ms >= reading.retention_ms:
         return Erased(evidence.partition, "reading took as long as tombstones are kept (delete.retention.ms)", None)
-    bound = evidence.bound
+    bound, below = evidence.bound, evidence.below
     if bound is None and evidence.quiet:
+        return None
+    if below is not None and below.produced_ms > reading.ended_ms - reading.lag_ms + CLOCK_MARGIN_MS:
         return None
     orphan, pair = evidence.orphan, evidence.superseding
     if bound is not None and orphan is not None and orphan.offset >= bound.offset:
         return Erased(evidence.partition, "of keys that changed later nothing older is left", _later(orphan, pair))
     if pair is not None and (bound is None or pair.offset < bound.offset):
-        return None
-    below = evidence.below
-    if below is not None and below.produced_ms > reading.ended_ms - reading.lag_ms + CLOCK_MARGIN_MS:
         return None
     return Erased(evidence.partition, "what is left does not prove that nothing else was there", _later(orphan, pair))
 

@@ -50,11 +50,16 @@ def refuse_unless_exact(
         for each in _of_all_partitions(evidence(folded, records), tail)
     ]
     settings = brokers.settings(table.topic)
-    now_ms = time.time_ns() // 1_000_000
-    reading = Reading(now_ms, now_ms - began_ms, int(settings[_LAG]), int(settings[_RETENTION]))
+    reading = reading_of(settings, began_ms)
     erased = [found for each in seen if (found := judge(each, reading)) is not None]
     if erased:
         raise _refusal(table, settings, erased)
+
+
+def reading_of(settings: Mapping[str, str], began_ms: int) -> Reading:
+    """A reading of a topic with these settings, from ``began_ms`` until now."""
+    now_ms = time.time_ns() // 1_000_000
+    return Reading(now_ms, now_ms - began_ms, int(settings[_LAG]), int(settings[_RETENTION]))
 
 
 def _of_all_partitions(found: list[Evidence], tail: Extent) -> list[Evidence]:

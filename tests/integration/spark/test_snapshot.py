@@ -26,7 +26,7 @@ TABLE = "public.account"
 
 
 def as_text(value: Any, sql_type: str) -> Any:
-    """A value out of Parquet as PostgreSQL prints it; of an array the elements, of a float its number."""
+    """A value out of Parquet as PostgreSQL prints it; of an array the elements. Not for floats."""
     if isinstance(value, list):
         return [None if each is None else as_text(each, sql_type) for each in value]
     if isinstance(value, bool):
@@ -36,10 +36,11 @@ def as_text(value: Any, sql_type: str) -> Any:
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, datetime):
-        return value.isoformat(" ") + ("+00" if "tz" in sql_type else "")
+        moment = value.isoformat(" ")
+        return (moment.rstrip("0") if "." in moment else moment) + ("+00" if "tz" in sql_type else "")
     if isinstance(value, date):
         return value.isoformat()
-    return value if isinstance(value, float) or value is None else str(value)
+    return None if value is None else str(value)
 
 
 def as_single(number: float) -> float:
@@ -52,16 +53,16 @@ def printed(connection: psycopg.Connection[Any], name: str, sql_type: str) -> di
     """The column as the source has it: text, an array's elements as text, floats as numbers."""
     column = sql.Identifier(name)
     if sql_type.endswith("[]") and not sql_type.startswith("json"):
-        one = "float8" if "double" in sql_type else "text"
-        expression = sql.SQL("to_json({}::{}[])").format(column, sql.SQL(one))
+        expression = sql.SQL("to_json({}::text[])").format(column)
         if sql_type.startswith("boolean"):
-            expression = sql.SQL("to_json(array(SELECT left(e::text, 1) FROM unnest({}) e))").format(column)
+            expression = sql.SQL(
+                "CASE WHEN {0} IS NOT NULL THEN to_json(array(SELECT left(e::text, 1) FROM unnest({0}) e)) END"
+            ).format(column)
     elif sql_type in ("real", "double precision"):
         expression = sql.SQL("{}").format(column)
     else:
-        expression = sql.SQL("{}::text").format(column)
-        if sql_type in ("boolean",):
-            expression = sql.SQL("left({}::text, 1)").format(column)
+        # A cast of char(n) to text would take its blanks away; a composite with a null in it is not "not null".
+        expression = sql.SQL("CASE WHEN {0} IS DISTINCT FROM NULL THEN format('%s', {0}) END").format(column)
     query = sql.SQL("SELECT id, {} FROM matrix ORDER BY id").format(expression)
     return dict(connection.execute(query).fetchall())
 
@@ -92,12 +93,12 @@ def test_every_type_comes_back_as_the_source_prints_it(
             sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(name)) for name in VALUE_TYPES
         )
         connection.execute(sql.SQL("CREATE TABLE matrix (id int PRIMARY KEY, {})").format(columns))
-        for row in range(count):
+        for number in range(count):
             values = sql.SQL(", ").join(
-                sql.SQL("{}::{}").format(sql.Literal(each[row % len(each)]), sql.SQL(name))
+                sql.SQL("{}::{}").format(sql.Literal(each[number % len(each)]), sql.SQL(name))
                 for name, each in VALUE_TYPES.items()
             )
-            connection.execute(sql.SQL("INSERT INTO matrix VALUES ({}, {})").format(sql.Literal(row), values))
+            connection.execute(sql.SQL("INSERT INTO matrix VALUES ({}, {})").format(sql.Literal(number), values))
         connection.execute("INSERT INTO matrix (id) VALUES (9999)")
         deployment = deploy(topics={"partitions": 2})
         deployment.start_bridge()
@@ -113,13 +114,11 @@ def test_every_type_comes_back_as_the_source_prints_it(
         assert typed["timestamptz"].dataType.simpleString() == "timestamp"
         assert typed["timestamp"].dataType.simpleString() == "timestamp_ntz"
         assert typed["integer[]"].dataType.simpleString() == "array<int>"
-        beyond_count = 0
+        beyond_count, different = 0, list[tuple[str, int, object, object]]()
         for name in VALUE_TYPES:
             kind = typed[name].dataType.simpleString()
-            texts = dict(
-                connection.execute(sql.SQL("SELECT id, {}::text FROM matrix").format(sql.Identifier(name))).fetchall()
-            )
-            wanted = printed(connection, name, name if kind != "string" else "text")
+            texts = printed(connection, name, "text")
+            wanted = printed(connection, name, {"texts": "text[]"}.get(name, name) if kind != "string" else "text")
             for number, row in rows.items():
                 beyond = dict(row["_beyond"] or {})
                 if name in beyond:
@@ -131,10 +130,16 @@ def test_every_type_comes_back_as_the_source_prints_it(
                 elif kind == "string" and name.startswith("jsonb["):
                     assert (row[name] is None) == (texts[number] is None)
                 elif isinstance(row[name], float):
-                    single = name == "real"
-                    assert repr(row[name]) == repr(as_single(wanted[number]) if single else wanted[number])
-                else:
-                    assert as_text(row[name], name) == wanted[number], (name, number)
+                    single = as_single(wanted[number]) if name == "real" else wanted[number]
+                    if repr(row[name]) != repr(single):
+                        different.append((name, number, row[name], single))
+                elif name == "double precision[]":
+                    floats = wanted[number] and [None if each is None else float(each) for each in wanted[number]]
+                    if repr(row[name]) != repr(floats):
+                        different.append((name, number, row[name], floats))
+                elif as_text(row[name], name) != wanted[number]:
+                    different.append((name, number, row[name], wanted[number]))
+    assert different == [], sorted({each[0] for each in different})
     assert beyond_count > 10
 
 
@@ -142,7 +147,7 @@ def test_as_of_now_an_lsn_a_time_and_offsets(snapshots: Snapshots, database: Dat
     deployment = snapshots.deployment
     states: list[tuple[LSN, int, list[Any]]] = []
     changes = (
-        # First, because a changed key makes everything before it unknown: see spark.snapshot.past.
+        # First: behind the cleaner's lag a changed key makes what is before it unknown, see spark.snapshot.past.
         "UPDATE account SET id = id + 1000 WHERE id % 7 = 0",
         "INSERT INTO account SELECT n, n, 'new' FROM generate_series(51, 60) n",
         "UPDATE account SET balance = balance + 0.5 WHERE id % 3 = 0",

@@ -38,6 +38,9 @@ def test_a_young_record_below_the_bound_needs_no_pair() -> None:
     border = READING.ended_ms - READING.lag_ms + CLOCK_MARGIN_MS
     assert judge(seen(at(10), below_ms=border + 1), READING) is None
     assert judge(seen(at(10), below_ms=border), READING) is not None
+    # A changed key begins with an update: behind a record that no run has reached, it is no sign of erased ones.
+    assert judge(seen(at(10), orphan=10, below_ms=border + 1), READING) is None
+    assert judge(seen(at(10), orphan=10, below_ms=border), READING) is not None
 
 
 def test_reading_longer_than_tombstones_stay_proves_nothing() -> None:
