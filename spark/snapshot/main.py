@@ -14,13 +14,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from cdc.lsn import LSN
-from spark.errors import JobError, TopicUnreadable
+from spark.errors import JobError, PastErased, TopicUnreadable
 from spark.job import Table
 from spark.offsets import Brokers, Extent
 from spark.session import CONNECTOR_VERSION, open_session
 from spark.snapshot.definitions import columns_of, definitions_of
 from spark.snapshot.fold import Totals, below_lsn, below_offsets, fold, state_rows, totals, with_headers
 from spark.snapshot.folders import MANIFEST, begun, rotate, snapshot_name
+from spark.snapshot.history import history_log, prefer_histories
 from spark.snapshot.job import AsOfLsn, AsOfNow, AsOfOffsets, AsOfTime, SnapshotJob
 from spark.snapshot.manifest import Manifest, TableManifest
 from spark.snapshot.newest import Log, read_on, unread
@@ -69,7 +70,10 @@ def take(spark: SparkSession, job: SnapshotJob, place: Path, name: str) -> Manif
             published, logs = read_on(spark, job, brokers, published)
         else:
             logs = {each.topic: unread(spark, job.kafka, brokers.extent(each.topic)) for each in job.tables}
-        lsn = _point(job, published, logs)
+        histories = _histories(spark, job, brokers)
+        lsn = _point(job, published, logs, histories)
+        if lsn is not None:
+            logs = prefer_histories(job.tables, logs, histories, published, lsn)
         written = [
             _write_table(spark, job, brokers, table, logs[table.topic], published, lsn, place) for table in job.tables
         ]
@@ -90,7 +94,18 @@ def take(spark: SparkSession, job: SnapshotJob, place: Path, name: str) -> Manif
     return manifest
 
 
-def _point(job: SnapshotJob, published: Published, logs: Mapping[str, Log]) -> LSN | None:
+def _histories(spark: SparkSession, job: SnapshotJob, brokers: Brokers) -> Mapping[str, Log]:
+    """By state topic, what can tell of a past commit beside it."""
+    if not isinstance(job.as_of, AsOfLsn | AsOfTime):
+        return {}
+    return {
+        each.topic: history_log(spark, job.kafka, brokers.extent(each.history_topic))
+        for each in job.tables
+        if each.history_topic is not None
+    }
+
+
+def _point(job: SnapshotJob, published: Published, logs: Mapping[str, Log], histories: Mapping[str, Log]) -> LSN | None:
     """The position that bounds all tables; None when offsets do."""
     if isinstance(job.as_of, AsOfOffsets):
         _refuse_unknown_offsets(job.as_of, {topic: log.extent for topic, log in logs.items()})
@@ -100,7 +115,9 @@ def _point(job: SnapshotJob, published: Published, logs: Mapping[str, Log]) -> L
     if isinstance(job.as_of, AsOfTime):
         if job.as_of.time_us > job.fence_us:
             raise JobError("that time is still to come", remedy="leave --as-of out for the newest state")
-        later = [_first_commit_after(with_headers(each.records), job.as_of.time_us) for each in logs.values()]
+        # Of both, for either may have lost a commit that the other one has.
+        looked_at = [*logs.values(), *histories.values()]
+        later = [_first_commit_after(with_headers(each.records), job.as_of.time_us) for each in looked_at]
         return min([published.lsn, *(lsn for lsn in later if lsn is not None)])
     return published.lsn
 
@@ -135,7 +152,10 @@ def _write_table(
     _refuse_foreign(table, found)
     if not log.is_proven:
         newest = isinstance(job.as_of, AsOfNow)
-        refuse_unless_exact(spark, job.kafka, brokers, table, log.extent, folded, log.began_ms, newest=newest)
+        try:
+            refuse_unless_exact(spark, job.kafka, brokers, table, log.extent, folded, log.began_ms, newest=newest)
+        except PastErased as error:
+            raise PastErased(error.message, remedy=log.remedy or error.remedy) from error
     definitions = definitions_of(brokers, job.stream.name, table)
     definition = definitions.get(found.newest_schema or "")
     decoder = RowDecoder(
@@ -147,7 +167,7 @@ def _write_table(
     rows.write.parquet((place / table.topic).as_uri(), compression="zstd")
     return TableManifest(
         table=table.qualified_name,
-        topic=table.topic,
+        topic=log.extent.topic,
         folder=table.topic,
         key=table.key,
         first_offsets=log.extent.starts,

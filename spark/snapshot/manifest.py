@@ -14,6 +14,7 @@ class TableManifest(BaseModel):
     """One table's files.
 
     Attributes:
+        topic: that was read, the state's or, for a past that this cannot tell, the history's.
         folder: beside the manifest, with the Parquet files.
         first_offsets, end_offsets: of the records that were read, by partition.
         newest_commit: of the newest record of the state, ISO 8601 in UTC; None for an empty table.

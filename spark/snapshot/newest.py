@@ -47,6 +47,7 @@ class Log:
         began_ms: not after the first was read.
         newest: the highest LSN among them.
         is_proven: they tell the state at the position that is asked for, whatever was erased.
+        remedy: what to do when they do not, if it is known better than from the records.
     """
 
     records: DataFrame
@@ -54,6 +55,7 @@ class Log:
     began_ms: int
     newest: LSN = _NONE
     is_proven: bool = False
+    remedy: str = ""
 
 
 def unread(spark: SparkSession, kafka: KafkaSettings, extent: Extent) -> Log:
