@@ -85,14 +85,14 @@ def likely_cause(finding: Finding) -> str:
     """One sentence, the same for the same facts."""
     if not finding.verdict.is_difference:
         return "nothing is proven to differ"
-    if finding.side == "replica":
-        return _replica_cause(finding)
     record = finding.record
     if finding.key != finding.canonical_key:
         return (
             f"alias key: {_shown(finding.key)} and {_shown(finding.canonical_key)} are the same logical key in other"
             " bytes; a program that does not keep the topic contract wrote the record"
         )
+    if finding.side == "replica":
+        return _replica_cause(finding)
     if record is not None and finding.expected_partition not in (None, record.partition):
         return (
             f"partition move: {record} lies outside of partition {finding.expected_partition}, where the key belongs;"

@@ -44,7 +44,7 @@ def reconciled(job: ReconcileJob, spark: SparkSession) -> Report:
     return reconcile(job, contextlib.nullcontext(spark))
 
 
-def run_command(deployment: Deployment, folder: Path, *arguments: str, timeout_s: float = 300) -> tuple[int, str]:
+def run_command(deployment: Deployment, folder: Path, *arguments: str, timeout_s: float = 900) -> tuple[int, str]:
     """``cdc reconcile`` as a process: exit code, and all that it said."""
     command = [sys.executable, "-m", "cdc", "reconcile", "-c", str(deployment.config), "--report", str(folder)]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=timeout_s)

@@ -1,0 +1,88 @@
+"""``cdc health`` and ``cdc mirror`` as a user types them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet
+
+from tests.support.deployment import Deploy
+from tests.support.servers import Database
+from tests.support.waiting import eventually
+
+TIMEOUT_S = 300
+
+
+def cdc(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cdc", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+
+
+def test_health_and_a_lake_from_the_command_line(database: Database, deploy: Deploy, tmp_path: Path) -> None:
+    deployment = deploy(topics={"partitions": 2})
+    database.execute("CREATE TABLE item (id int PRIMARY KEY, price numeric)")
+    deployment.start_bridge()
+    database.execute("INSERT INTO item SELECT n, n * 1.10 FROM generate_series(1, 10) n")
+    database.execute("DELETE FROM item WHERE id > 8")
+    deployment.wait_published()
+
+    health = cdc(
+        "health", "-c", deployment.config, "--json", tmp_path / "health.json", "--html", tmp_path / "health.html"
+    )  # fmt: skip
+    assert health.returncode == 0, health.stdout + health.stderr
+    assert "12 records" in health.stdout
+    assert "1 topic at" in health.stdout
+    assert json.loads((tmp_path / "health.json").read_text())["topics"][0]["table"] == "public.item"
+    assert (tmp_path / "health.html").read_text().startswith("<!doctype html>")
+    missing = cdc("health", "-c", deployment.config, "--topic", "no.such.topic")
+    assert missing.returncode == 2
+    assert "there is no topic no.such.topic" in missing.stderr
+
+    lake = tmp_path / "lake"
+    mirror = cdc("mirror", "-c", deployment.config, "--to", "parquet", "--path", lake, "--once")
+    assert mirror.returncode == 0, mirror.stdout + mirror.stderr
+    folder = lake / deployment.topic("public.item")
+    manifest = json.loads((folder / "current.json").read_text())
+    rows = [
+        (row["id"], row["price"])
+        for file in manifest["state"]["files"]
+        for row in pyarrow.parquet.read_table(folder / file).to_pylist()
+    ]
+    assert sorted(rows) == [(n, f"{n * 110 // 100}.{n * 110 % 100:02}") for n in range(1, 9)]
+    refused = cdc("mirror", "-c", deployment.config, "--to", "parquet")
+    assert refused.returncode == 2
+    assert "--to parquet and --path belong together" in refused.stderr
+    deployment.stop()
+
+
+def test_a_mirror_that_follows_ends_with_sigterm(
+    database: Database, replica: Database, deploy: Deploy, tmp_path: Path
+) -> None:
+    deployment = deploy()
+    database.execute("CREATE TABLE item (id int PRIMARY KEY)")
+    deployment.start_bridge()
+    database.execute("INSERT INTO item VALUES (1)")
+    deployment.wait_published()
+    with (tmp_path / "mirror.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cdc", "mirror", "-c", deployment.config, "--schema", "copies", "--interval", "0"],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        found = "SELECT to_regclass('copies.item') IS NOT NULL"
+        said = (tmp_path / "mirror.log").read_text
+        eventually(lambda: replica.execute(found)[0][0] or process.poll() is not None, TIMEOUT_S, said)
+        count = "SELECT count(*) FROM copies.item"
+        eventually(lambda: replica.execute(count) == [(1,)] or process.poll() is not None, TIMEOUT_S, said)
+        database.execute("INSERT INTO item VALUES (2)")
+        eventually(lambda: replica.execute(count) == [(2,)] or process.poll() is not None, TIMEOUT_S, said)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == 0, said()
+    finally:
+        process.kill()
+    deployment.stop()
