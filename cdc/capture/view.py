@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from psycopg import errors as sqlstate
 
+from cdc.capture.connect import source_errors
 from cdc.capture.reread import Snapshot
 from cdc.capture.table import TableInfo
 from cdc.change import Column, Relation
@@ -88,6 +89,18 @@ def describe(conn: psycopg.Connection[Any], table: TableInfo, columns: Sequence[
     )
 
 
+def wal_end(conn: psycopg.Connection[Any]) -> LSN:
+    """Everything that committed until now did so before this, and the stream will come to it.
+
+    Raises:
+        SourceUnavailable: the connection broke.
+    """
+    with source_errors("asking where the WAL ends"):
+        row = conn.execute(f"SELECT {_WAL_END}".encode()).fetchone()
+    assert row is not None
+    return _at_rest(LSN.parse(row[0]))
+
+
 def _at_rest(lsn: LSN) -> LSN:
     """``lsn``, but the end of a page where it lies just behind the next page's header.
 
@@ -97,10 +110,12 @@ def _at_rest(lsn: LSN) -> LSN:
     return LSN(lsn - lsn % BLOCK_BYTES) if lsn % BLOCK_BYTES in (24, 40) else lsn
 
 
-_MOMENT: Final = """
+_WAL_END: Final = """(CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+   ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text"""
+
+_MOMENT: Final = f"""
 SELECT pg_catalog.pg_current_snapshot()::text,
-  (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
-   ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text,
+  {_WAL_END},
   pg_catalog.pg_relation_filenode(%s::pg_catalog.regclass)::bigint
 """
 

@@ -30,7 +30,7 @@ from spark.reconcile.second_look import Rule, findings, sums_by_key
 from spark.reconcile.source_rows import SourceRows
 from spark.reconcile.source_sql import HASH_DIGITS
 from spark.reconcile.topic_records import Moment, folded, key_hash
-from spark.reconcile.verdict import kept_since_ms
+from spark.reconcile.verdict import is_outrun, kept_since_ms
 from spark.stored import store
 from spark.topic import read_topic
 
@@ -138,6 +138,7 @@ class Comparison:
         with self.watch.timing("whole rows"):
             # What came since the ends were pinned counts as not visible, and may be why a predecessor is gone: read on.
             self._keep(read_topic(self.spark, self.kafka, extent), keys, f"{folder}/records")
+            pinned_ms = int(time.time() * 1000)
             tail = self.brokers.extent(extent.topic).after(extent.ends)
             self._keep(read_topic(self.spark, self.kafka, tail), keys, f"{folder}/tail")
             kept_since = self.kept_since(extent.topic)
@@ -149,7 +150,8 @@ class Comparison:
             source = rows.rows(listed)
             if listed is None and keys.frame is not None:
                 source = source.join(keys.frame, "key_hash", "left_semi")
-            rule = Rule(sides.table, len(extent.ends), kept_since, sides.compared, sides.side)
+            outrun = is_outrun(pinned_ms, kept_since)
+            rule = Rule(sides.table, len(extent.ends), kept_since, outrun, sides.compared, sides.side)
             judged = findings(source, sums_by_key(records, sides.moment), rule)
             store(judged, f"{folder}/findings")
 

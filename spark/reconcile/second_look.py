@@ -67,6 +67,7 @@ class Rule:
         table: with the columns to compare.
         partitions: of the topic.
         kept_since_ms: see ``verdict.kept_since_ms``.
+        outrun: see ``verdict.is_outrun``.
         compared: columns that count; the others are shown only.
         side: what the database is: the source, or the replica of the topic.
     """
@@ -74,6 +75,7 @@ class Rule:
     table: Table
     partitions: int
     kept_since_ms: int
+    outrun: bool
     compared: tuple[str, ...]
     side: str = "topic"
 
@@ -138,6 +140,7 @@ def _judged(rule: Rule, row: Mapping[str, Any]) -> dict[str, Any]:
         [_state(each, topic_rows[each["partition"]], rule) for each in states],
         home,
         rereads=rule.table.rereads,
+        outrun=rule.outrun,
     )
     told = _telling_state(states, topic_rows, home)
     record, header = _place(told) if told is not None and told["offset"] is not None else (None, None)

@@ -115,7 +115,7 @@ def kept_since_ms(scan_end_ms: int, min_compaction_lag_ms: int, clock_margin_ms:
         min_compaction_lag_ms: the topic's; the smallest one that was in force during the scan and before.
         clock_margin_ms: how far the clocks of bridge (record timestamps), broker (cleaner) and reader may be apart.
     """
-    return scan_end_ms - min_compaction_lag_ms - clock_margin_ms
+    return scan_end_ms - min_compaction_lag_ms + clock_margin_ms
 
 
 def fold(records: Iterable[RecordFacts], snapshot: Snapshot, kept_since_ms: int) -> TopicState:

@@ -8,6 +8,7 @@ import pytest
 
 from cdc import crashpoints
 from tests.fault.test_backfill_kills import BACKFILL
+from tests.fault.test_repair_kills import REPAIR
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 from tests.support.topic_audit import audit
@@ -56,7 +57,7 @@ SINK = ("sink.before_apply:1", "sink.before_replica_commit:1", "sink.after_repli
 
 
 def test_every_crash_point_is_visited() -> None:
-    here = {point.partition(":")[0] for point in (*dict(BRIDGE), *SINK, *BACKFILL)}
+    here = {point.partition(":")[0] for point in (*dict(BRIDGE), *SINK, *BACKFILL, *REPAIR)}
     assert here == crashpoints.NAMES
 
 

@@ -19,9 +19,10 @@ from tests.support.topic_damage import Damage, assert_topic_is_table
 
 _ROWS = 3_000
 _TABLE = "public.wide"
+REPAIR = ("backfill.inside_repair:3",)
 
 
-@pytest.mark.parametrize("crashpoint", ["backfill.inside_repair:3", "bridge.before_kafka_commit:40"])
+@pytest.mark.parametrize("crashpoint", [*REPAIR, "bridge.before_kafka_commit:40"])
 def test_the_next_bridge_repairs_the_rest(
     crashpoint: str, database: Database, deploy: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -151,6 +151,11 @@ class BackfillJob:
         return max(1, min(size, CHUNK_BLOCKS)), max(1, min(rate // 5, _PORTION_ROWS))
 
 
+def now_us() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1_000
+
+
 def new_progress(table: TableInfo, topic: str, before: BackfillProgress | None, lsn: LSN) -> BackfillProgress:
     """The record of a backfill that was just asked for, by a person and without conditions.
 
@@ -158,7 +163,7 @@ def new_progress(table: TableInfo, topic: str, before: BackfillProgress | None, 
         before: the record of the one before, if any.
         lsn: where the stream stands.
     """
-    now = time.time_ns() // 1_000
+    now = now_us()
     return BackfillProgress(
         table=table.qualified_name,
         topic=topic,

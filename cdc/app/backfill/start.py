@@ -23,6 +23,7 @@ from cdc.app.succession import Successions
 from cdc.app.tables import TableRegistry, state_topic
 from cdc.capture.chunk import flush_wal
 from cdc.capture.table import TableInfo
+from cdc.capture.view import wal_end
 from cdc.change import Relation
 from cdc.config import Config
 from cdc.encode.backfill import backfill_key, backfill_value
@@ -79,6 +80,7 @@ def start_backfill(
         produce=publisher.produce,
         bury=publisher.bury,
         commit=commit,
+        wal_end=lambda: wal_end(sql),
         flush_wal=lambda: flush_wal(sql),
         report=report,
         sweep=lambda name, below: Sweep(options, name, below),

@@ -44,6 +44,7 @@ class Surroundings(NamedTuple):
         produce: takes a record.
         bury: takes a tombstone for a partition to which its key does not belong.
         commit: closes the Kafka transaction.
+        wal_end: of the source now.
         flush_wal: has the source write out WAL that the stream waits for.
         report: told of every change of a table's progress.
         sweep: finds keys whose latest record lies below these offsets.
@@ -55,6 +56,7 @@ class Surroundings(NamedTuple):
     produce: Callable[[str, bytes, bytes | None, bytes], None]
     bury: Callable[[str, int, bytes, bytes], None]
     commit: Callable[[], None]
+    wal_end: Callable[[], LSN]
     flush_wal: Callable[[], None]
     report: Callable[[BackfillProgress], None]
     sweep: Callable[[str, tuple[int, ...]], Sweep]

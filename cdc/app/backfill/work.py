@@ -20,7 +20,7 @@ from typing import Any, Final
 import structlog
 
 from cdc.app.backfill.demand import Demand
-from cdc.app.backfill.job import BackfillJob, new_progress
+from cdc.app.backfill.job import BackfillJob, new_progress, now_us
 from cdc.app.backfill.readers import ChunkReaders, ChunkTask, KeysTask, Portion, ReadFailure, Viewed, ViewTask
 from cdc.app.backfill.requests import RequestBox
 from cdc.app.backfill.rows import Ordinals, RowWriter
@@ -87,6 +87,7 @@ class Backfill:
         self._under_way = 0
         self._flushed_s = 0.0
         self._held_since = 0.0
+        self._sweep_from: dict[tuple[str, str], LSN] = {}
 
     @property
     def is_active(self) -> bool:
@@ -193,7 +194,7 @@ class Backfill:
             if not job.progress.is_open:
                 del self._jobs[name]
         for name in self._unwritten:
-            self._records[name] = record = replace(self._records[name], lsn=lsn, updated_at=_now())
+            self._records[name] = record = replace(self._records[name], lsn=lsn, updated_at=now_us())
             if name in self._jobs:
                 self._jobs[name].progress = record
             self._around.produce(self._progress_topic, backfill_key(name), backfill_value(record), b"")
@@ -263,9 +264,9 @@ class Backfill:
         return job.next_task(self._newest)
 
     def _begin_next(self) -> bool:
-        """Begin the next table that waits; False when there is none."""
+        """Begin the next table that waits and may begin; False when there is none."""
         for name, progress in self._records.items():
-            if name not in self._jobs and progress.state in ("waiting", "running"):
+            if name not in self._jobs and progress.state in ("waiting", "running") and self._may_begin(progress):
                 tables = {table.qualified_name: table for table, _ in self._around.tables()}
                 if name in tables:
                     self._begin(tables[name], progress)
@@ -273,6 +274,21 @@ class Backfill:
                     self._write(replace(progress, state="failed", reason="the table is not captured any more"))
                 return True
         return False
+
+    def _may_begin(self, progress: BackfillProgress) -> bool:
+        """A sweep trusts what comes behind ``below``; changes that told too little are to lie before it, published."""
+        if not progress.sweep or progress.below:
+            return True
+        asked = (progress.table, progress.request)
+        if asked not in self._sweep_from:
+            self._sweep_from[asked] = self._around.wal_end()
+        if self._streamed.complete_lsn < self._sweep_from[asked]:
+            self._held_since = self._held_since or time.monotonic()
+            return False
+        del self._sweep_from[asked]
+        self._held_since = 0.0
+        self._around.commit()
+        return True
 
     def _begin(self, table: TableInfo, progress: BackfillProgress) -> None:
         """Offsets first, then recording, then the first chunk: nothing may fall between them."""
@@ -379,7 +395,3 @@ class Backfill:
     def _write(self, progress: BackfillProgress) -> None:
         self._records[progress.table] = progress
         self._unwritten.add(progress.table)
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000
