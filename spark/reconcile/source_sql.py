@@ -92,12 +92,20 @@ def _float_form(text: str) -> str:
 
 def _array_form(column: Column) -> str:
     name = quoted(column.name)
-    if column.kind in ("number", "bool") and column.sql_type.removesuffix("[]") != "oid":
-        return f"pg_catalog.array_to_json({name})::text"
     if column.kind == "json":
+        # Nested lists cannot be told from documents, nor NULL from the document null: there the literal stands.
+        plain = (
+            f"COALESCE(pg_catalog.array_ndims({name}), 1) = 1 AND NOT EXISTS"
+            f" (SELECT FROM pg_catalog.unnest({name}) e WHERE e::text = 'null')"
+        )
+        literal = f"pg_catalog.to_json(pg_catalog.concat({name}))"
+        return f"CASE WHEN {plain} THEN pg_catalog.array_to_json({name})::text ELSE {literal}::text END"
+    if column.sql_type == "oid[]":
+        return f"pg_catalog.array_to_json({name}::bigint[])::text"
+    if column.kind in ("number", "bool"):
         return f"pg_catalog.array_to_json({name})::text"
     if column.delimiter != ",":
-        return f"pg_catalog.to_json(pg_catalog.concat({name}))::text"
+        return f"pg_catalog.to_json({name}::text[])::text"
     # By way of the literal: a direct cast prints inet and char(n) differently from their output functions.
     return f"pg_catalog.to_json(pg_catalog.concat({name})::text[])::text"
 

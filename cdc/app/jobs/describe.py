@@ -22,6 +22,16 @@ from cdc.stack.spark import spark_runtime
 from spark import job
 
 _APPLICATION: Final = "cdc job"
+_DELIMITERS: Final = """
+WITH RECURSIVE base AS (
+  SELECT oid AS named, oid, typbasetype FROM pg_catalog.pg_type WHERE oid = ANY (%s::oid[])
+  UNION ALL
+  SELECT base.named, d.oid, d.typbasetype FROM pg_catalog.pg_type d JOIN base ON d.oid = base.typbasetype
+)
+SELECT base.named::bigint, e.typdelim FROM base JOIN pg_catalog.pg_type e ON e.typarray = base.oid
+"""
+"""By type, or domain over it, of those that are arrays: what stands between elements."""
+
 _KINDS: Final[Mapping[str, job.ColumnKind]] = {
     **dict.fromkeys(("int2", "int4", "int8", "oid", "float4", "float8"), "number"),
     "bool": "bool",
@@ -127,7 +137,10 @@ def _table(
 
 
 def _column(column: Column, delimiters: Mapping[int, str]) -> job.Column:
-    """Its form in the topic, as the topic contract has it: an array's elements are known for built-in types only."""
+    """Its form in the topic, as the topic contract has it: an array's elements are known for built-in types only.
+
+    The catalog says what is an array; the stream's names only suggest it (an enum may be called ``_mood``).
+    """
     element = element_name(column.type_name)
     namespace, name = split_type_name(element or column.type_name)
     kind = _KINDS.get(name, "text") if namespace == CATALOG else "text"
@@ -135,18 +148,14 @@ def _column(column: Column, delimiters: Mapping[int, str]) -> job.Column:
         name=column.name,
         sql_type=sql_type(column),
         kind=kind,
-        is_array=element is not None,
+        is_array=column.type_oid in delimiters,
         delimiter=delimiters.get(column.type_oid, ","),
     )
 
 
 def _delimiters(conn: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int, str]:
-    """By array type what stands between elements; ``box`` has a semicolon."""
-    rows = conn.execute(
-        "SELECT a.oid::bigint, e.typdelim FROM pg_catalog.pg_type a JOIN pg_catalog.pg_type e ON e.oid = a.typelem"
-        " WHERE a.oid = ANY (%s::oid[]) AND a.typelem <> 0",
-        (list(oids),),
-    )
+    """By array type, and no other, what stands between elements; ``box`` has a semicolon."""
+    rows = conn.execute(_DELIMITERS.encode(), (list(oids),))
     return dict(rows.fetchall())
 
 

@@ -35,7 +35,9 @@ def test_every_value_is_identical(
         deployment.assert_equal(*[table.qualified for table in tables])
     report = reconciled(job_for(deployment, tmp_path / "report", spark_settings), spark)
     wrong = [each for each in report.tables if each.verdict != "identical" or each.rounds[0].keys]
-    assert not wrong, [(each.table, each.verdict, each.reason, each.rounds, each.samples[:2]) for each in wrong]
+    assert not wrong, "\n".join(
+        f"{each.table}: {each.verdict} {each.reason} {each.rounds} {each.samples[:2]}" for each in wrong
+    )
     assert {each.replica.identical for each in report.tables if each.replica} != {0}
     deployment.stop()
 
@@ -57,5 +59,5 @@ def test_every_type_as_key(
         deployment.wait_backfilled(*[f"public.key of {kind}" for kind in KEYS])
     report = reconciled(job_for(deployment, tmp_path / "report", spark_settings, replica=None), spark)
     wrong = [each for each in report.tables if each.verdict != "identical" or each.rounds[0].keys]
-    assert not wrong, [(each.table, each.verdict, each.reason, each.samples[:2]) for each in wrong]
+    assert not wrong, "\n".join(f"{each.table}: {each.verdict} {each.reason} {each.samples[:2]}" for each in wrong)
     deployment.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -123,12 +124,13 @@ def test_a_killed_run_leaves_nothing_that_counts(
     log = tmp_path / "job.log"
 
     def run() -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "spark", "snapshot"],
-            stdin=subprocess.PIPE,
-            stdout=log.open("ab"),
-            stderr=subprocess.STDOUT,
-        )
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "spark", "snapshot"],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
         assert process.stdin is not None
         process.stdin.write(document(job).encode())
         process.stdin.close()
@@ -142,8 +144,10 @@ def test_a_killed_run_leaves_nothing_that_counts(
     )
     assert first.poll() is None, log.read_text()
     children = psutil.Process(first.pid).children(recursive=True)
-    for each in (psutil.Process(first.pid), *children):
-        each.kill()
+    first.kill()
+    for each in children:
+        with contextlib.suppress(psutil.NoSuchProcess):  # the JVM may have seen its parent go
+            each.kill()
     assert first.wait(30) == -signal.SIGKILL
     assert finished(snapshots.folder) == []
     assert list(snapshots.folder.glob(".unfinished-*"))
