@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from spark.errors import NotCaughtUp, TopicUnreadable
@@ -95,6 +95,15 @@ class Brokers:
         except KafkaException as error:
             raise self._unreadable(topic, error) from error
 
+    def topic_id(self, topic: str) -> str:
+        """Kafka's own id: new with every topic of the same name."""
+        try:
+            admin = AdminClient(self._options)
+            future = admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic]
+            return str(future.result(timeout=_TIMEOUT_S).topic_id)
+        except KafkaException as error:
+            raise self._unreadable(topic, error) from error
+
     def latest_values(self, topic: str, keys: tuple[bytes, ...]) -> Mapping[bytes, bytes]:
         """The committed values of some keys of a small topic of one partition; keys without one are left out."""
         found: dict[bytes, bytes] = {}
@@ -138,9 +147,7 @@ class Brokers:
         except KafkaException as error:
             raise self._unreadable(topic, error) from error
         if metadata.error is not None or not metadata.partitions:
-            raise TopicUnreadable(
-                f"there is no topic {topic} at {self._address}", remedy="start the bridge once (cdc run): it makes it"
-            )
+            raise self._missing(topic)
         return len(metadata.partitions)
 
     def _watermarks(self, consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
@@ -163,8 +170,15 @@ class Brokers:
         )
 
     def _unreadable(self, topic: str, error: KafkaException) -> TopicUnreadable:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return self._missing(topic)
         return TopicUnreadable(
             f"topic {topic} at {self._address}: {error.args[0].str()}", remedy="see whether the brokers are reachable"
+        )
+
+    def _missing(self, topic: str) -> TopicUnreadable:
+        return TopicUnreadable(
+            f"there is no topic {topic} at {self._address}", remedy="start the bridge once (cdc run): it makes it"
         )
 
 

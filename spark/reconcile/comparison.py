@@ -25,11 +25,12 @@ from spark.reconcile import candidates
 from spark.reconcile.candidates import FirstLook
 from spark.reconcile.held_snapshot import HeldSnapshot
 from spark.reconcile.job import ReconcileJob
+from spark.reconcile.kept_hashes import KeptHashes
 from spark.reconcile.keys_file import read_keys
 from spark.reconcile.second_look import Rule, findings, sums_by_key
 from spark.reconcile.source_rows import SourceRows
 from spark.reconcile.source_sql import HASH_DIGITS
-from spark.reconcile.topic_records import Moment, folded, key_hash
+from spark.reconcile.topic_records import Moment, folded, hashed, key_hash
 from spark.reconcile.verdict import is_outrun, kept_since_ms
 from spark.stored import store
 from spark.topic import read_topic
@@ -98,15 +99,25 @@ class Comparison:
         self.connections = connections
         self.watch = Stopwatch()
 
+    def hashes(self, extent: Extent) -> DataFrame:
+        """All of the topic, for ``first_look``."""
+        return hashed(read_topic(self.spark, self.kafka, extent))
+
     def first_look(
-        self, sides: Sides, held: HeldSnapshot, extent: Extent, where: str | None, bucket: tuple[int, int], folder: str
+        self,
+        sides: Sides,
+        held: HeldSnapshot,
+        lines: DataFrame,
+        where: str | None,
+        bucket: tuple[int, int],
+        folder: str,
     ) -> tuple[FirstLook, Keys]:
         """By hashes.
 
         Args:
             sides: what to compare.
             held: the database's snapshot.
-            extent: the topic, pinned after the fence.
+            lines: the topic's hashes as ``topic_records.hashed`` returns them, to ends pinned after the fence.
             where: which rows of the database to compare.
             bucket: number and count of key buckets.
             folder: for the candidates.
@@ -116,16 +127,23 @@ class Comparison:
         """
         with self.watch.timing("hashes"):
             rows = SourceRows(self.spark, sides.database, held, sides.table, where, self.connections)
-            records = read_topic(self.spark, self.kafka, extent)
-            looked = candidates.look(rows.hashes(bucket), folded(records, sides.moment, bucket), folder)
-        kept_since = self.kept_since(extent.topic)
+            looked = candidates.look(rows.hashes(bucket), folded(lines, sides.moment, bucket), folder)
+        kept_since = self.kept_since(sides.table.topic)
         if not looked.candidates and (looked.oldest_open_ms is None or looked.oldest_open_ms > kept_since):
             return looked, Keys(count=0)
         open_ones = fn.col("open_ms").isNull() | (fn.col("open_ms") <= kept_since)
         keys = self.spark.read.parquet(folder).where(open_ones).select("key_hash").distinct()
         return looked, Keys(keys, keys.count())
 
-    def second_look(self, sides: Sides, held: HeldSnapshot, extent: Extent, keys: Keys, folder: str) -> None:
+    def second_look(
+        self,
+        sides: Sides,
+        held: HeldSnapshot,
+        extent: Extent,
+        keys: Keys,
+        folder: str,
+        kept: KeptHashes | None = None,
+    ) -> None:
         """By whole rows; writes ``{folder}/findings``.
 
         Args:
@@ -134,10 +152,12 @@ class Comparison:
             extent: the topic, the one of the first look.
             keys: whose rows.
             folder: for what is found.
+            kept: knows from where on the topic has to be read.
         """
         with self.watch.timing("whole rows"):
             # What came since the ends were pinned counts as not visible, and may be why a predecessor is gone: read on.
-            self._keep(read_topic(self.spark, self.kafka, extent), keys, f"{folder}/records")
+            head = extent if kept is None else kept.extent_of(keys.frame, extent)
+            self._keep(read_topic(self.spark, self.kafka, head), keys, f"{folder}/records")
             pinned_ms = int(time.time() * 1000)
             tail = self.brokers.extent(extent.topic).after(extent.ends)
             self._keep(read_topic(self.spark, self.kafka, tail), keys, f"{folder}/tail")

@@ -33,6 +33,8 @@ class ReconcileJob(BaseModel):
         connections: how many tasks read the source at once.
         rounds: looks at keys that are in flight, after the first.
         passes: snapshots to divide the key space over, for tables that take longer than ``max_snapshot_s``.
+        state: folder with what earlier runs learned of the topics, so that only what is new is read; None reads all.
+            Not with several ``passes``; a run that is restricted to keys or columns leaves it alone.
         resume: go on with what an interrupted run in ``folder`` left undone.
         samples: per table and class.
         keys: by table a file of keys to look at, and no others, as ``write_keys`` wrote it.
@@ -58,6 +60,7 @@ class ReconcileJob(BaseModel):
     connections: int = Field(default=4, ge=1, le=64)
     rounds: int = Field(default=3, ge=0, le=20)
     passes: int = Field(default=1, ge=1, le=4096)
+    state: str | None = None
     resume: bool = False
     samples: int = Field(default=10, ge=0, le=1000)
     redact: bool = False

@@ -43,6 +43,7 @@ from spark.report.redact import redacted
 from spark.report.text import as_text
 from spark.report.write import write_all
 from spark.session import CONNECTOR_VERSION, open_session
+from spark.stored import store
 
 _EXIT_CODES: Final[dict[Verdict, int]] = {"identical": 0, "different": 1, "not_verified": 2}
 
@@ -158,7 +159,7 @@ def _assembled(
             lag_bytes=None,
             lag_s=None,
             passes=job.passes,
-            mode="full",
+            mode=compared.mode if compared else "full",
             where=job.where,
             key_columns=table.key,
             columns_compared=shown,
@@ -216,7 +217,7 @@ def _keep_keys(job: ReconcileJob, table: Table, found: DataFrame | None, replica
         return ""
     path = f"{job.folder}/differing/{table.topic}"
     kept = whole.drop("source", "other") if job.redact else whole
-    kept.write.mode("overwrite").parquet(path)
+    store(kept, path)
     chosen = whole.select("key_bytes", "partition", "home_partition").distinct().limit(MAX_KEYS + 1).collect()
     strays = (row["partition"] if row["partition"] != row["home_partition"] else None for row in chosen)
     write_keys(

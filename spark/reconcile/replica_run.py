@@ -64,7 +64,7 @@ def compare_replica(job: ReconcileJob, table: Table, tools: Comparison, say: Say
             extent = tools.brokers.extent(table.topic)
             sides = Sides(job.replica, replica, Moment(lsn=lsn), only_compared(table, job.columns), "replica")
             if number == 0 and keys is None and len(sides.compared) == len(table.columns):
-                looked, keys = tools.first_look(sides, held, extent, None, (0, 1), f"{at}/candidates")
+                looked, keys = tools.first_look(sides, held, tools.hashes(extent), None, (0, 1), f"{at}/candidates")
                 rows = looked.source_rows
             keys = keys or Keys()
             if keys.is_empty:

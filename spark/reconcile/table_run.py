@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
@@ -19,6 +19,7 @@ from spark.reconcile.bridge_progress import BridgeProgress
 from spark.reconcile.comparison import Comparison, Keys, Say, Sides, keys_asked_for, limited, only_compared
 from spark.reconcile.held_snapshot import HeldSnapshot, hold, position_now
 from spark.reconcile.job import ReconcileJob
+from spark.reconcile.kept_hashes import KeptHashes
 from spark.reconcile.ledger import Ledger, PassDone
 from spark.reconcile.topic_records import Moment
 from spark.reconcile.verdict import TableFacts, why_unverifiable
@@ -37,6 +38,7 @@ class Compared(NamedTuple):
     Attributes:
         findings: of all keys that needed a second look, as the last round left them; None when none did.
         extent: of the last pass.
+        mode: whether hashes of an earlier run were of use.
     """
 
     counts: Counts
@@ -45,6 +47,7 @@ class Compared(NamedTuple):
     extent: Extent
     fence_wait_s: float
     offsets: tuple[OffsetRange, ...]
+    mode: Literal["full", "incremental"]
 
 
 class TableRun:
@@ -69,6 +72,10 @@ class TableRun:
         self._ledger = Ledger(self._folder, resume=job.resume)
         self._fence_wait_s = 0.0
         self._extent: Extent | None = None
+        self._kept: KeptHashes | None = None
+        if job.state is not None and not self._is_restricted:
+            place = Path(job.state) / table.topic
+            self._kept = KeptHashes(place, bridge.system_identifier, tools.spark, tools.kafka, tools.brokers)
 
     def compare(self) -> Compared:
         """All passes, then the rounds that the keys in flight need.
@@ -100,6 +107,7 @@ class TableRun:
             extent=self._extent,
             fence_wait_s=self._fence_wait_s,
             offsets=tuple(each for last in done[-1:] for each in last.offsets),
+            mode="incremental" if self._kept is not None and self._kept.went_on else "full",
         )
 
     @property
@@ -118,17 +126,21 @@ class TableRun:
         folder = str(self._folder / f"pass-{number}")
         with ExitStack() as stack:
             held, extent, sides = self._open(stack)
+            extent_read = extent
             if self._is_restricted:
                 looked = None
                 keys = keys_asked_for(self._tools.spark, self._job, self._table) or Keys()
             else:
                 bucket = (number, self._passes)
+                lines, extent_read = self._hashes(held, extent)
                 looked, keys = self._tools.first_look(
-                    sides, held, extent, self._job.where, bucket, f"{folder}/candidates"
+                    sides, held, lines, self._job.where, bucket, f"{folder}/candidates"
                 )
             if not keys.is_empty:
-                self._tools.second_look(sides, held, extent, keys, folder)
+                self._tools.second_look(sides, held, extent, keys, folder, self._kept)
             self._check_time(held)
+            if self._kept is not None:
+                self._kept.keep()
         in_flight = self._in_flight(folder)
         done = PassDone(
             number=number,
@@ -139,17 +151,24 @@ class TableRun:
             round=Round(number=0, snapshot=held.text, lsn=str(held.lsn), keys=keys.count or 0, in_flight=in_flight),
             offsets=tuple(
                 OffsetRange(partition=partition, start=start, end=end, records=end - start)
-                for partition, (start, end) in enumerate(zip(extent.starts, extent.ends, strict=True))
+                for partition, (start, end) in enumerate(zip(extent_read.starts, extent_read.ends, strict=True))
             ),
         )
         self._ledger.keep(done)
         return done
 
+    def _hashes(self, held: HeldSnapshot, extent: Extent) -> tuple[DataFrame, Extent]:
+        """Of all of the topic, and what has to be read of it for that."""
+        if self._kept is None:
+            return self._tools.hashes(extent), extent
+        with self._tools.watch.timing("kept hashes"):
+            return self._kept.brought_up_to(extent, held.snapshot)
+
     def _round(self, number: int, keys: Keys) -> PassDone:
         folder = str(self._folder / f"round-{number}")
         with ExitStack() as stack:
             held, extent, sides = self._open(stack)
-            self._tools.second_look(sides, held, extent, keys, folder)
+            self._tools.second_look(sides, held, extent, keys, folder, self._kept)
             self._check_time(held)
         looked = Round(
             number=number,

@@ -48,41 +48,54 @@ def key_hash() -> Column:
     return _bits(fn.md5("key"), 0)
 
 
-def folded(records: DataFrame, moment: Moment, bucket: tuple[int, int]) -> DataFrame:
-    """One row per key: the sums that the verdict needs.
+def hashed(records: DataFrame) -> DataFrame:
+    """Each record with hashes in place of its key and value.
 
     Args:
         records: as ``read_topic`` returns them.
+
+    Returns:
+        ``key_hash``; ``partition``, ``offset``, ``timestamp_ms``, ``header`` as they are; ``topic_1``, ``topic_2``:
+        hash of the value (``TOMBSTONE``, ``NEWER_BIT``).
+    """
+    marked = fn.concat_ws("", fn.col("value").cast("string"), _null_documents())
+    value = fn.when(fn.contains("header", fn.lit(";json_null=")), marked.cast("binary")).otherwise(fn.col("value"))
+    is_newer = fn.coalesce(fn.contains("header", fn.lit(";toast=newer")), fn.lit(False))
+    place = ("partition", "offset", "timestamp_ms", "header")
+    digest = fn.when(fn.col("value").isNotNull(), fn.md5(value))
+    rows = records.select(key_hash().alias("key_hash"), *place, digest.alias("digest"), is_newer.alias("is_newer"))
+    hash_1 = _bits(fn.col("digest"), 0) + fn.when(fn.col("is_newer"), fn.lit(NEWER_BIT)).otherwise(fn.lit(0))
+    return rows.select(
+        "key_hash",
+        *place,
+        fn.when(fn.col("digest").isNull(), fn.lit(TOMBSTONE)).otherwise(hash_1).alias("topic_1"),
+        fn.coalesce(_bits(fn.col("digest"), 1), fn.lit(TOMBSTONE)).alias("topic_2"),
+    )
+
+
+def folded(lines: DataFrame, moment: Moment, bucket: tuple[int, int]) -> DataFrame:
+    """One row per key: the sums that the verdict needs.
+
+    Args:
+        lines: as ``hashed`` returns them.
         moment: which of them count.
         bucket: number and count of key buckets: only keys of that one.
 
     Returns:
-        ``key_hash``; ``topic_1``, ``topic_2``: hash of the latest record that counts (``TOMBSTONE``, ``NEWER_BIT``),
-        null when none does; ``oldest_invisible_ms``; ``first_partition``, ``last_partition``.
+        ``key_hash``; ``topic_1``, ``topic_2``: of the latest record that counts, null when none does;
+        ``oldest_invisible_ms``; ``first_partition``, ``last_partition``.
     """
     number, count = bucket
-    marked = fn.concat_ws("", fn.col("value").cast("string"), _null_documents())
-    value = fn.when(fn.contains("header", fn.lit(";json_null=")), marked.cast("binary")).otherwise(fn.col("value"))
-    is_newer = fn.contains("header", fn.lit(";toast=newer"))
-    hashed = records.select(
-        key_hash().alias("key_hash"),
-        "partition",
-        fn.when(moment.counts(), fn.col("offset")).alias("visible_at"),
-        "timestamp_ms",
-        fn.when(fn.col("value").isNotNull(), fn.md5(value)).alias("digest"),
-        fn.coalesce(is_newer, fn.lit(False)).alias("is_newer"),
-    )
     if count > 1:
-        hashed = hashed.where(fn.col("key_hash") % count == number)
-    hash_1 = _bits(fn.col("digest"), 0) + fn.when(fn.col("is_newer"), fn.lit(NEWER_BIT)).otherwise(fn.lit(0))
-    rows = hashed.select(
+        lines = lines.where(fn.col("key_hash") % count == number)
+    rows = lines.select(
         "key_hash",
         "partition",
-        "visible_at",
-        fn.when(fn.col("visible_at").isNull(), fn.col("timestamp_ms")).alias("invisible_ms"),
-        fn.when(fn.col("digest").isNull(), fn.lit(TOMBSTONE)).otherwise(hash_1).alias("topic_1"),
-        fn.coalesce(_bits(fn.col("digest"), 1), fn.lit(TOMBSTONE)).alias("topic_2"),
-    )
+        "topic_1",
+        "topic_2",
+        fn.when(moment.counts(), fn.col("offset")).alias("visible_at"),
+        "timestamp_ms",
+    ).withColumn("invisible_ms", fn.when(fn.col("visible_at").isNull(), fn.col("timestamp_ms")))
     return rows.groupBy("key_hash").agg(
         fn.max_by("topic_1", "visible_at").alias("topic_1"),
         fn.max_by("topic_2", "visible_at").alias("topic_2"),

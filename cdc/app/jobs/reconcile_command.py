@@ -51,6 +51,10 @@ MaxSnapshot = Annotated[
 FenceTimeout = Annotated[float, typer.Option(help="Seconds for the bridge to publish what the snapshot sees.", min=1)]
 Samples = Annotated[int, typer.Option(help="Samples in the report, per table and class.", min=0, max=1000)]
 Redact = Annotated[bool, typer.Option("--redact", help="No values in the report, only where they differ.")]
+State = Annotated[
+    Path | None,
+    typer.Option(help="Folder to remember the topics' hashes in: the next run reads what is new.", metavar="FOLDER"),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run in the folder of --report.")]
 Master = Annotated[str, typer.Option(help="Spark master; local[*] uses this machine.", metavar="URL")]
 Conf = Annotated[
@@ -74,6 +78,7 @@ def reconcile(
     fence_timeout: FenceTimeout = 60,
     samples: Samples = 10,
     redact: Redact = False,
+    state: State = None,
     resume: Resume = False,
     master: Master = "local[*]",
     conf: Conf = None,
@@ -94,9 +99,13 @@ def reconcile(
 
         cdc reconcile --repair --yes
 
+        cdc reconcile --state /var/lib/cdc/reconcile    (every night; reads what the day wrote)
+
         cdc reconcile public.orders --master spark://spark:7077 --report /shared/reports/today
     """
     _check(resume and folder is None, (where is not None or columns is not None) and len(tables or ()) != 1)
+    if state is not None and passes > 1:
+        raise ConfigError("--state with --passes", remedy="leave one of them out: hashes are kept of whole topics")
     loaded = load_config(config)
     configure(log_level, loaded.secrets())
     options = {
@@ -107,6 +116,7 @@ def reconcile(
         "connections": connections,
         "rounds": rounds,
         "passes": passes,
+        "state": None if state is None else str(state.resolve()),
         "resume": resume,
         "samples": samples,
         "redact": redact,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,64 +13,15 @@ from cdc.ports import StoredRecord
 from spark.job import SparkSettings
 from spark.report.document import from_json
 from spark.report.model import Report, Sample
-from tests.support.bank import Guarded
 from tests.support.deployment import Deploy, Deployment
+from tests.support.order_writer import ROWS, TABLE, Writer, create
 from tests.support.reconciling import job_for, reconciled, run_command, table_of
 from tests.support.servers import Database
 from tests.support.topic_damage import Damage, assert_topic_is_table
 
-TABLE = "public.orders"
-ROWS = 5_000
 RUNS = 20
-PAUSE_S = 0.1
-"""Between a writer's transactions of 300 changes: two writers make some thousand changes a second."""
 LAG_MS = 900_000
 """Longer than the runs take on a slow machine: within it nothing that a snapshot needs is cleaned away."""
-
-
-class Writer(Guarded):
-    """Changes rows of its own third, forever: transactions of hundreds of inserts, updates and deletes."""
-
-    def __init__(self, database: Database, number: int) -> None:
-        super().__init__(f"writer-{number}")
-        self._database = database
-        self._number = number
-        self.changes = 0
-
-    def work(self) -> None:
-        rng = random.Random(self._number)
-        fresh = itertools.count(1_000_000 * (self._number + 1))
-        with self._database.connect() as connection:
-            while not self._over.wait(PAUSE_S):
-                some = rng.sample(range(self._number, ROWS, 2), 200)
-                with connection.transaction():
-                    self.changes += connection.execute(
-                        "UPDATE orders SET amount = amount + 0.01, note = md5(random()::text) WHERE id = ANY(%s)",
-                        (some,),
-                    ).rowcount
-                    first = next(fresh)
-                    self.changes += connection.execute(
-                        "INSERT INTO orders SELECT i, 'new', 1.50, now(), NULL FROM generate_series(%s, %s) i"
-                        " ON CONFLICT DO NOTHING",
-                        (first * 50, first * 50 + 49),
-                    ).rowcount
-                    self.changes += connection.execute(
-                        "DELETE FROM orders WHERE id BETWEEN %s AND %s", ((first - 3) * 50, (first - 3) * 50 + 49)
-                    ).rowcount
-
-
-def create(database: Database) -> None:
-    """The table, with rows from before the bridge."""
-    with database.connect() as connection:
-        connection.execute(
-            "CREATE TABLE orders (id bigint PRIMARY KEY, name text NOT NULL, amount numeric, at timestamptz, note text)"
-        )
-        connection.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
-        connection.execute(
-            "INSERT INTO orders SELECT i, 'customer ' || i, (i %% 1000) + 0.50, now(), NULL"
-            " FROM generate_series(0, %s) i",
-            (ROWS - 1,),
-        )
 
 
 @pytest.fixture

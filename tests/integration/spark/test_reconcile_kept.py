@@ -1,0 +1,79 @@
+"""Runs that remember: the next one reads what is new, is as exact as one that reads all, and knows when it must."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark.job import SparkSettings
+from spark.report.model import TableReport
+from tests.support.deployment import Deploy
+from tests.support.order_writer import TABLE, Writer, create
+from tests.support.reconciling import job_for, reconciled, table_of
+from tests.support.servers import Database
+from tests.support.topic_damage import Damage
+
+LAG_MS = 900_000
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.pg(16, matrix=False)
+def test_the_next_run_reads_what_is_new(
+    database: Database, deploy: Deploy, tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings
+) -> None:
+    create(database)
+    deployment = deploy(topics={"partitions": 3, "min_compaction_lag_ms": LAG_MS, "max_compaction_lag_ms": 2 * LAG_MS})
+    deployment.start_bridge()
+    deployment.wait_backfilled()
+    state = tmp_path / "state"
+
+    def run(name: str, kept: Path | None = state) -> TableReport:
+        options = {"replica": None, "fence_timeout_s": 120, "state": None if kept is None else str(kept)}
+        return table_of(reconciled(job_for(deployment, tmp_path / name, spark_settings, **options), spark), TABLE)
+
+    writers = [Writer(database, number) for number in range(2)]
+    for writer in writers:
+        writer.start()
+    last = run("first")
+    assert [each.start for each in last.offsets] == [0, 0, 0]
+    for number in range(4):
+        table = run(f"next-{number}")
+        assert table.verdict == "identical", (table.reason, table.counts, table.samples)
+        assert table.mode == "incremental"
+        assert [each.start for each in table.offsets] == [each.end for each in last.offsets]
+        assert sum(each.records for each in table.offsets) > 0
+        last = table
+    for writer in writers:
+        writer.finish()
+    deployment.wait_published()
+
+    damage = Damage(deployment)
+    newest = {each.key: each for each in deployment.records(TABLE)}
+    untouched = min((each for each in newest.values() if each.value), key=lambda each: each.offset)
+    assert untouched.value is not None
+    damage.write(
+        TABLE, untouched.key or b"", untouched.value.replace(b"customer", b"Customer"), header=untouched.header
+    )
+    damage.write(TABLE, b'{"id":-1}', untouched.value, header=untouched.header)
+    damage.done()
+    found = run("damaged")
+    whole = run("whole", None)
+    assert found.verdict == whole.verdict == "different"
+    assert found.counts.value_mismatch == whole.counts.value_mismatch == 1
+    assert found.counts.extra_in_topic == whole.counts.extra_in_topic == 1
+    assert found.counts.identical == whole.counts.identical == found.counts.source_rows - 1
+    assert {each.key for each in found.samples} == {each.key for each in whole.samples}
+    assert sum(each.records for each in found.offsets) < sum(each.records for each in whole.offsets)
+
+    manifest = state / deployment.topic(TABLE) / "manifest.json"
+    known = json.loads(manifest.read_text(encoding="utf-8"))
+    for turned_back in ({"topic_id": "another"}, {"source": "another"}, {"ends": [10**9] * 3}, {"xmin": 2**60}):
+        manifest.write_text(json.dumps(known | turned_back), encoding="utf-8")
+        again = run(f"again-{next(iter(turned_back))}")
+        assert [each.start for each in again.offsets] == [each.start for each in whole.offsets], turned_back
+        assert (again.mode, again.counts.value_mismatch) == ("full", 1)
+    assert len(list(manifest.parent.glob("hashes-*"))) == 1
+    deployment.stop()

@@ -1,0 +1,138 @@
+"""What can be asked of a reconciliation, each against damage that is known; and how it ends when it cannot answer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc.app.jobs.launch import INTERRUPTED
+from spark.job import SparkSettings
+from spark.reconcile.job import ReconcileJob
+from spark.report.document import as_json
+from spark.report.model import TableReport
+from tests.support.deployment import Deploy, Deployment
+from tests.support.reconciling import job_for, reconciled, run_command
+from tests.support.servers import Database
+from tests.support.topic_damage import Damage
+from tests.support.waiting import eventually
+
+TABLE = "public.client"
+ROWS = 300
+pytestmark = [pytest.mark.pg(16, matrix=False), pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def damaged(database: Database, deploy: Deploy) -> Deployment:
+    """A table whose row 7 has another city in the topic."""
+    database.execute("CREATE TABLE client (id int PRIMARY KEY, name text, city text)")
+    database.execute(f"INSERT INTO client SELECT n, 'name ' || n, 'secret-city' FROM generate_series(1, {ROWS}) n")
+    deployment = deploy(topics={"partitions": 2})
+    deployment.start_bridge()
+    deployment.wait_backfilled()
+    (record,) = (each for each in deployment.records(TABLE) if each.key == b'{"id":7}')
+    assert record.value is not None
+    damage = Damage(deployment)
+    damage.write(TABLE, b'{"id":7}', record.value.replace(b"secret-city", b"secret-town"), header=record.header)
+    damage.done()
+    return deployment
+
+
+def test_every_option_narrows_the_same_answer(
+    damaged: Deployment, tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings
+) -> None:
+    def job(name: str, **options: Any) -> ReconcileJob:
+        return job_for(damaged, tmp_path / name, spark_settings, replica=None, **options)
+
+    def run(name: str, **options: Any) -> TableReport:
+        return reconciled(job(name, **options), spark).tables[0]
+
+    whole = run("whole")
+    assert (whole.verdict, whole.counts.source_rows, whole.counts.value_mismatch) == ("different", ROWS, 1)
+    assert whole.samples[0].differing == ("city",)
+
+    parts = run("parts", passes=3)
+    assert parts.counts == whole.counts
+    assert len({each.snapshot for each in parts.rounds}) >= 1
+    assert len(parts.rounds) >= 3
+
+    done = sorted((tmp_path / "parts" / "work").rglob("done-*.json"))
+    assert [each.name for each in done] == ["done-0.json", "done-1.json", "done-2.json"]
+    untouched = {each: each.stat().st_mtime_ns for each in (done[0], done[2])}
+    done[1].unlink()
+    assert run("parts", passes=3, resume=True).counts == whole.counts
+    assert {each: each.stat().st_mtime_ns for each in untouched} == untouched
+    assert done[1].exists()
+
+    without = run("where", where="id <> 7 AND id <= 100")
+    assert (without.verdict, without.counts.source_rows) == ("identical", 100), without
+    assert run("where-it", where="id BETWEEN 7 AND 8").counts.value_mismatch == 1
+
+    names = run("names", columns={TABLE: ("name",)})
+    assert (names.verdict, names.counts.source_rows) == ("identical", ROWS), names
+    assert [each.name for each in names.columns_skipped] == ["id", "city"]
+    assert run("cities", columns={TABLE: ("city",)}).counts.value_mismatch == 1
+
+    hidden = reconciled(job("hidden", redact=True), spark)
+    assert hidden.tables[0].counts.value_mismatch == 1
+    assert "secret-" not in as_json(hidden)
+    assert "secret-" in as_json(reconciled(job("shown"), spark))
+    assert not any(b"secret-" in each.read_bytes() for each in (tmp_path / "hidden" / "differing").rglob("*.parquet"))
+
+    late = run("late", max_snapshot_s=0.001)
+    assert late.verdict == "not_verified"
+    assert "the snapshot was held for" in late.reason, late.reason
+    assert "--passes" in late.remedy
+    damaged.stop()
+
+
+def test_what_cannot_be_answered_is_said(damaged: Deployment, tmp_path: Path) -> None:
+    code, said = run_command(damaged, tmp_path / "no-such", "public.nowhere")
+    assert code == 2, said
+    assert "not captured: public.nowhere" in said
+    assert "the captured tables are public.client" in said
+
+    damaged.stop()
+    with psycopg.connect(damaged.source.dsn, autocommit=True) as connection:
+        connection.execute("UPDATE client SET name = 'nobody publishes this' WHERE id = 1")
+    code, said = run_command(damaged, tmp_path / "no-bridge", "--fence-timeout", "3")
+    assert code == 2, said
+    assert "not verified" in said, said
+    assert "3 s" in said, said
+
+
+def test_ctrl_c_ends_snapshot_and_jvm(damaged: Deployment, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cdc", "reconcile", "-c", str(damaged.config), "--report", str(tmp_path / "report")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    with psycopg.connect(damaged.source.dsn, autocommit=True) as connection:
+
+        def held() -> int:
+            row = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_xmin IS NOT NULL"
+                " AND pid <> pg_backend_pid() AND application_name LIKE 'cdc%%'"
+                " AND application_name LIKE '%%reconcile%%'"
+            ).fetchone()
+            assert row is not None
+            return int(row[0])
+
+        eventually(lambda: held() or process.poll() is not None, 120)
+        assert process.poll() is None
+        family = psutil.Process(process.pid).children(recursive=True)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        assert process.wait(60) == INTERRUPTED
+        eventually(lambda: not held(), 30, "the snapshot is let go")
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert alive == []
+    damaged.stop()
