@@ -40,6 +40,7 @@ CLOCK_MARGIN_MS: Final = 10_000
 
 _LISTED_KEYS: Final = 5_000
 """Up to so many keys the database is asked for just those rows; more are sorted out by Spark."""
+_CANCEL_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,15 +195,17 @@ def limited(spark: SparkSession, seconds: float, remedy: str) -> Iterator[None]:
     Raises:
         JobError: it took longer.
     """
-    over = threading.Event()
+    over, left = threading.Event(), threading.Event()
 
     def stop() -> None:
+        if left.wait(seconds):
+            return
         over.set()
-        spark.sparkContext.cancelAllJobs()
+        while not left.wait(_CANCEL_S):  # again and again: the block may be between two of Spark's jobs
+            spark.sparkContext.cancelAllJobs()
 
-    timer = threading.Timer(seconds, stop)
-    timer.daemon = True
-    timer.start()
+    watch = threading.Thread(target=stop, name="snapshot limit", daemon=True)
+    watch.start()
     try:
         yield
     except Exception as error:
@@ -210,7 +213,8 @@ def limited(spark: SparkSession, seconds: float, remedy: str) -> Iterator[None]:
             raise JobError(f"the snapshot was held for {seconds:.0f} s, the most allowed", remedy=remedy) from error
         raise
     finally:
-        timer.cancel()
+        left.set()
+        watch.join()
 
 
 def keys_asked_for(spark: SparkSession, job: ReconcileJob, table: Table) -> Keys | None:
