@@ -25,7 +25,7 @@ from spark.session import open_session
 from tests.benchmarks import workload
 from tests.benchmarks.backfill import wait_for_backfill
 from tests.benchmarks.deployment import Deployment, daemon, wait_until_published
-from tests.benchmarks.processes import BenchmarkFailed
+from tests.benchmarks.processes import BenchmarkFailed, Program
 from tests.benchmarks.report import Column, Figures, Section
 from tests.benchmarks.servers import Servers
 
@@ -48,6 +48,7 @@ NOTES = (
     f"Spark on local[{CORES}], started before; the topic holds three versions of each key",
     "wall: the whole run, fence and report included; the scans run side by side, each figure is its stage's wall time",
     "EXCEPT: both ways, on the table and a copy of it in the same server, default settings",
+    "--state: the second run with one, after 1 % of the rows were updated",
     "reladiff: the same two tables, by its Python interface in a process of its own, with two threads",
 )
 
@@ -70,17 +71,26 @@ def measure(servers: Servers, rows: int, runs: int) -> Section:
     with open_session(settings, "bench") as spark:
         section.add("start of Spark", {"wall_s": time.perf_counter() - started})
         for size in (rows // 10, rows, 5 * rows):
-            with _filled(servers, size) as (deployment, conn):
+            with _filled(servers, size) as (deployment, conn, bridge):
                 for run in range(runs if size == rows else 1):
                     section.add(f"EXCEPT both ways, {size:,}", _except(conn, size))
                     if size == rows and run == 0:
                         section.add(f"reladiff, {size:,}", _reladiff(deployment.source_dsn, size))
-                    section.add(f"cdc reconcile, {size:,}", _reconcile(servers, deployment, spark, size, run))
+                    section.add(f"cdc reconcile, {size:,}", _reconcile(servers, deployment, spark, size, str(run)))
+                if size == rows:
+                    state = servers.directory / f"{deployment.name}-state"
+                    _reconcile(servers, deployment, spark, size, "first", state)
+                    conn.execute(f"UPDATE orders SET amount = amount + 1 WHERE id <= {rows // 100}")
+                    _wait(deployment, bridge, conn)
+                    again = _reconcile(servers, deployment, spark, size, "next", state)
+                    section.add(
+                        f"with --state, 1 % of {size:,} new", {name: again[name] for name in ("wall_s", "rate")}
+                    )
     return section
 
 
 @contextmanager
-def _filled(servers: Servers, rows: int) -> Iterator[tuple[Deployment, psycopg.Connection[Any]]]:
+def _filled(servers: Servers, rows: int) -> Iterator[tuple[Deployment, psycopg.Connection[Any], Program]]:
     """A table, its copy, and a bridge that has published three versions of each row."""
     name = f"bench_spark_{rows}"
     with workload.source(servers, name) as (dsn, conn):
@@ -93,15 +103,21 @@ def _filled(servers: Servers, rows: int) -> Iterator[tuple[Deployment, psycopg.C
             conn.execute("CREATE TABLE orders_copy (LIKE orders INCLUDING ALL)")
             conn.execute("INSERT INTO orders_copy TABLE orders")
             conn.execute("VACUUM ANALYZE orders, orders_copy")
-            row = conn.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
-            assert row is not None
-            wait_until_published(deployment, bridge, LSN.parse(row[0]))
-            yield deployment, conn
+            _wait(deployment, bridge, conn)
+            yield deployment, conn, bridge
             bridge.drain()
         workload.drop_slot(conn, name)
 
 
-def _reconcile(servers: Servers, deployment: Deployment, spark: SparkSession, rows: int, run: int) -> Figures:
+def _wait(deployment: Deployment, bridge: Program, conn: psycopg.Connection[Any]) -> None:
+    row = conn.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
+    assert row is not None
+    wait_until_published(deployment, bridge, LSN.parse(row[0]))
+
+
+def _reconcile(
+    servers: Servers, deployment: Deployment, spark: SparkSession, rows: int, run: str, state: Path | None = None
+) -> Figures:
     folder = servers.directory / f"{deployment.name}-{run}"
     described = describe_deployment(load_config(deployment.write(servers.directory)))
     job = ReconcileJob(
@@ -114,6 +130,7 @@ def _reconcile(servers: Servers, deployment: Deployment, spark: SparkSession, ro
         tables=described.tables,
         folder=str(folder),
         connections=CONNECTIONS,
+        state=None if state is None else str(state),
     )
     before = set(_stages(spark))
     started = time.perf_counter()
