@@ -52,7 +52,7 @@ check: $(STAMP) ## what must be green before a commit: format, lint, types, laye
 bench: $(STAMP) ## measure bridge and sink beside their limits, in one run
 	@$(BIN)/python -m tests.benchmarks
 
-bench-spark: $(STAMP) ## measure a reconciliation beside EXCEPT and reladiff (pip install reladiff for that)
+bench-spark: $(STAMP) ## measure a reconciliation beside EXCEPT and reladiff (pip install reladiff psycopg2-binary for that)
 	@$(BIN)/python -m tests.benchmarks spark
 
 clean: ## remove the virtual environment and caches
