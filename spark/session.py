@@ -30,7 +30,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     # Timestamps are read and written as UTC whatever the machine is set to.
     "spark.sql.session.timeZone": "UTC",
-    # Hashes do not shrink, but what stands around them: a quarter fewer bytes of shuffle than with lz4, in the same time.
+    # Hashes do not shrink, but what stands around them does: a quarter fewer bytes than with lz4, in the same time.
     "spark.io.compression.codec": "zstd",
     # Group ids of a job's consumers begin alike, so that one prefixed ACL covers them.
     "spark.sql.streaming.stopTimeout": "60s",
