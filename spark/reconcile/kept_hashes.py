@@ -20,7 +20,7 @@ from pyspark.sql import functions as fn
 
 from spark.job import STRICT, KafkaSettings
 from spark.offsets import Brokers, Extent
-from spark.reconcile.topic_records import Moment, hashed
+from spark.reconcile.topic_records import TOMBSTONE, Moment, hashed
 from spark.reconcile.visibility import Snapshot
 from spark.stored import store
 from spark.topic import read_topic
@@ -87,7 +87,10 @@ class KeptHashes:
         news = extent if old is None else extent.after(old.ends)
         lines = hashed(read_topic(self._spark, self._kafka, news))
         if old is not None:
-            lines = self._spark.read.parquet(str(self._place / old.folder)).unionByName(lines)
+            known = self._spark.read.parquet(str(self._place / old.folder))
+            # To the next run a tombstone says what no record says; kept, the hashes of deleted keys would pile up.
+            matters = fn.col("header").isNotNull() | (fn.col("topic_1") != TOMBSTONE)
+            lines = known.where(matters).unionByName(lines)
         counts = Moment(snapshot=snapshot).counts()
         # A group of its own for each record that does not count yet; its header says when it will.
         reduced = lines.groupBy(

@@ -49,6 +49,11 @@ def test_the_next_run_reads_what_is_new(
     for writer in writers:
         writer.finish()
     deployment.wait_published()
+    assert run("at-rest").counts.tombstones > 0
+    table = run("at-rest-again")
+    assert table.counts.identical == table.counts.source_rows == table.counts.live_keys
+    (hashes,) = (state / deployment.topic(TABLE)).glob("hashes-*")
+    assert spark.read.parquet(str(hashes)).count() == table.counts.live_keys, "deleted keys pile up"
 
     damage = Damage(deployment)
     newest = {each.key: each for each in deployment.records(TABLE)}
