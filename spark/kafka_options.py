@@ -16,6 +16,11 @@ _LOGIN_MODULES: Final[Mapping[str, str]] = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+_IN_BULK: Final[Mapping[str, str]] = {
+    # A job reads whole partitions; the client's defaults are for records that are handled one by one.
+    "max.poll.records": "5000",
+    "max.partition.fetch.bytes": str(8 * 1024 * 1024),
+}
 _PRODUCER_ONLY: Final = frozenset(
     {"compression.type", "linger.ms", "batch.size", "compression.codec", "queue.buffering.max.ms", "batch.num.messages"}
 )
@@ -50,7 +55,7 @@ def connector_options(kafka: KafkaSettings) -> dict[str, str]:
             f"kafka.options: {', '.join(sorted(unknown))} cannot be translated for Spark's Kafka client",
             remedy="leave them out for this command, or run it with a configuration of its own",
         )
-    translated |= _sasl(kafka)
+    translated |= {**_IN_BULK, **_sasl(kafka)}
     return {f"kafka.{name}": value for name, value in translated.items()}
 
 

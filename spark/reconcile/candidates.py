@@ -1,7 +1,8 @@
 """First look: by hashes only, which keys may differ. Nothing that grows with the table leaves Spark.
 
-Both sides come down to three numbers a key, so that a row costs some forty bytes of shuffle; whole rows are read of
-candidates only. Equal hashes are equal rows (120 bits); unequal ones need a second look.
+Both sides come down to a few numbers a key, so that a row costs some forty bytes of shuffle; whole rows are read of
+candidates only. Unequal hashes need a second look; equal ones are equal rows: that two different ones have the same 60
+bits happens once in 10^18 differences.
 """
 
 from __future__ import annotations
@@ -45,21 +46,21 @@ def look(source: DataFrame, topic: DataFrame, folder: str) -> FirstLook:
         folder: Parquet of ``key_hash`` and ``open_ms``: null for a difference; else the key is on neither side, and
             that is sure only if the oldest record that does not count is too young for the cleaner.
     """
-    is_excluded = fn.coalesce(fn.col("hash_1") == EXCLUDED, fn.lit(False))
-    has_row, is_live = fn.col("hash_1").isNotNull(), fn.coalesce(fn.col("topic_1") != TOMBSTONE, fn.lit(False))
-    newer = is_live & (fn.col("topic_1") >= NEWER_BIT)
-    topic_1 = fn.when(newer, fn.col("topic_1") - NEWER_BIT).otherwise(fn.col("topic_1"))
-    equal = has_row & is_live & (topic_1 == fn.col("hash_1")) & (fn.col("topic_2") == fn.col("hash_2"))
+    is_excluded = fn.coalesce(fn.col("value_hash") == EXCLUDED, fn.lit(False))
+    has_row, is_live = fn.col("value_hash").isNotNull(), fn.coalesce(fn.col("topic_hash") != TOMBSTONE, fn.lit(False))
+    newer = is_live & (fn.col("topic_hash") >= NEWER_BIT)
+    topic_hash = fn.when(newer, fn.col("topic_hash") - NEWER_BIT).otherwise(fn.col("topic_hash"))
+    equal = has_row & is_live & (topic_hash == fn.col("value_hash"))
     on_neither = ~has_row & ~is_live
     scattered = fn.coalesce(fn.col("first_partition") != fn.col("last_partition"), fn.lit(False))
-    open_ms = fn.when(on_neither & fn.col("topic_1").isNull() & ~scattered, fn.col("oldest_invisible_ms"))
+    open_ms = fn.when(on_neither & fn.col("topic_hash").isNull() & ~scattered, fn.col("oldest_invisible_ms"))
     sure = is_excluded | ~scattered & (fn.coalesce(equal, fn.lit(False)) | (on_neither & open_ms.isNull()))
     counts = Observation()
     joined = source.join(topic, "key_hash", "full_outer").observe(
         counts,
         _count(has_row & ~is_excluded).alias("source_rows"),
         _count(is_live).alias("live_keys"),
-        _count(fn.coalesce(fn.col("topic_1") == TOMBSTONE, fn.lit(False))).alias("tombstones"),
+        _count(fn.coalesce(fn.col("topic_hash") == TOMBSTONE, fn.lit(False))).alias("tombstones"),
         _count(~sure & open_ms.isNull()).alias("candidates"),
         fn.min(open_ms).alias("oldest_open_ms"),
     )

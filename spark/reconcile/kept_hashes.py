@@ -89,7 +89,7 @@ class KeptHashes:
         if old is not None:
             known = self._spark.read.parquet(str(self._place / old.folder))
             # To the next run a tombstone says what no record says; kept, the hashes of deleted keys would pile up.
-            matters = fn.col("header").isNotNull() | (fn.col("topic_1") != TOMBSTONE)
+            matters = fn.col("header").isNotNull() | (fn.col("topic_hash") != TOMBSTONE)
             lines = known.where(matters).unionByName(lines)
         counts = Moment(snapshot=snapshot).counts()
         # A group of its own for each record that does not count yet; its header says when it will.
@@ -99,8 +99,7 @@ class KeptHashes:
             fn.when(~counts, fn.col("offset")).alias("open_offset"),
             fn.when(~counts, fn.col("header")).alias("header"),
         ).agg(
-            fn.max_by("topic_1", "offset").alias("topic_1"),
-            fn.max_by("topic_2", "offset").alias("topic_2"),
+            fn.max_by("topic_hash", "offset").alias("topic_hash"),
             fn.max_by("timestamp_ms", "offset").alias("timestamp_ms"),
             fn.max("offset").alias("offset"),
         )

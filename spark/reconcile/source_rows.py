@@ -13,9 +13,9 @@ from spark.job import PostgresSettings, Table
 from spark.reconcile.held_snapshot import PINNED, HeldSnapshot, reading
 from spark.reconcile.source_sql import columns_json, hashed, key_json, quoted, value_json
 
-HASHES: Final = ("key_hash", "hash_1", "hash_2")
+HASHES: Final = ("key_hash", "value_hash")
 EXCLUDED: Final = -2
-"""In place of ``hash_1``: the row is there, and not to be compared."""
+"""In place of ``value_hash``: the row is there, and not to be compared."""
 
 _FETCH_ROWS: Final = 10_000
 """Above 0, or the driver would run each query outside of the snapshot, without a word."""
@@ -55,21 +55,20 @@ class SourceRows:
         self._connections = connections
 
     def hashes(self, bucket: tuple[int, int]) -> DataFrame:
-        """Every row as three numbers.
+        """Every row as two numbers.
 
         Args:
             bucket: number and count of key buckets: only rows of that one.
 
         Returns:
-            ``key_hash``, ``hash_1``, ``hash_2`` bigint: 60 bits each, of the record key and of the value.
+            ``key_hash``, ``value_hash`` bigint: 60 bits each, of the record key and of the value.
         """
         number, count = bucket
         key, value = key_json(self._table), value_json(self._table.columns)
         chosen = "true" if self._where is None else f"coalesce(({self._where}), false)"
         digests = f"pg_catalog.md5({key}) AS k, pg_catalog.md5({value}) AS v, {chosen} AS chosen"
-        hash_1 = f"CASE WHEN chosen THEN {hashed('v', 0)} ELSE {EXCLUDED} END AS hash_1"
-        numbers = f"{hashed('k', 0)} AS key_hash, {hash_1}, {hashed('v', 1)} AS hash_2"
-        wanted = f"WHERE {hashed('k', 0)} % {count} = {number}" if count > 1 else ""
+        numbers = f"{hashed('k')} AS key_hash, CASE WHEN chosen THEN {hashed('v')} ELSE {EXCLUDED} END AS value_hash"
+        wanted = f"WHERE {hashed('k')} % {count} = {number}" if count > 1 else ""
         return self._read(f"SELECT block, {numbers} FROM ({self._select(digests)}) d {wanted}").select(*HASHES)
 
     def rows(self, key_hashes: Sequence[int] | None) -> DataFrame:
@@ -84,8 +83,8 @@ class SourceRows:
         whole = f"{key_json(self._table)} AS key, {columns_json(self._table.columns)} AS source_columns"
         wanted = ""
         if key_hashes is not None:
-            wanted = f" AND {hashed(f'pg_catalog.md5({key_json(self._table)})', 0)} IN ({listed(key_hashes)})"
-        key_hash = f"{hashed('pg_catalog.md5(key)', 0)} AS key_hash"
+            wanted = f" AND {hashed(f'pg_catalog.md5({key_json(self._table)})')} IN ({listed(key_hashes)})"
+        key_hash = f"{hashed('pg_catalog.md5(key)')} AS key_hash"
         query = f"SELECT block, {key_hash}, key, source_columns FROM ({self._select(whole)}{wanted}) d"
         return self._read(query).select("key_hash", "key", "source_columns")
 

@@ -40,10 +40,9 @@ def value_json(columns: Sequence[Column]) -> str:
     return f"pg_catalog.concat({value}, {', '.join(documents)})" if documents else value
 
 
-def hashed(text: str, part: int) -> str:
-    """SQL expression: 60 bits of an md5 as a bigint; ``part`` 0 or 1."""
-    start = 1 + part * HASH_DIGITS
-    return f"('x' || pg_catalog.substr({text}, {start}, {HASH_DIGITS}))::bit({4 * HASH_DIGITS})::bigint"
+def hashed(text: str) -> str:
+    """SQL expression: 60 bits of an md5 as a bigint."""
+    return f"('x' || pg_catalog.left({text}, {HASH_DIGITS}))::bit({4 * HASH_DIGITS})::bigint"
 
 
 def columns_json(columns: Sequence[Column]) -> str:

@@ -17,10 +17,10 @@ from spark.reconcile.visibility import Snapshot
 from spark.topic import header_field, lsn_number
 
 TOMBSTONE: Final = -1
-"""In place of ``hash_1``: no hash is negative."""
+"""In place of ``topic_hash``: no hash is negative."""
 
 NEWER_BIT: Final = 1 << (4 * HASH_DIGITS)
-"""Added to ``hash_1`` of a record that is marked ``toast=newer``; a hash has fewer bits."""
+"""Added to ``topic_hash`` of a record that is marked ``toast=newer``; a hash has fewer bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Moment:
 
 def key_hash() -> Column:
     """60 bits of the md5 of the record key, as ``source_sql`` computes them in PostgreSQL."""
-    return _bits(fn.md5("key"), 0)
+    return _bits(fn.md5("key"))
 
 
 def hashed(records: DataFrame) -> DataFrame:
@@ -55,8 +55,8 @@ def hashed(records: DataFrame) -> DataFrame:
         records: as ``read_topic`` returns them.
 
     Returns:
-        ``key_hash``; ``partition``, ``offset``, ``timestamp_ms``, ``header`` as they are; ``topic_1``, ``topic_2``:
-        hash of the value (``TOMBSTONE``, ``NEWER_BIT``).
+        ``key_hash``; ``partition``, ``offset``, ``timestamp_ms``, ``header`` as they are; ``topic_hash``: of the value
+        (``TOMBSTONE``, ``NEWER_BIT``).
     """
     marked = fn.concat_ws("", fn.col("value").cast("string"), _null_documents())
     value = fn.when(fn.contains("header", fn.lit(";json_null=")), marked.cast("binary")).otherwise(fn.col("value"))
@@ -64,12 +64,11 @@ def hashed(records: DataFrame) -> DataFrame:
     place = ("partition", "offset", "timestamp_ms", "header")
     digest = fn.when(fn.col("value").isNotNull(), fn.md5(value))
     rows = records.select(key_hash().alias("key_hash"), *place, digest.alias("digest"), is_newer.alias("is_newer"))
-    hash_1 = _bits(fn.col("digest"), 0) + fn.when(fn.col("is_newer"), fn.lit(NEWER_BIT)).otherwise(fn.lit(0))
+    value_hash = _bits(fn.col("digest")) + fn.when(fn.col("is_newer"), fn.lit(NEWER_BIT)).otherwise(fn.lit(0))
     return rows.select(
         "key_hash",
         *place,
-        fn.when(fn.col("digest").isNull(), fn.lit(TOMBSTONE)).otherwise(hash_1).alias("topic_1"),
-        fn.coalesce(_bits(fn.col("digest"), 1), fn.lit(TOMBSTONE)).alias("topic_2"),
+        fn.coalesce(value_hash, fn.lit(TOMBSTONE)).alias("topic_hash"),
     )
 
 
@@ -82,8 +81,8 @@ def folded(lines: DataFrame, moment: Moment, bucket: tuple[int, int]) -> DataFra
         bucket: number and count of key buckets: only keys of that one.
 
     Returns:
-        ``key_hash``; ``topic_1``, ``topic_2``: of the latest record that counts, null when none does;
-        ``oldest_invisible_ms``; ``first_partition``, ``last_partition``.
+        ``key_hash``; ``topic_hash`` of the latest record that counts, null when none does; ``oldest_invisible_ms``;
+        ``first_partition``, ``last_partition``.
     """
     number, count = bucket
     if count > 1:
@@ -91,14 +90,12 @@ def folded(lines: DataFrame, moment: Moment, bucket: tuple[int, int]) -> DataFra
     rows = lines.select(
         "key_hash",
         "partition",
-        "topic_1",
-        "topic_2",
+        "topic_hash",
         fn.when(moment.counts(), fn.col("offset")).alias("visible_at"),
         "timestamp_ms",
     ).withColumn("invisible_ms", fn.when(fn.col("visible_at").isNull(), fn.col("timestamp_ms")))
     return rows.groupBy("key_hash").agg(
-        fn.max_by("topic_1", "visible_at").alias("topic_1"),
-        fn.max_by("topic_2", "visible_at").alias("topic_2"),
+        fn.max_by("topic_hash", "visible_at").alias("topic_hash"),
         fn.min("invisible_ms").alias("oldest_invisible_ms"),
         fn.min("partition").alias("first_partition"),
         fn.max("partition").alias("last_partition"),
@@ -110,9 +107,8 @@ def _null_documents() -> Column:
     return fn.concat(header_field("json_null"), fn.lit(","))
 
 
-def _bits(digest: Column, part: int) -> Column:
-    text = fn.substring(digest, 1 + part * HASH_DIGITS, HASH_DIGITS)
-    return fn.conv(text, 16, 10).cast("bigint")
+def _bits(digest: Column) -> Column:
+    return fn.conv(fn.substring(digest, 1, HASH_DIGITS), 16, 10).cast("bigint")
 
 
 def _sees(snapshot: Snapshot, xid: Column) -> Column:

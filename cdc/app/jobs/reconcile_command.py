@@ -87,13 +87,10 @@ def reconcile(
     """Compare source tables with their topics, and replicas with both, while all of them go on.
 
     Exact at one snapshot of the source; a key that cannot be judged at it is looked at again, never called different.
-    The report is text, JSON, JUnit XML, Parquet of the differing keys, and one HTML page.
-
-    Exit code 0 when all is identical, 1 when something differs, 2 when something could not be verified.
+    The report is text, JSON, JUnit XML, Parquet of the differing keys, and one HTML page. Exit code 0 when all is
+    identical, 1 when something differs, 2 when something could not be verified.
 
     Examples:
-
-        cdc reconcile -c shop.yaml
 
         cdc reconcile public.orders --where "created_at < now() - interval '1 hour'"
 
@@ -103,9 +100,7 @@ def reconcile(
 
         cdc reconcile public.orders --master spark://spark:7077 --report /shared/reports/today
     """
-    _check(resume and folder is None, (where is not None or columns is not None) and len(tables or ()) != 1)
-    if state is not None and passes > 1:
-        raise ConfigError("--state with --passes", remedy="leave one of them out: hashes are kept of whole topics")
+    _check(resume and folder is None, bool(where or columns) and len(tables or ()) != 1, bool(state) and passes > 1)
     loaded = load_config(config)
     configure(log_level, loaded.secrets())
     options = {
@@ -128,11 +123,13 @@ def reconcile(
     raise typer.Exit(code)
 
 
-def _check(misses_folder: bool, misses_table: bool) -> None:
+def _check(misses_folder: bool, misses_table: bool, keeps_parts: bool) -> None:
     if misses_folder:
         raise ConfigError("--resume without --report", remedy="name the folder of the interrupted run: --report FOLDER")
     if misses_table:
         raise ConfigError("--where and --columns are of one table", remedy="name it: cdc reconcile public.orders …")
+    if keeps_parts:
+        raise ConfigError("--state with --passes", remedy="leave one of them out: hashes are kept of whole topics")
 
 
 def _job(

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from spark.job import SparkSettings
 from spark.report.model import TableReport
-from tests.support.deployment import Deploy
+from tests.support.deployment import Deploy, Deployment
 from tests.support.order_writer import TABLE, Writer, create
 from tests.support.reconciling import job_for, reconciled, table_of
 from tests.support.servers import Database
@@ -55,15 +55,7 @@ def test_the_next_run_reads_what_is_new(
     (hashes,) = (state / deployment.topic(TABLE)).glob("hashes-*")
     assert spark.read.parquet(str(hashes)).count() == table.counts.live_keys, "deleted keys pile up"
 
-    damage = Damage(deployment)
-    newest = {each.key: each for each in deployment.records(TABLE)}
-    untouched = min((each for each in newest.values() if each.value), key=lambda each: each.offset)
-    assert untouched.value is not None
-    damage.write(
-        TABLE, untouched.key or b"", untouched.value.replace(b"customer", b"Customer"), header=untouched.header
-    )
-    damage.write(TABLE, b'{"id":-1}', untouched.value, header=untouched.header)
-    damage.done()
+    damage_two_keys(deployment)
     found = run("damaged")
     whole = run("whole", None)
     assert found.verdict == whole.verdict == "different"
@@ -82,3 +74,14 @@ def test_the_next_run_reads_what_is_new(
         assert (again.mode, again.counts.value_mismatch) == ("full", 1)
     assert len(list(manifest.parent.glob("hashes-*"))) == 1
     deployment.stop()
+
+
+def damage_two_keys(deployment: Deployment) -> None:
+    """A row that has long stood still gets another name, and a row appears that nobody wrote."""
+    damage = Damage(deployment)
+    newest = {each.key: each for each in deployment.records(TABLE)}
+    still = min((each for each in newest.values() if each.value), key=lambda each: each.offset)
+    assert still.value is not None
+    damage.write(TABLE, still.key or b"", still.value.replace(b"customer", b"Customer"), header=still.header)
+    damage.write(TABLE, b'{"id":-1}', still.value, header=still.header)
+    damage.done()

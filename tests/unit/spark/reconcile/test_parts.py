@@ -59,6 +59,8 @@ class TestKafkaOptions:
         assert connector_options(kafka) == {
             "kafka.bootstrap.servers": "b:9092",
             "kafka.security.protocol": "SASL_SSL",
+            "kafka.max.poll.records": "5000",
+            "kafka.max.partition.fetch.bytes": "8388608",
             "kafka.ssl.truststore.type": "PEM",
             "kafka.ssl.truststore.location": "/ca.pem",
             "kafka.sasl.mechanism": "SCRAM-SHA-512",
@@ -87,4 +89,4 @@ class TestSql:
         assert "E'{\"it''s \\\\\\\\ \\\\\"so\\\\\"\":'" in text
 
     def test_a_hash_fits_a_bigint(self) -> None:
-        assert hashed("d", 1) == "('x' || pg_catalog.substr(d, 16, 15))::bit(60)::bigint"
+        assert hashed("d") == "('x' || pg_catalog.left(d, 15))::bit(60)::bigint"
