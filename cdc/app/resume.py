@@ -39,7 +39,7 @@ from cdc.encode.progress import stream_key
 from cdc.errors import CdcError, FencedError, GapError, SourceUnavailable
 from cdc.lsn import LSN
 from cdc.record import Progress
-from cdc.replay.topic_state import look_at, newest_lsn, read_known
+from cdc.replay.topic_state import look_at, newest_lsn, read_known, refuse_hidden_ends
 
 log = structlog.get_logger("cdc.bridge")
 
@@ -95,7 +95,9 @@ class Resumption:
         Raises:
             GapError: changes may be missing, and it is for a person to close the gap.
             SourceUnavailable: the slot is just being made, or a gap cannot be closed yet; try again.
+            TopicUnavailable: an open Kafka transaction hides the end of a topic, or no broker answers.
         """
+        refuse_hidden_ends(self._kafka, [self._progress_topic, *tables])
         stored, known = self._read(fenced=True)
         self._compare_source(stored)
         slot = inspect_slot(self._sql, self._slot)

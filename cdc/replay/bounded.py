@@ -88,12 +88,14 @@ def read_until(
         if positions != before:
             deadline = time.monotonic() + _STALL_S
         elif missing and time.monotonic() > deadline:
-            raise _stalled(missing)
+            raise hidden_end(missing)
 
 
-def _stalled(partitions: Collection[Partition]) -> TopicUnavailable:
+def hidden_end(partitions: Collection[Partition]) -> TopicUnavailable:
+    """A Kafka transaction that nobody ends hides what is newest in these partitions."""
     topic, number = min(partitions)
     return TopicUnavailable(
         f"partition {number} of topic {topic!r} does not become readable to its end: a Kafka transaction stays open",
-        remedy="kafka-transactions.sh find-hanging names it, kafka-transactions.sh abort ends it",
+        remedy="kafka-transactions.sh find-hanging names it, kafka-transactions.sh abort ends it; should the broker have "
+        "lost its commit (KAFKA-20734), that throws rows away: then run `cdc backfill --sweep`",
     )

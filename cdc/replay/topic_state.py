@@ -17,7 +17,7 @@ from cdc.errors import DecodeError
 from cdc.lsn import LSN
 from cdc.ports import Partition
 from cdc.record import Progress
-from cdc.replay.bounded import FETCH_ONCE, read_to_end, read_until, read_what_is_stable
+from cdc.replay.bounded import FETCH_ONCE, hidden_end, read_to_end, read_until, read_what_is_stable
 from cdc.replay.client import REQUEST_TIMEOUT_S, topic_partitions, translated
 from cdc.replay.reader import TopicReader
 
@@ -87,6 +87,28 @@ def look_at(admin: BrokerAdmin, options: Mapping[str, Any], topics: Collection[s
                 topic_id, tuple(low[each] for each in places), tuple(ends[each] for each in places)
             )
     return found
+
+
+def refuse_hidden_ends(options: Mapping[str, Any], topics: Collection[str]) -> None:
+    """Make sure that no open Kafka transaction hides the end of a topic. Only for who has fenced the topics' writer.
+
+    Fencing ends what the writer left open, so whatever is open behind it nobody will end: a broker of Kafka 4.3 or 4.4
+    that comes back when no replica of a partition was there skips the partition's markers (KAFKA-20734).
+
+    Args:
+        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        topics: names; one that does not exist is as good as an empty one.
+
+    Raises:
+        TopicUnavailable: an end is hidden, or no broker answers.
+        TopicRefused: we may not see a topic.
+    """
+    with closing(TopicReader(options)) as reader:
+        partitions = [each for topic in topics for each in reader.partitions(topic)]
+        ends = reader.high_watermarks(partitions)
+        stable = reader.stable_ends(partitions)  # asked second: what is written meanwhile is not taken for hidden
+    if hidden := [each for each, end in ends.items() if stable[each] < end]:
+        raise hidden_end(hidden)
 
 
 def newest_lsn(options: Mapping[str, Any], topics: Mapping[str, KnownTopic]) -> LSN | None:

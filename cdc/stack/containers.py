@@ -20,7 +20,7 @@ from cdc.stack.running import Record, sweep
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
-KAFKA_IMAGE = "apache/kafka:4.3.1"
+KAFKA_IMAGE = "apache/kafka:4.2.2"
 
 _START_TIMEOUT_S = 120.0
 

@@ -26,7 +26,8 @@ class CdcProcess(Daemon):
     def start(self, *, crashpoint: str = "") -> None:
         """Start it, to die at ``crashpoint`` (``name:n``, see ``cdc.crashpoints``). Call from the main thread."""
         self._said_before = self.log.stat().st_size if self.log.exists() else 0
-        self._start({**os.environ, **({"CDC_CRASHPOINT": crashpoint} if crashpoint else {})})
+        extra = {"CDC_CRASHPOINT": crashpoint} if crashpoint else {}
+        self._start({**os.environ, "PYTHONFAULTHANDLER": "1", **extra})
 
     @property
     def ended(self) -> bool:
@@ -66,6 +67,17 @@ class CdcProcess(Daemon):
         said = self.said()
         assert "Traceback" not in said, said
         return said
+
+    def stacks(self) -> str:
+        """What each of its threads was doing; ends it. For the message of a test that waited in vain."""
+        if self._process is None or self.ended:
+            return ""
+        before = self.log.stat().st_size
+        self.signal(signal.SIGABRT)
+        self.wait()
+        with self.log.open("rb") as log:
+            log.seek(before)
+            return log.read().decode(errors="replace")
 
     def said(self) -> str:
         """Its output since the last start."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,6 +22,7 @@ from cdc.lsn import LSN
 from cdc.ports import StoredRecord
 from cdc.record import BackfillProgress, Position, Progress
 from cdc.replay.backfills import read_backfills
+from cdc.replay.reader import TopicReader
 from tests.support.bridge_process import CdcProcess
 from tests.support.servers import Database
 from tests.support.topic_audit import read_records
@@ -124,8 +125,19 @@ class Deployment:
             progress = self._progress_or_none()
             return progress is not None and progress.partial is None and progress.lsn >= wanted
 
-        eventually(published, timeout_s, lambda: f"progress {wanted}, is {self._progress}\n{self.bridge.tail()}")
+        eventually(published, timeout_s, lambda: f"progress {wanted}, is {self._progress}\n{self.why_not()}")
         return wanted
+
+    def why_not(self) -> str:
+        """What the bridge said and was doing, and what an open Kafka transaction hides. Ends the bridge."""
+        lines = [self.bridge.tail(), self.bridge.stacks()]
+        for topic in AdminClient({"bootstrap.servers": self.bootstrap}).list_topics(timeout=10).topics:
+            if topic.startswith(f"{self.name}."):
+                with closing(TopicReader({"bootstrap.servers": self.bootstrap})) as reader:
+                    partitions = reader.partitions(topic)
+                    stable, ends = reader.stable_ends(partitions), reader.high_watermarks(partitions)
+                lines += [f"{each}: readable to {stable[each]} of {ends[each]}" for each in partitions]
+        return "\n".join(lines)
 
     def backfills(self) -> dict[str, BackfillProgress]:
         """How far the backfill of each table is."""
@@ -141,7 +153,7 @@ class Deployment:
             assert "failed" not in states, self.bridge.tail()
             return bool(states) and set(states) == {"done"}
 
-        eventually(done, timeout_s, lambda: f"backfills done: {self.backfills()}\n{self.bridge.tail()}")
+        eventually(done, timeout_s, lambda: f"backfills done: {self.backfills()}\n{self.why_not()}")
 
     def cut(self) -> LSN | None:
         """The LSN that the replica records; None before the first cut."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -177,3 +178,24 @@ def _signal_tree(pid: int, number: signal.Signals) -> None:
     parent = psutil.Process(pid)
     for process in (parent, *parent.children(recursive=True)):
         process.send_signal(number)
+
+
+def test_a_kafka_transaction_that_nobody_ends(items: Deployment) -> None:
+    items.start_bridge()
+    items.source.execute("INSERT INTO items VALUES (1, 'before')")
+    items.wait_published()
+    items.stop()
+    other = Producer({"bootstrap.servers": items.bootstrap, "transactional.id": f"another of {items.name}"})
+    other.init_transactions(30)
+    other.begin_transaction()
+    topic = items.topic("public.items")
+    other.produce(topic, b"{}", b"{}", partition=0)
+    other.flush(30)
+    items.source.execute("INSERT INTO items VALUES (2, 'after')")
+    items.bridge.start()
+    items.bridge.wait_said(f"partition 0 of topic '{topic}' does not become readable to its end")
+    assert "kafka-transactions.sh find-hanging" in items.bridge.said()
+    assert "streaming" not in items.bridge.said()
+    other.abort_transaction(30)
+    items.bridge.wait_said("streaming")
+    items.assert_published("public.items")

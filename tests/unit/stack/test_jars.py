@@ -33,7 +33,7 @@ def downloading(content: bytes):
 
 def test_the_committed_lock_names_a_whole_broker():
     artefacts = read_lock(KAFKA_LOCK)
-    assert kafka_version() == "4.3.1"
+    assert kafka_version() == "4.2.2"
     assert len(artefacts) == 46
     assert all(len(artefact.sha256) == 64 for artefact in artefacts)
     # Without a logging binding the broker would say nothing, not even why it did not start.
