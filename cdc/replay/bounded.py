@@ -96,6 +96,6 @@ def hidden_end(partitions: Collection[Partition]) -> TopicUnavailable:
     topic, number = min(partitions)
     return TopicUnavailable(
         f"partition {number} of topic {topic!r} does not become readable to its end: a Kafka transaction stays open",
-        remedy="kafka-transactions.sh find-hanging names it, kafka-transactions.sh abort ends it; should the broker have "
-        "lost its commit (KAFKA-20734), that throws rows away: then run `cdc backfill --sweep`",
+        remedy="kafka-transactions.sh find-hanging names it, kafka-transactions.sh abort ends it; then run "
+        "`cdc backfill --sweep`: a broker that lost the end of a transaction (KAFKA-20734) may have lost a commit",
     )
