@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 
-from cdc.errors import DecodeError
+from cdc.encode.contract import parse_record
 from cdc.lsn import LSN
 from cdc.record import BackfillProgress, BackfillRequest, LeafProgress
-
-Parsed = TypeVar("Parsed")
 
 
 def backfill_key(table: str) -> bytes:
@@ -46,7 +43,7 @@ def parse_backfill(value: bytes) -> BackfillProgress:
     Raises:
         DecodeError: not a backfill record of version 1.
     """
-    return _parse("backfill", value, _backfill)
+    return parse_record("backfill", "progress", value, _backfill)
 
 
 def request_value(request: BackfillRequest) -> bytes:
@@ -60,7 +57,7 @@ def parse_request(value: bytes) -> BackfillRequest:
     Raises:
         DecodeError: not a request of version 1.
     """
-    return _parse("backfill request", value, _request)
+    return parse_record("backfill request", "progress", value, _request)
 
 
 def _backfill(fields: dict[str, Any]) -> BackfillProgress:
@@ -79,16 +76,3 @@ def _request(fields: dict[str, Any]) -> BackfillRequest:
     if not all(isinstance(table, str) for table in tables):
         raise TypeError("tables")
     return BackfillRequest(**fields, tables=tuple(tables))
-
-
-def _parse(what: str, value: bytes, make: Callable[[dict[str, Any]], Parsed]) -> Parsed:
-    try:
-        fields = orjson.loads(value)
-        if fields.pop("v") != 1:
-            raise ValueError("version")
-        return make(fields)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DecodeError(
-            f"{what} record is not of topic contract version 1: {value[:200]!r}",
-            remedy="another program wrote into the progress topic, or a newer version of this one did",
-        ) from error

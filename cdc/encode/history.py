@@ -17,9 +17,9 @@ from typing import Final
 import msgspec
 
 from cdc.change import Row
+from cdc.encode.contract import not_of_contract
 from cdc.encode.header import BACKFILL, DELETE, INSERT, NEWER, TRUNCATE, UPDATE
 from cdc.encode.table import TableEncoder
-from cdc.errors import DecodeError
 from cdc.lsn import LSN
 from cdc.record import Position
 
@@ -137,10 +137,7 @@ def parse_history(value: bytes) -> HistoryRecord:
             is_newer="toast" in fields,
         )
     except (KeyError, ValueError) as error:
-        raise DecodeError(
-            f"history record is not of topic contract version 1: {value[:200]!r}",
-            remedy="another program wrote into the history topic, or a newer version of this one did",
-        ) from error
+        raise not_of_contract("history", "history", value) from error
 
 
 def members(text: str) -> dict[str, str]:

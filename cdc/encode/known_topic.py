@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from cdc.errors import DecodeError
+from cdc.encode.contract import parse_record
 
 _PREFIX: Final = b'{"topic":'
 
@@ -53,16 +53,13 @@ def parse_known_topic(value: bytes) -> KnownTopic:
     Raises:
         DecodeError: not such a record of version 1.
     """
-    try:
-        fields = orjson.loads(value)
-        if fields["v"] != 1 or type(fields["topic_id"]) is not str:
-            raise ValueError("version or topic id")
-        return KnownTopic(fields["topic_id"], _offsets(fields["low"]), _offsets(fields["ends"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise DecodeError(
-            f"topic record is not of topic contract version 1: {value[:200]!r}",
-            remedy="another program wrote into the progress topic, or a newer version of this one did",
-        ) from error
+    return parse_record("topic", "progress", value, _known_topic)
+
+
+def _known_topic(fields: dict[str, Any]) -> KnownTopic:
+    if type(fields["topic_id"]) is not str:
+        raise TypeError("topic id")
+    return KnownTopic(fields["topic_id"], _offsets(fields["low"]), _offsets(fields["ends"]))
 
 
 def _offsets(values: Any) -> tuple[int, ...]:

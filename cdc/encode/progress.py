@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from cdc.errors import DecodeError
+from cdc.encode.contract import parse_record
 from cdc.lsn import LSN
 from cdc.record import Position, Progress, SourceIdentity
 
@@ -41,25 +41,20 @@ def parse_progress(value: bytes) -> Progress:
     Raises:
         DecodeError: not a progress value of version 1.
     """
-    try:
-        fields = orjson.loads(value)
-        if fields["v"] != 1:
-            raise ValueError("version")
-        partial, source = fields["partial"], fields["source"]
-        return Progress(
-            lsn=LSN.parse(fields["lsn"]),
-            partial=None if partial is None else Position(LSN.parse(partial["lsn"]), _integer(partial["seq"])),
-            commit_ts=_integer(fields["commit_ts"]),
-            source=SourceIdentity(
-                _text(source["system_identifier"]), _integer(source["timeline"]), _integer(source["database_oid"])
-            ),
-            unseen=tuple(map(_integer, fields["unseen"])),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise DecodeError(
-            f"progress record is not of topic contract version 1: {value[:200]!r}",
-            remedy="another program wrote into the progress topic, or a newer version of this one did",
-        ) from error
+    return parse_record("progress", "progress", value, _progress)
+
+
+def _progress(fields: dict[str, Any]) -> Progress:
+    partial, source = fields["partial"], fields["source"]
+    return Progress(
+        lsn=LSN.parse(fields["lsn"]),
+        partial=None if partial is None else Position(LSN.parse(partial["lsn"]), _integer(partial["seq"])),
+        commit_ts=_integer(fields["commit_ts"]),
+        source=SourceIdentity(
+            _text(source["system_identifier"]), _integer(source["timeline"]), _integer(source["database_oid"])
+        ),
+        unseen=tuple(map(_integer, fields["unseen"])),
+    )
 
 
 def _integer(value: Any) -> int:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import orjson
 
-from cdc.errors import DecodeError
+from cdc.encode.contract import parse_record
 from cdc.lsn import LSN
 from cdc.record import RepairKey, RepairOutcome, RepairRequest
-
-Parsed = TypeVar("Parsed")
 
 PART_KEYS: Final = 500
 PART_BYTES: Final = 256 * 1024
@@ -72,7 +70,7 @@ def parse_repair_request(value: bytes) -> RepairRequest:
     Raises:
         DecodeError: not one of version 1.
     """
-    return _parse("repair request", value, _request)
+    return parse_record("repair request", "progress", value, _request)
 
 
 def parse_repair_outcome(value: bytes) -> RepairOutcome:
@@ -81,7 +79,7 @@ def parse_repair_outcome(value: bytes) -> RepairOutcome:
     Raises:
         DecodeError: not one of version 1.
     """
-    return _parse("repair", value, lambda fields: RepairOutcome(**{**fields, "lsn": LSN.parse(fields["lsn"])}))
+    return parse_record("repair", "progress", value, _outcome)
 
 
 def _request(fields: dict[str, Any]) -> RepairRequest:
@@ -92,14 +90,5 @@ def _request(fields: dict[str, Any]) -> RepairRequest:
     return RepairRequest(**fields, keys=decoded)
 
 
-def _parse(what: str, value: bytes, make: Callable[[dict[str, Any]], Parsed]) -> Parsed:
-    try:
-        fields = orjson.loads(value)
-        if fields.pop("v") != 1:
-            raise ValueError("version")
-        return make(fields)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DecodeError(
-            f"{what} record is not of topic contract version 1: {value[:200]!r}",
-            remedy="another program wrote into the progress topic, or a newer version of this one did",
-        ) from error
+def _outcome(fields: dict[str, Any]) -> RepairOutcome:
+    return RepairOutcome(**{**fields, "lsn": LSN.parse(fields["lsn"])})

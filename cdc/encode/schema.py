@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import Any
 
 import orjson
 
 from cdc.change import Relation
-from cdc.errors import DecodeError
+from cdc.encode.contract import parse_record
 from cdc.pgtypes import sql_type
 from cdc.record import SchemaColumn, TableSchema
 
@@ -67,26 +68,21 @@ def parse_schema(value: bytes) -> TableSchema:
     Raises:
         DecodeError: not a schema value of version 1.
     """
-    try:
-        fields = orjson.loads(value)
-        if fields["v"] != 1:
-            raise ValueError("version")
-        schema = TableSchema(
-            fingerprint=fields["fingerprint"],
-            namespace=fields["namespace"],
-            name=fields["name"],
-            topic=fields["topic"],
-            key=tuple(fields["key"]),
-            columns=tuple(SchemaColumn(column["name"], column["type"]) for column in fields["columns"]),
-            relation_id=int(fields.get("relation", 0)),
-        )
-        texts = [schema.fingerprint, schema.namespace, schema.name, schema.topic, *schema.key]
-        texts += [text for column in schema.columns for text in (column.name, column.sql_type)]
-        if not all(isinstance(text, str) for text in texts):
-            raise TypeError("a name that is not a string")
-        return schema
-    except (KeyError, TypeError, ValueError) as error:
-        raise DecodeError(
-            f"schema record is not of topic contract version 1: {value[:200]!r}",
-            remedy="another program wrote into the schemas topic, or a newer version of this one did",
-        ) from error
+    return parse_record("schema", "schemas", value, _schema)
+
+
+def _schema(fields: dict[str, Any]) -> TableSchema:
+    schema = TableSchema(
+        fingerprint=fields["fingerprint"],
+        namespace=fields["namespace"],
+        name=fields["name"],
+        topic=fields["topic"],
+        key=tuple(fields["key"]),
+        columns=tuple(SchemaColumn(column["name"], column["type"]) for column in fields["columns"]),
+        relation_id=int(fields.get("relation", 0)),
+    )
+    texts = [schema.fingerprint, schema.namespace, schema.name, schema.topic, *schema.key]
+    texts += [text for column in schema.columns for text in (column.name, column.sql_type)]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a name that is not a string")
+    return schema

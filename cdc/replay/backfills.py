@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+import structlog
 
 from cdc.encode.backfill import is_backfill_key, is_request_key, parse_backfill, parse_request
 from cdc.encode.progress import parse_progress
 from cdc.encode.repair import is_repair_key, is_repair_request_key, parse_repair_outcome, parse_repair_request
+from cdc.errors import DecodeError
 from cdc.record import BackfillProgress, BackfillRequest, Progress, RepairOutcome, RepairRequest
 from cdc.replay.bounded import partitions_of, read_to_end
+
+Request = TypeVar("Request")
+
+log = structlog.get_logger("cdc.backfill")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,11 @@ def read_published(options: Mapping[str, Any], topic: str, stream_key: bytes) ->
         newest.pop(record.key, None)
         if record.value is not None:
             newest[record.key] = record.value, record.offset
+
+    def requests(is_one: Callable[[bytes], bool], parse: Callable[[bytes], Request]) -> tuple[Request, ...]:
+        read = (understood(parse, value) for key, (value, _) in newest.items() if is_one(key))
+        return tuple(each for each in read if each is not None)
+
     stream = newest.get(stream_key)
     backfills = [
         StoredBackfill(parse_backfill(value), at) for key, (value, at) in newest.items() if is_backfill_key(key)
@@ -67,10 +79,19 @@ def read_published(options: Mapping[str, Any], topic: str, stream_key: bytes) ->
     return Published(
         stream=None if stream is None else parse_progress(stream[0]),
         backfills={each.progress.table: each for each in backfills},
-        requests=tuple(parse_request(value) for key, (value, _) in newest.items() if is_request_key(key)),
-        repairs=tuple(parse_repair_request(value) for key, (value, _) in newest.items() if is_repair_request_key(key)),
+        requests=requests(is_request_key, parse_request),
+        repairs=requests(is_repair_request_key, parse_repair_request),
         outcomes=tuple(parse_repair_outcome(value) for key, (value, _) in newest.items() if is_repair_key(key)),
     )
+
+
+def understood(parse: Callable[[bytes], Request], value: bytes) -> Request | None:
+    """A request, or None for one that is not of this version: nobody's request is a reason to stop the stream."""
+    try:
+        return parse(value)
+    except DecodeError as error:
+        log.warning("a request is left alone", reason=error.message, remedy=error.remedy)
+        return None
 
 
 def read_backfills(options: Mapping[str, Any], topic: str) -> dict[str, BackfillProgress]:

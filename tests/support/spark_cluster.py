@@ -56,18 +56,23 @@ class Worker:
     def is_at(self, first_stage: int) -> bool:
         """Whether an executor runs a task of this stage or a later one, as executors tell in their logs."""
         running: dict[str, int] = {}
-        for log in self._newest_logs():
-            for line in log.read_text(errors="replace").splitlines():
-                if started := _RUNNING.search(line):
-                    running[started[2]] = int(started[1])
-                elif ended := _ENDED.search(line):
-                    running.pop(ended[1], None)
+        for line in self._newest_lines():
+            if started := _RUNNING.search(line):
+                running[started[2]] = int(started[1])
+            elif ended := _ENDED.search(line):
+                running.pop(ended[1], None)
         return any(stage >= first_stage for stage in running.values())
 
-    def _newest_logs(self) -> list[Path]:
-        """Of the newest application: those of an older one may end in the middle of a task."""
+    def stage(self) -> int:
+        """The latest stage of which an executor began a task; -1 before the first."""
+        begun = map(_RUNNING.search, self._newest_lines())
+        return max((int(each[1]) for each in begun if each), default=-1)
+
+    def _newest_lines(self) -> Iterator[str]:
+        """Of the newest application: what an older one logged may end in the middle of a task."""
         applications = sorted(self.folder.glob("work/app-*"))
-        return list(applications[-1].glob("*/stderr")) if applications else []
+        for log in applications[-1].glob("*/stderr") if applications else ():
+            yield from log.read_text(errors="replace").splitlines()
 
     def kill(self) -> int:
         """SIGKILL to it and its executors, as a machine failure would; how many executors died."""
@@ -135,6 +140,16 @@ class SparkCluster:
         worker = Worker(folder, process)
         self.workers.append(worker)
         return worker
+
+    def replace_dead(self, workers: int = 2) -> None:
+        """Have so many workers again, and see them registered."""
+        while len(self.workers) < workers:
+            self.add_worker()
+        self.wait_alive()
+
+    def stage(self) -> int:
+        """The latest stage of which a task began, of the application that runs; -1 before the first."""
+        return max(worker.stage() for worker in self.workers)
 
     def kill_working(self, first_stage: int, timeout_s: float) -> Worker:
         """Wait until an executor runs a task of this stage or a later one, and kill its worker and it meanwhile.

@@ -20,6 +20,8 @@ _PORTION_ROWS: Final = 1_000
 _RATED_CHUNK_S: Final = 1.0
 """With a rate, a chunk is small enough to be read in about this time: whoever wants to alter the table waits for it."""
 
+_LOST_AFTER_S: Final = 1.0
+
 
 class BackfillJob:
     """A table under way.
@@ -43,8 +45,7 @@ class BackfillJob:
         """Whether it was looked at once more after its last chunk."""
         self._taken: dict[tuple[str, str], dict[Blocks, Snapshot | None]] = {}
         self._first_open = 0
-        self._began_s = time.monotonic()
-        self._rows_at_begin = progress.rows
+        self._due_s = time.monotonic()
 
     @property
     def topic(self) -> str:
@@ -64,10 +65,7 @@ class BackfillJob:
     @property
     def is_ahead_of_its_rate(self) -> bool:
         """Whether it has to wait, so that no more than ``rate`` rows a second are published."""
-        rate = self.progress.rate
-        if rate is None:
-            return False
-        return self.progress.rows - self._rows_at_begin > rate * (time.monotonic() - self._began_s)
+        return self.progress.rate is not None and time.monotonic() < self._due_s
 
     def change(self, state: BackfillState, reason: str = "") -> None:
         """Move on to another state."""
@@ -121,6 +119,9 @@ class BackfillJob:
 
     def published(self, rows: int, seq: int) -> None:
         """Rows went out."""
+        if self.progress.rate is not None:
+            # What was not used in time is lost: a table that waited for others does not rush afterwards
+            self._due_s = max(self._due_s, time.monotonic() - _LOST_AFTER_S) + rows / self.progress.rate
         self.progress = replace(self.progress, rows=self.progress.rows + rows, seq=seq)
         self.is_dirty = True
 

@@ -10,6 +10,7 @@ from cdc.encode.backfill import is_request_key, parse_request
 from cdc.encode.repair import is_repair_request_key, parse_repair_request, repair_request_key
 from cdc.ports import StoredRecord
 from cdc.record import BackfillRequest, RepairRequest
+from cdc.replay.backfills import understood
 from cdc.replay.bounded import partitions_of
 from cdc.replay.reader import TopicReader
 
@@ -61,15 +62,16 @@ class RequestBox:
 
     def _saw(self, record: StoredRecord) -> None:
         if is_request_key(record.key) and record.value is not None:
-            request = parse_request(record.value)
-            if request.request not in self._told:
+            request = understood(parse_request, record.value)
+            if request is not None and request.request not in self._told:
                 self._told.add(request.request)
                 self._new.append(request)
         elif record.key is not None and is_repair_request_key(record.key):
             self.repairs.pop(record.key, None)
             if record.value is not None and record.key not in self._told_parts:
                 self._told_parts.add(record.key)
-                self.repairs[record.key] = parse_repair_request(record.value)
+                if (repair := understood(parse_repair_request, record.value)) is not None:
+                    self.repairs[record.key] = repair
 
 
 def ends_of(options: Mapping[str, Any], topic: str) -> dict[tuple[str, int], int]:

@@ -25,8 +25,9 @@ from cdc.app.backfill.readers import ChunkReaders, ChunkTask, KeysTask, Portion,
 from cdc.app.backfill.requests import RequestBox
 from cdc.app.backfill.rows import Ordinals, RowWriter
 from cdc.app.backfill.surroundings import Streamed, Surroundings
-from cdc.app.backfill.sweep import Sweep
+from cdc.app.backfill.sweep import Sweep, SweepGate
 from cdc.app.backfill.touched import TouchedKeys
+from cdc.app.backfill.turns import Aside
 from cdc.capture.reread import Snapshot
 from cdc.capture.table import TableInfo
 from cdc.crashpoints import reach
@@ -81,13 +82,14 @@ class Backfill:
         self._jobs: dict[str, BackfillJob] = {}
         self._unwritten: set[str] = set()
         self._head: Portion | None = None
+        self._aside = Aside()
         self._newest: Snapshot | None = None
         self._sweep: tuple[BackfillJob, Sweep] | None = None
         self._rows = RowWriter(streamed, ordinals, around.encoder, around.produce)
         self._under_way = 0
         self._flushed_s = 0.0
         self._held_since = 0.0
-        self._sweep_from: dict[tuple[str, str], LSN] = {}
+        self._gate = SweepGate(around.wal_end)
 
     @property
     def is_active(self) -> bool:
@@ -157,9 +159,7 @@ class Backfill:
         self._feed()
         if self._sweep is not None:
             return self._sweep_on(*self._sweep)
-        if self._head is None:
-            self._head = self._take()
-        head = self._head
+        self._head = head = self._head or self._aside.take() or self._take()
         if head is None:
             self._finish_what_is_read()
             return 0
@@ -175,7 +175,7 @@ class Backfill:
         if view.lsn > self._streamed.complete_lsn:
             self._held_since = self._held_since or time.monotonic()
             return 0
-        if job.is_ahead_of_its_rate or not self._rows.is_ready(view.relation):
+        if not self._rows.is_ready(view.relation):
             return 0
         self._newest = view.snapshot
         published = self._rows.publish(job, head)
@@ -218,10 +218,12 @@ class Backfill:
             self._sweep[1].close()
 
     def _take(self) -> Portion | None:
-        """The next portion from the readers; other news of theirs are dealt with."""
+        """The next portion from the readers, if its table may go on; other news of theirs are dealt with."""
         taken = self._readers.take()
-        if taken is None or isinstance(taken, Portion):
-            return taken
+        if taken is None:
+            return None
+        if isinstance(taken, Portion):
+            return None if self._aside.keeps(taken) else taken
         job = self._job_of(taken.task)
         if isinstance(taken.task, ChunkTask):
             self._under_way -= 1
@@ -259,13 +261,13 @@ class Backfill:
                 job.recording.prune(job.floors() or ())
 
     def _next_task(self, job: BackfillJob) -> ChunkTask | None:
-        if job.progress.state != "running":
+        if job.progress.state != "running" or job.is_ahead_of_its_rate or self._aside.holds(job):
             return None
         return job.next_task(self._newest)
 
     def _begin_next(self) -> bool:
-        """Begin the next table that waits and may begin; False when there is none."""
-        for name, progress in self._records.items():
+        """Begin the next table that may begin, of those that were begun before first; False when there is none."""
+        for name, progress in sorted(self._records.items(), key=lambda each: each[1].state != "running"):
             if name not in self._jobs and progress.state in ("waiting", "running") and self._may_begin(progress):
                 tables = {table.qualified_name: table for table, _ in self._around.tables()}
                 if name in tables:
@@ -276,16 +278,14 @@ class Backfill:
         return False
 
     def _may_begin(self, progress: BackfillProgress) -> bool:
-        """A sweep trusts what comes behind ``below``; changes that told too little are to lie before it, published."""
+        """Tables with a rate come one after another; a sweep waits until the stream has come to where it was asked."""
+        if progress.rate is not None and any(job.progress.rate is not None for job in self._jobs.values()):
+            return False
         if not progress.sweep or progress.below:
             return True
-        asked = (progress.table, progress.request)
-        if asked not in self._sweep_from:
-            self._sweep_from[asked] = self._around.wal_end()
-        if self._streamed.complete_lsn < self._sweep_from[asked]:
+        if not self._gate.opens(progress, self._streamed.complete_lsn):
             self._held_since = self._held_since or time.monotonic()
             return False
-        del self._sweep_from[asked]
         self._held_since = 0.0
         self._around.commit()
         return True

@@ -9,8 +9,11 @@ import sys
 
 import psycopg
 import pytest
+from confluent_kafka import Producer
 
+from cdc.encode.backfill import request_key
 from cdc.encode.naming import progress_topic
+from cdc.encode.repair import repair_request_key
 from cdc.replay.backfills import read_backfills
 from tests.support.deployment import Deploy, Deployment
 from tests.support.waiting import eventually
@@ -71,6 +74,24 @@ def test_asks_the_running_bridge_and_follows_it(streaming: Deployment) -> None:
     listed = ask(streaming, "--list")
     assert "public.items: done, 100%, 2,000 rows" in listed
     assert "request" in listed
+    streaming.assert_published("public.items")
+
+
+def test_a_request_of_another_version_stops_nothing(streaming: Deployment) -> None:
+    producer = Producer({"bootstrap.servers": streaming.bootstrap})
+    for key in (request_key("strange"), repair_request_key("strange", 0)):
+        producer.produce(progress_topic(streaming.name), b'{"v":2,"command":"paint"}', key)
+    assert producer.flush(30) == 0
+    left_alone = 'request record is not of topic contract version 1: b\'{\\"v\\":2'
+
+    def are_left_alone() -> None:
+        eventually(lambda: streaming.bridge.said().count(left_alone) == 2, message=streaming.bridge.tail)
+
+    are_left_alone()
+    assert "public.items: done" in ask(streaming, "public.items")
+    streaming.bridge.stop()
+    streaming.start_bridge()
+    are_left_alone()
     streaming.assert_published("public.items")
 
 

@@ -39,13 +39,15 @@ def ask(
     where: str | None = None,
     rate: int | None = None,
     sweep: bool = False,
+    tables: tuple[str, ...] = (_NAME,),
 ) -> None:
     """Ask the running bridge; returns when it took the request."""
-    request = BackfillRequest(uuid.uuid4().hex, command, (_NAME,), where=where, rate=rate, sweep=sweep)
+    request = BackfillRequest(uuid.uuid4().hex, command, tables, where=where, rate=rate, sweep=sweep)
     options = {"bootstrap.servers": deployment.bootstrap}
     write_request(options, progress_topic(deployment.name), request)
     if command == "start":
-        eventually(lambda: state(deployment).request == request.request, message=deployment.bridge.tail)
+        taken = lambda: deployment.backfills()[tables[-1]].request == request.request  # noqa: E731
+        eventually(taken, message=deployment.bridge.tail)
 
 
 def state(deployment: Deployment) -> BackfillProgress:
@@ -111,6 +113,30 @@ def test_rate(deployment: Deployment) -> None:
     done = state(deployment)
     assert done.rows == 3000
     assert (done.updated_at - done.started_at) / 1e6 > 0.8 * 3000 / _SLOW
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_rate_slows_down_its_own_tables_only(database: Database, deploy: Deploy, restarted: bool) -> None:
+    """And those one after another: who names a rate wants to spare the source."""
+    for name in ("slow", "slow_too", "quick"):
+        database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, pad text) WITH (fillfactor = 10)")
+        database.execute(f"INSERT INTO {name} SELECT i, repeat('p', 90) FROM generate_series(1, {_ROWS}) i")
+    deployment = deploy()
+    deployment.start_bridge()
+    deployment.wait_backfilled()
+    ask(deployment, rate=50, tables=("public.slow", "public.slow_too"))  # they are never meant to end
+    eventually(lambda: deployment.backfills()["public.slow"].rows > 0, message=deployment.bridge.tail)
+    if restarted:
+        deployment.bridge.kill()
+        deployment.start_bridge()
+    ask(deployment, tables=("public.quick",))
+    deployment.wait_backfilled("public.quick")
+    found = deployment.backfills()
+    assert [found[f"public.{name}"].state for name in ("slow", "slow_too")] == ["running", "waiting"]
+    assert found["public.quick"].rows == _ROWS
+    assert found["public.slow"].rows < _ROWS
+    ask(deployment, "cancel", tables=())
+    deployment.assert_published("public.slow", "public.slow_too", "public.quick")
 
 
 def test_a_condition(deployment: Deployment) -> None:
