@@ -9,16 +9,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
 from cdc.errors import ConfigError, TopicRefused, TopicUnavailable
 
 _FIRST_PATIENCE_S: Final = 0.25
 _SAYS_WHY: Final = {KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT}
+_NO_LEADER_YET: Final = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError._NOENT,
+}
+_LEADER_WITHIN_S: Final = 5.0
+_LEADER_POLL_S: Final = 0.05
 _AUTHENTICATION: Final = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
 
 _log = logging.getLogger("cdc.kafka")
@@ -89,6 +97,44 @@ class BrokerAdmin(AdminClient):
                         remedy="is kafka.bootstrap right, and a broker up? Does security.protocol fit its listener?",
                     ) from error
                 patience_s = max(min(2 * patience_s, left_s), _FIRST_PATIENCE_S)
+
+    def offsets(
+        self,
+        partitions: Iterable[tuple[str, int]],
+        spec: OffsetSpec,
+        *,
+        timeout_s: float,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[tuple[str, int], int | KafkaError]:
+        """An offset by partition, or why there is none.
+
+        A topic that was just made has no leader for a moment: then it is asked again.
+
+        Args:
+            partitions: topic and number, of topics that exist.
+            spec: which offset.
+            timeout_s: of each request.
+            isolation: whose end is meant by the latest offset.
+        """
+        found: dict[tuple[str, int], int | KafkaError] = {}
+        asked = {TopicPartition(*each): spec for each in partitions}
+        deadline = time.monotonic() + _LEADER_WITHIN_S
+        while asked:
+            answers = self.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
+            again: dict[TopicPartition, OffsetSpec] = {}
+            for place, future in answers.items():
+                try:
+                    found[place.topic, place.partition] = future.result().offset
+                except KafkaException as error:
+                    found[place.topic, place.partition] = error.args[0]
+                    if error.args[0].code() in _NO_LEADER_YET and time.monotonic() < deadline:
+                        again[TopicPartition(place.topic, place.partition)] = spec
+            asked = again
+            if asked:
+                time.sleep(_LEADER_POLL_S)
+            for topic in {place.topic for place in asked}:
+                self.metadata(topic, timeout_s=timeout_s)  # the client would believe its older answer for seconds
+        return found
 
 
 class _Reports:

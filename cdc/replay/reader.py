@@ -159,17 +159,13 @@ class TopicReader:
         del self._consumer, self._admin
 
     def _ends(self, partitions: Collection[Partition], isolation: IsolationLevel) -> dict[Partition, int]:
-        if not partitions:
-            return {}
         latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        asked = {TopicPartition(*each): latest for each in partitions}
-        futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S)
         ends: dict[Partition, int] = {}
-        for partition, future in futures.items():
-            try:
-                ends[partition.topic, partition.partition] = future.result().offset
-            except KafkaException as error:
-                raise translated(error.args[0], partition.topic, self._options) from error
+        answers = self._admin.offsets(partitions, latest, timeout_s=REQUEST_TIMEOUT_S, isolation=isolation)
+        for partition, answer in answers.items():
+            if isinstance(answer, KafkaError):
+                raise translated(answer, partition[0], self._options)
+            ends[partition] = answer
         return ends
 
     def _take_event(self, message: Any) -> None:

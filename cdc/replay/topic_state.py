@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import OffsetSpec
 
 from cdc.brokers import BrokerAdmin
@@ -151,17 +151,10 @@ def _offsets(
     admin: BrokerAdmin, options: Mapping[str, Any], partitions: Iterable[Partition], wanted: OffsetSpec
 ) -> dict[Partition, int]:
     """Offsets by partition; those of a topic that is just being deleted are left out."""
-    asked = {TopicPartition(*each): wanted for each in partitions}
     found: dict[Partition, int] = {}
-    if not asked:
-        return found
-    answers = admin.list_offsets(
-        asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_TIMEOUT_S
-    )
-    for place, future in answers.items():
-        try:
-            found[place.topic, place.partition] = future.result().offset
-        except KafkaException as error:
-            if error.args[0].code() not in _MISSING:
-                raise translated(error.args[0], place.topic, options) from error
+    for place, answer in admin.offsets(partitions, wanted, timeout_s=REQUEST_TIMEOUT_S).items():
+        if not isinstance(answer, KafkaError):
+            found[place] = answer
+        elif answer.code() not in _MISSING:
+            raise translated(answer, place[0], options)
     return found

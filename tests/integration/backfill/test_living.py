@@ -17,8 +17,8 @@ from tests.support.waiting import eventually
 
 _ROWS = 8_000
 _NAME = "public.t"
-_SLOW = 2_000
-"""Rows a second: the backfill of the table below would take four seconds."""
+_SLOW = 1_500
+"""Rows a second: the backfill of the table below would take five seconds."""
 
 
 @pytest.fixture

@@ -150,6 +150,14 @@ def test_offset_that_is_gone_is_an_error(topics: TopicWriter, reader: TopicReade
         eventually(lambda: reader.poll(10, 0.1))
 
 
+def test_topics_that_were_just_made(topics: TopicWriter, reader: TopicReader) -> None:
+    """Their brokers say for a moment that they do not lead them."""
+    for i in range(30):
+        topic = f"just.made.{topics.name}.{i}"
+        topics.create_topic(topic, 3)
+        assert reader.high_watermarks([(topic, number) for number in range(3)]) == {(topic, n): 0 for n in range(3)}
+
+
 def test_missing_topic(topics: TopicWriter, reader: TopicReader) -> None:
     assert reader.partitions("no.such.topic") == []
     with pytest.raises(TopicRefused, match=r"'no\.such\.topic' does not exist"):
