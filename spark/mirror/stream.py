@@ -54,6 +54,9 @@ class MirrorStream:
         self._brokers = brokers
         self._topics = sorted(table.topic for table in job.tables)
         self._definitions = Definitions(brokers, job.schemas_topic, self._topics)
+        # Held while a batch is applied, and for good by who stops the query: a batch that is torn in the middle makes
+        # Spark search the traceback with a pattern that overflows the stack, and print a thousand lines.
+        self._turn = threading.Lock()
         self._failures: list[Exception] = []
         self._generation = ""
         self._began: Mapping[str, Offsets] = {}
@@ -98,7 +101,9 @@ class MirrorStream:
             try:
                 while not query.awaitTermination(_LOOK_S):
                     if self._stop.is_set():
+                        self._turn.acquire()
                         query.stop()
+                        return
             except PySparkException as error:
                 raise (self._failures or [error])[0] from error
             finally:
@@ -141,6 +146,8 @@ class MirrorStream:
 
     def _apply(self, records: DataFrame, number: int) -> None:
         """One micro-batch; whatever fails ends the query, and nothing of it counts."""
+        if not self._turn.acquire(blocking=False):
+            raise NotItsTurn(f"batch {number} comes after the stop")
         records = records.persist()
         try:
             ends = self._survey(records)
@@ -161,6 +168,7 @@ class MirrorStream:
             raise
         finally:
             records.unpersist()
+            self._turn.release()
 
     def _survey(self, records: DataFrame) -> dict[str, dict[int, int]]:
         """By topic and partition the offset behind the last record; definitions that are new are read before use."""

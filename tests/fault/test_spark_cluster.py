@@ -36,7 +36,7 @@ KEPT_MS = 3_600_000
 TIMEOUT_S = 900
 UPDATED = 10
 """Every so many rows one is updated."""
-BATCH = 10_000
+BATCH = 20_000
 """Records in a batch of a mirror: it has work of several when its worker dies."""
 STAGES = 8
 """In a batch: somewhere within so many the worker dies."""
@@ -204,6 +204,7 @@ def following(
         yield wait
         process.send_signal(signal.SIGTERM)
         assert process.wait(TIMEOUT_S) == 0, log.read_text()
+        assert "stream execution thread" not in log.read_text()  # died in the middle of a batch
     finally:
         process.kill()
 
@@ -230,13 +231,13 @@ def test_a_worker_dies_while_a_mirror_follows(
     topic, lake = deployment.topic(TABLE), tmp_path / "lake"
     targets: list[tuple[PostgresTarget | ParquetTarget, list[str | Path]]] = [
         (postgres_target(replica), ["--schema", NAMESPACE]),
-        (ParquetTarget(path=str(lake)), ["--to", "parquet", "--path", lake, "--compact-every", "3"]),
+        (ParquetTarget(path=str(lake)), ["--to", "parquet", "--path", lake, "--compact-every", "2"]),
     ]
     for target, options in targets:
         cluster.replace_dead()
         with following(deployment, cluster, tmp_path / f"{target.kind}.log", *options) as wait:
+            wait(lambda: position(target, replica, topic).batch >= 0)  # noqa: B023
             with writing(database) as writer:
-                wait(lambda: position(target, replica, topic).batch >= 0)  # noqa: B023
                 first_stage = cluster.stage() + rng.randint(1, STAGES)
                 dead = cluster.kill_working(first_stage, TIMEOUT_S)
                 assert dead.is_at(first_stage)
