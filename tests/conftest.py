@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -20,9 +19,6 @@ from tests.support.versions import DEFAULT, parse_majors, versions_for
 
 # A shell lets its background jobs ignore Ctrl-C, and what they start inherits that; commands under test must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# Spark's jobs here are too short for the JVM's second compiler to pay for itself: a fifth less time without.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
