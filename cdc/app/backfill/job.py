@@ -21,6 +21,7 @@ _RATED_CHUNK_S: Final = 1.0
 """With a rate, a chunk is small enough to be read in about this time: whoever wants to alter the table waits for it."""
 
 _LOST_AFTER_S: Final = 1.0
+"""How much unused time a table with a rate may make up for."""
 
 
 class BackfillJob:
@@ -120,7 +121,7 @@ class BackfillJob:
     def published(self, rows: int, seq: int) -> None:
         """Rows went out."""
         if self.progress.rate is not None:
-            # What was not used in time is lost: a table that waited for others does not rush afterwards
+            # Or a table that waited for others would rush afterwards
             self._due_s = max(self._due_s, time.monotonic() - _LOST_AFTER_S) + rows / self.progress.rate
         self.progress = replace(self.progress, rows=self.progress.rows + rows, seq=seq)
         self.is_dirty = True

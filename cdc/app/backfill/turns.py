@@ -11,8 +11,8 @@ from cdc.app.backfill.readers import ChunkTask, Portion
 class Aside:
     """Portions of tables that are ahead of their rate, in order for each table.
 
-    It stays small: while a table has something here no more of it is read, and what is read of a table with a rate at
-    once is about a second's worth.
+    It stays small: while a table has something here no more of it is read, and before that the chunks that all readers
+    take at once, each of about a second.
     """
 
     def __init__(self) -> None:

@@ -46,8 +46,8 @@ def ask(
     options = {"bootstrap.servers": deployment.bootstrap}
     write_request(options, progress_topic(deployment.name), request)
     if command == "start":
-        taken = lambda: deployment.backfills()[tables[-1]].request == request.request  # noqa: E731
-        eventually(taken, message=deployment.bridge.tail)
+        taken = request.request
+        eventually(lambda: deployment.backfills()[tables[-1]].request == taken, message=deployment.bridge.tail)
 
 
 def state(deployment: Deployment) -> BackfillProgress:
