@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Test processes of the whole suite, each with servers of its own (3 GB); a file's tests stay together, in their order.
+WORKERS ?= 2
 STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
@@ -27,8 +29,8 @@ browser:
 	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } >/dev/null 2>&1 && exit 0; fi; \
 	  echo "No Chromium here: install the package chromium, or name a browser in CDC_TEST_BROWSER." >&2
 
-test: $(STAMP) browser ## all test rings on real servers
-	@$(BIN)/python -m pytest tests --durations=10
+test: $(STAMP) browser ## all test rings on real servers; WORKERS=1 for a small machine
+	@$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30
 
 test-unit: $(STAMP) ## unit and architecture rings only (seconds)
 	@$(BIN)/python -m pytest tests/unit tests/architecture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -51,12 +52,16 @@ def say(pytestconfig: pytest.Config) -> Say:
     """Shows a line at once: a first run downloads Kafka, and nobody likes a silent minute."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     terminal = pytestconfig.pluginmanager.getplugin("terminalreporter")
+    is_worker = hasattr(pytestconfig, "workerinput")  # of several, whose standard output goes nowhere
 
     def show(line: str) -> None:
         if capture is not None and terminal is not None:
             with capture.global_and_fixture_disabled():
-                terminal.ensure_newline()
-                terminal.write_line(f"stack: {line}")
+                if is_worker:
+                    sys.stderr.write(f"\nstack: {line}\n")
+                else:
+                    terminal.ensure_newline()
+                    terminal.write_line(f"stack: {line}")
 
     return show
 
