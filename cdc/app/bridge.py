@@ -23,7 +23,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from cdc.app.translate import Translator
-from cdc.capture.reread import Snapshot
 from cdc.capture.stream import WalStream
 from cdc.change import Begin, Commit, Delete, Insert, Relation, Truncate, Update
 from cdc.crashpoints import reach
@@ -32,6 +31,7 @@ from cdc.decode.walsender import KEEPALIVE_TAG, XLOG_DATA_HEADER_BYTES, XLOG_DAT
 from cdc.errors import DecodeError
 from cdc.lsn import LSN
 from cdc.record import Progress
+from cdc.snapshot import Snapshot
 
 _FRAMES_PER_READ = 512
 _MAX_ROWS = 50_000

@@ -14,7 +14,6 @@ from typing import Any
 import psycopg
 import structlog
 
-from cdc.app.backfill.demand import Demand
 from cdc.app.gaps import (
     SlotGap,
     TopicGap,
@@ -38,6 +37,7 @@ from cdc.encode.naming import progress_topic, schemas_topic
 from cdc.encode.progress import stream_key
 from cdc.errors import CdcError, FencedError, GapError, SourceUnavailable
 from cdc.lsn import LSN
+from cdc.order.demand import Demand
 from cdc.record import Progress
 from cdc.replay.topic_state import look_at, newest_lsn, read_known, refuse_hidden_ends
 

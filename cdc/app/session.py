@@ -16,15 +16,12 @@ import structlog
 
 from cdc.acls import transactional_id
 from cdc.app.backfill.beside import BesideStream
-from cdc.app.backfill.demand import Demand
 from cdc.app.backfill.start import start_backfill
-from cdc.app.backfill.touched import TouchedKeys
 from cdc.app.bridge import Bridge
 from cdc.app.metering import BridgeMeter
 from cdc.app.resume import Resumption, topics_of
 from cdc.app.scope_watch import ScopeWatch
 from cdc.app.slot_wait import wait_for_slot, waiting_application
-from cdc.app.succession import NewBeginning, Successions
 from cdc.app.tables import TableRegistry
 from cdc.app.topic_watch import TopicWatch
 from cdc.app.translate import Counts, Translator
@@ -44,6 +41,9 @@ from cdc.encode.progress import progress_value, stream_key
 from cdc.encode.table import TableEncoder
 from cdc.errors import SourceRefused, SourceUnavailable
 from cdc.lsn import LSN
+from cdc.order.demand import Demand
+from cdc.order.succession import NewBeginning, Successions
+from cdc.order.touched import TouchedKeys
 from cdc.publish.history import HistoryPublisher
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topics import TopicAdmin, history_message_bytes

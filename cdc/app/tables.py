@@ -8,8 +8,6 @@ from typing import Any
 import psycopg
 import structlog
 
-from cdc.app.backfill.demand import Demand
-from cdc.app.succession import NewBeginning, Successions, shape_change
 from cdc.capture.catalog import find_others, find_tables, in_scope, table_info
 from cdc.capture.preflight_tables import check_scope
 from cdc.capture.rights import table_rights, why_unreadable
@@ -20,6 +18,8 @@ from cdc.encode.naming import history_topic, progress_topic, schemas_topic, topi
 from cdc.encode.schema import schema_key, schema_value
 from cdc.encode.table import TableEncoder
 from cdc.errors import GapError, SourceRefused, TopicRefused
+from cdc.order.demand import Demand
+from cdc.order.succession import NewBeginning, Successions, shape_change
 from cdc.publish.topics import (
     TopicAdmin,
     TopicSpecification,

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from cdc.app.backfill.touched import TouchedKeys
 from cdc.change import (
     Begin,
     Commit,
@@ -31,6 +30,7 @@ from cdc.encode.header import DELETE, INSERT, TRUNCATE, UPDATE, HeaderStamp, new
 from cdc.encode.table import TableEncoder
 from cdc.errors import EncodeError
 from cdc.lsn import LSN, ZERO
+from cdc.order.touched import TouchedKeys
 from cdc.record import Position, Progress
 
 MAX_HELD = 2_000

@@ -21,12 +21,12 @@ from psycopg import errors as sqlstate
 from psycopg import pq
 
 from cdc.capture.connect import connect, source_errors
-from cdc.capture.reread import Snapshot
 from cdc.capture.table import TableInfo, quoted
 from cdc.capture.view import BLOCK_BYTES, describe, moment_of, published_part
 from cdc.change import Relation
 from cdc.errors import SourceRefused, SourceUnavailable
 from cdc.lsn import LSN
+from cdc.snapshot import Snapshot
 
 # A chunk takes as long as it takes: what a role or database limits for its users must not cut it off.
 _SETTINGS: Final = (

@@ -15,12 +15,13 @@ from psycopg import errors as sqlstate
 from psycopg import pq, sql
 
 from cdc.capture.connect import source_errors
-from cdc.capture.reread import Snapshot, text_array
+from cdc.capture.reread import text_array
 from cdc.capture.table import TableInfo, quoted
 from cdc.capture.view import Moment, describe, moment_of, published_part
 from cdc.change import Column, Relation
 from cdc.errors import CdcError, SourceRefused, SourceUnavailable
 from cdc.pgtypes import sql_type
+from cdc.snapshot import Snapshot
 
 KeyTexts: TypeAlias = tuple[bytes, ...]
 """One text per key column, in the order of ``TableInfo.key``."""

@@ -22,23 +22,7 @@ from cdc.capture.table import quoted
 from cdc.change import Relation
 from cdc.errors import SourceRefused, SourceUnavailable
 from cdc.pgtypes import sql_type
-
-
-class Snapshot(NamedTuple):
-    """``pg_current_snapshot()``. https://www.postgresql.org/docs/current/functions-info.html"""
-
-    xmax: int
-    running: frozenset[int]
-
-    @classmethod
-    def parse(cls, text: str) -> Snapshot:
-        """Read ``xmin:xmax:xip_list``."""
-        _, xmax, running = text.split(":")
-        return cls(int(xmax), frozenset(map(int, running.split(","))) if running else frozenset())
-
-    def sees(self, xid: int) -> bool:
-        """Whether a transaction that committed (64-bit id) is visible."""
-        return xid < self.xmax and xid not in self.running
+from cdc.snapshot import Snapshot
 
 
 def current_snapshot(connection: psycopg.Connection[Any]) -> Snapshot:

@@ -12,11 +12,11 @@ import psycopg
 from psycopg import errors as sqlstate
 
 from cdc.capture.connect import source_errors
-from cdc.capture.reread import Snapshot
 from cdc.capture.table import TableInfo
 from cdc.change import Column, Relation
 from cdc.lsn import LSN
 from cdc.pgtypes import type_name
+from cdc.snapshot import Snapshot
 
 BLOCK_BYTES: Final = 8_192
 """Of heaps and of WAL, as every packaged server is built."""

@@ -9,12 +9,12 @@ from typing import Final
 
 from cdc.app.backfill.plan import CHUNK_BLOCKS, Blocks, is_done, remaining, with_done
 from cdc.app.backfill.readers import ChunkTask
-from cdc.app.backfill.touched import Recording
 from cdc.capture.chunk import Chunk, TableView
-from cdc.capture.reread import Snapshot
 from cdc.capture.table import TableInfo
 from cdc.lsn import LSN
+from cdc.order.touched import Recording
 from cdc.record import BackfillProgress, BackfillState, LeafProgress
+from cdc.snapshot import Snapshot
 
 _PORTION_ROWS: Final = 1_000
 _RATED_CHUNK_S: Final = 1.0

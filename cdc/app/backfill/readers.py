@@ -28,13 +28,13 @@ from cdc.capture.chunk import (
     view_table,
 )
 from cdc.capture.key_rows import KeyRows, read_keys
-from cdc.capture.reread import Snapshot
 from cdc.capture.table import TableInfo
 from cdc.change import Column
 from cdc.encode.key_text import key_texts
 from cdc.errors import CdcError
 from cdc.lsn import LSN
 from cdc.record import LeafProgress
+from cdc.snapshot import Snapshot
 
 _PORTION_ROWS: Final = 1_000
 _PORTION_BYTES: Final = 1024 * 1024

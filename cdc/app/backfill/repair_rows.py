@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 
 from cdc.app.backfill.rows import Ordinals
 from cdc.app.backfill.surroundings import Streamed
-from cdc.app.backfill.touched import Recording
 from cdc.capture.key_rows import KeyAnswer, KeyRows
 from cdc.encode.header import BACKFILL, DELETE, HeaderStamp, with_null_documents
 from cdc.encode.partition import partition_of
 from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
+from cdc.order.touched import Recording
 from cdc.record import RepairKey
 
 

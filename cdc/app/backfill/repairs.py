@@ -20,12 +20,12 @@ from cdc.app.backfill.readers import ChunkReaders, KeysRead, KeysTask, ReadFailu
 from cdc.app.backfill.repair_rows import Repaired, RepairWriter
 from cdc.app.backfill.rows import Ordinals
 from cdc.app.backfill.surroundings import Streamed, Surroundings
-from cdc.app.backfill.touched import Recording, TouchedKeys
 from cdc.capture.table import TableInfo
 from cdc.crashpoints import reach
 from cdc.encode.repair import repair_key, repair_outcome_value, repair_request_key
 from cdc.encode.table import TableEncoder
 from cdc.errors import CdcError, SourceRefused, TopicRefused
+from cdc.order.touched import Recording, TouchedKeys
 from cdc.record import RepairKey, RepairOutcome, RepairRequest
 
 _AHEAD: Final = 4

@@ -10,16 +10,13 @@ from typing import Any, Final
 import psycopg
 
 from cdc.app.backfill.beside import BesideStream
-from cdc.app.backfill.demand import Demand
 from cdc.app.backfill.readers import ChunkReaders
 from cdc.app.backfill.repairs import Repairs
 from cdc.app.backfill.requests import RequestBox, ends_of
 from cdc.app.backfill.rows import Ordinals
 from cdc.app.backfill.surroundings import Streamed, Surroundings
 from cdc.app.backfill.sweep import Sweep
-from cdc.app.backfill.touched import TouchedKeys
 from cdc.app.backfill.work import Backfill
-from cdc.app.succession import Successions
 from cdc.app.tables import TableRegistry, state_topic
 from cdc.capture.chunk import flush_wal
 from cdc.capture.table import TableInfo
@@ -30,6 +27,9 @@ from cdc.encode.backfill import backfill_key, backfill_value
 from cdc.encode.naming import progress_topic
 from cdc.encode.progress import stream_key
 from cdc.encode.table import TableEncoder
+from cdc.order.demand import Demand
+from cdc.order.succession import Successions
+from cdc.order.touched import TouchedKeys
 from cdc.publish.publisher import KafkaPublisher
 from cdc.record import BackfillProgress
 from cdc.replay.backfills import Published, read_published

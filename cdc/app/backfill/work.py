@@ -19,22 +19,22 @@ from typing import Any, Final
 
 import structlog
 
-from cdc.app.backfill.demand import Demand
 from cdc.app.backfill.job import BackfillJob, new_progress, now_us
 from cdc.app.backfill.readers import ChunkReaders, ChunkTask, KeysTask, Portion, ReadFailure, Viewed, ViewTask
 from cdc.app.backfill.requests import RequestBox
 from cdc.app.backfill.rows import Ordinals, RowWriter
 from cdc.app.backfill.surroundings import Streamed, Surroundings
 from cdc.app.backfill.sweep import Sweep, SweepGate
-from cdc.app.backfill.touched import TouchedKeys
 from cdc.app.backfill.turns import Aside
-from cdc.capture.reread import Snapshot
 from cdc.capture.table import TableInfo
 from cdc.crashpoints import reach
 from cdc.encode.backfill import backfill_key, backfill_value, request_key
 from cdc.errors import CdcError, SourceRefused
 from cdc.lsn import LSN
+from cdc.order.demand import Demand
+from cdc.order.touched import TouchedKeys
 from cdc.record import BackfillProgress, BackfillRequest
+from cdc.snapshot import Snapshot
 
 _PRUNE_KEYS: Final = 50_000
 _FLUSH_INTERVAL_S: Final = 1.0

@@ -14,7 +14,6 @@ import pytest
 from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from cdc.app.backfill.demand import Demand
 from cdc.app.gaps import SlotGap, TopicGap
 from cdc.app.resume import Resumption
 from cdc.app.topic_watch import TopicWatch
@@ -23,6 +22,7 @@ from cdc.capture.connect import connect
 from cdc.config import load
 from cdc.encode.naming import progress_topic, schemas_topic
 from cdc.errors import CdcError, GapError, TopicUnavailable
+from cdc.order.demand import Demand
 from cdc.record import Progress
 from cdc.replay.topic_state import look_at, newest_lsn
 from cdc.stack import Kafka, Postgres

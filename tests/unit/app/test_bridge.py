@@ -10,11 +10,11 @@ import pytest
 
 from cdc.app.bridge import Bridge
 from cdc.app.translate import Counts, Translator
-from cdc.capture.reread import Snapshot
 from cdc.encode.table import TableEncoder
 from cdc.errors import TopicUnavailable
 from cdc.lsn import LSN
 from cdc.record import Position, Progress, SourceIdentity
+from cdc.snapshot import Snapshot
 
 SOURCE = SourceIdentity("7", 1, 5)
 UNIX_EPOCH = -946_684_800_000_000  # µs, as the server counts: from 2000

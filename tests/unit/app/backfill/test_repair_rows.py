@@ -6,9 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from cdc.app.backfill.repair_rows import Repaired, RepairWriter
 from cdc.app.backfill.rows import Ordinals
-from cdc.app.backfill.touched import Recording
 from cdc.capture.key_rows import KeyAnswer, KeyRows
-from cdc.capture.reread import Snapshot
 from cdc.capture.view import Moment
 from cdc.change import Column, Relation, ReplicaIdentity
 from cdc.encode.header import parse_header
@@ -16,7 +14,9 @@ from cdc.encode.key_text import key_texts
 from cdc.encode.partition import partition_of
 from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
+from cdc.order.touched import Recording
 from cdc.record import RepairKey
+from cdc.snapshot import Snapshot
 
 TOPIC = "shop.public.t"
 PARTITIONS = 3

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from cdc.capture.reread import Snapshot
+from cdc.snapshot import Snapshot
 
 
 class Recording:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cdc.app.backfill.touched import Recording, TouchedKeys
-from cdc.capture.reread import Snapshot
+from cdc.order.touched import Recording, TouchedKeys
+from cdc.snapshot import Snapshot
 
 TOPIC = "shop.public.t"
 

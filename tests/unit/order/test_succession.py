@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.app.succession import Successions, shape_change
 from cdc.change import Column, Relation, ReplicaIdentity
+from cdc.order.succession import Successions, shape_change
 from cdc.record import SchemaColumn, TableSchema
 
 TOPIC = "shop.public.t"
