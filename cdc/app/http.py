@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -15,6 +17,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from cdc.app.worker import Worker
 from cdc.errors import ConfigError
 
 _REQUEST_TIMEOUT_S = 10.0
@@ -33,16 +36,20 @@ class HealthServer:
         registry: what ``/metrics`` shows.
         ready: called for each ``/ready``, from a thread of the server: whether the work is being done, and facts
             (JSON values) for the person who asks.
+        stop: set when the listening thread fails; ``close`` then raises why.
 
     ``/live`` answers 200 as long as the process can answer at all; ``/ready`` 200 or 503.
     """
 
-    def __init__(self, host: str, port: int, registry: CollectorRegistry, ready: Ready) -> None:
+    def __init__(
+        self, host: str, port: int, registry: CollectorRegistry, ready: Ready, stop: threading.Event | None = None
+    ) -> None:
         self._address = (host, port)
         self._registry = registry
         self._ready = ready
         self._server: _Server | None = None
-        self._thread: threading.Thread | None = None
+        self._stop = stop or threading.Event()
+        self._worker: Worker | None = None
 
     @property
     def port(self) -> int:
@@ -63,26 +70,31 @@ class HealthServer:
                 f"cannot serve /metrics and /ready on {host}:{port}: {error.strerror or error}",
                 remedy="choose another http.host or port; 0 picks a free port, null serves nothing",
             ) from error
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="http", daemon=True)
-        self._thread.start()
+        self._worker = Worker(partial(self._server.serve_forever, 0.1), name="http", on_failure=self._stop.set)
+        self._worker.start()
         log.info("serving /metrics, /live and /ready", url=f"http://{_in_url(host)}:{self.port}")
 
-    def close(self) -> None:
-        """Stop listening; requests being answered are not waited for."""
-        if self._server is not None and self._thread is not None:
-            self._server.shutdown()
-            self._thread.join()
-            self._server.server_close()
-        self._server = self._thread = None
+    def close(self, error: BaseException | None = None) -> None:
+        """Stop listening; requests being answered are not waited for.
+
+        Args:
+            error: what ends the ``with`` block around it, which a failure of ours must not replace.
+        """
+        server, worker = self._server, self._worker
+        self._server = self._worker = None
+        if server is not None and worker is not None:
+            server.shutdown()
+            server.server_close()
+            worker.end(error)
 
     def __enter__(self) -> HealthServer:
         self.start()
         return self
 
     def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(error)
 
 
 class _Server(ThreadingHTTPServer):
@@ -96,8 +108,9 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - overrides
-        """A client that went away is no error of ours; standard error is for logs."""
-        log.debug("request not answered", client=str(client_address[0]), exc_info=True)
+        """A client that went away is no error of ours; anything else is. Standard error is for logs."""
+        tell = log.debug if isinstance(sys.exc_info()[1], OSError) else log.error
+        tell("request not answered", client=str(client_address[0]), exc_info=True)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from types import TracebackType
 
@@ -23,9 +24,10 @@ class BridgeMeter:
     Args:
         http: where to serve them, if at all.
         counts: read at every Kafka commit.
+        stop: set when the server fails; leaving the ``with`` block then raises why.
     """
 
-    def __init__(self, http: HttpConfig, counts: Counts) -> None:
+    def __init__(self, http: HttpConfig, counts: Counts, stop: threading.Event) -> None:
         self._metrics = BridgeMetrics()
         self._counts = counts
         self._exported: dict[str, TableCounts] = {}
@@ -36,7 +38,7 @@ class BridgeMeter:
         self._backfilled: dict[str, tuple[str, int]] = {}
         self._server: HealthServer | None = None
         if http.bridge_port is not None:
-            self._server = HealthServer(http.host, http.bridge_port, self._metrics.registry, self._ready)
+            self._server = HealthServer(http.host, http.bridge_port, self._metrics.registry, self._ready, stop)
 
     def __enter__(self) -> BridgeMeter:
         if self._server is not None:
@@ -47,7 +49,7 @@ class BridgeMeter:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._server is not None:
-            self._server.close()
+            self._server.close(error)
 
     def streaming(self, is_streaming: bool) -> None:
         """The stream was opened, or ended."""

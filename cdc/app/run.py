@@ -38,8 +38,8 @@ def run_bridge(config: Config, stop: threading.Event, hangup: threading.Event, r
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
     counts = Counts()
     with (
-        BridgeMeter(config.http, counts) as meter,
-        SlotWatch(config, lambda seen: meter.slot(seen.slot)),
+        BridgeMeter(config.http, counts, stop) as meter,
+        SlotWatch(config, lambda seen: meter.slot(seen.slot), stop),
         ScopeWatch(config, read, hangup, stop) as scope,
     ):
 

@@ -10,6 +10,7 @@ somebody made that table: it is told by name with the command that mends it, and
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -20,6 +21,7 @@ import structlog
 
 from cdc.app.reload import reloaded
 from cdc.app.tables import TableRegistry, captured
+from cdc.app.worker import Worker
 from cdc.capture.catalog import find_tables
 from cdc.capture.connect import connect
 from cdc.capture.publication import add_table, inspect_publication
@@ -28,8 +30,13 @@ from cdc.config import Config
 from cdc.errors import CdcError, SourceRefused
 
 _INTERVAL_S: Final = 10.0
+_POLL_S: Final = 0.1
 
 log = structlog.get_logger("cdc.bridge")
+
+
+class _Vanished(Exception):
+    """The table was dropped between two looks at it."""
 
 
 class SessionEnd(threading.Event):
@@ -55,7 +62,7 @@ class ScopeWatch:
         config: at the start.
         read: reads the configuration anew.
         hangup: set by SIGHUP.
-        stop: ends the process.
+        stop: ends the process; set when the thread fails, and leaving the ``with`` block then raises why.
 
     Attributes:
         config: in force; a session takes it when it begins.
@@ -75,10 +82,10 @@ class ScopeWatch:
         self._session = SessionEnd(stop)
         self._gone: set[str] = set()
         self._sql: psycopg.Connection[Any] | None = None
-        self._thread = threading.Thread(target=self._run, name="scope", daemon=True)
+        self._worker = Worker(self._run, name="scope", on_failure=stop.set)
 
     def __enter__(self) -> ScopeWatch:
-        self._thread.start()
+        self._worker.start()
         return self
 
     def __exit__(
@@ -86,7 +93,12 @@ class ScopeWatch:
     ) -> None:
         self._ended.set()
         self._hangup.set()
-        self._thread.join()
+        while self._worker.is_alive:
+            if (conn := self._sql) is not None:
+                with contextlib.suppress(psycopg.Error):  # gone, which is as good
+                    conn.cancel()  # it may wait for somebody's lock
+            self._worker.join(_POLL_S)
+        self._worker.end(error)
 
     def new_session(self) -> SessionEnd:
         """What ends the session that begins now."""
@@ -111,7 +123,9 @@ class ScopeWatch:
             except CdcError as error:
                 if hung_up:
                     log.error("configuration not reloaded", error=error.message, remedy=error.remedy or None)
-                self._disconnect()  # the session itself tells of outages
+                elif not error.retryable:  # the session itself tells of outages
+                    log.warning("cannot look for new tables", error=error.message, remedy=error.remedy or None)
+                self._disconnect()
         self._disconnect()
 
     def _reload(self) -> None:
@@ -121,8 +135,10 @@ class ScopeWatch:
             return
         known = {each.qualified_name for each in self._registry.tables} if self._registry is not None else set()
         for table in captured(self._connection(), config, self.left_out):
-            if table.qualified_name not in known and (refusal := self._refusal(table)):
-                raise refusal
+            if table.qualified_name not in known:
+                with contextlib.suppress(_Vanished):
+                    if refusal := self._refusal(table):
+                        raise refusal
         self.config = config
         self._session.set()
         log.info("configuration reloaded", changed=changed)
@@ -146,7 +162,10 @@ class ScopeWatch:
         if known is not None and known.oid == table.oid:
             return False
         name = table.qualified_name
-        refusal = self._refusal(table)
+        try:
+            refusal = self._refusal(table)
+        except _Vanished:
+            return False
         if refusal is None:
             self.left_out.pop(name, None)
             return True
@@ -161,8 +180,8 @@ class ScopeWatch:
         if unusable := why_unusable(table):
             return SourceRefused(unusable.reason, remedy=unusable.remedy)
         try:
-            if source.publication_mode == "filtered":
-                add_table(self._connection(), source.publication, table)
+            if source.publication_mode == "filtered" and not add_table(self._connection(), source.publication, table):
+                raise _Vanished
         except SourceRefused as error:
             return error
         state = inspect_publication(self._connection(), source.publication)

@@ -71,6 +71,6 @@ def run_sink(config: Config, stop: threading.Event) -> None:
     if http.sink_port is None:
         supervise(session, stop, meter.retried)
     else:
-        with HealthServer(http.host, http.sink_port, meter.metrics.registry, meter.ready):
+        with HealthServer(http.host, http.sink_port, meter.metrics.registry, meter.ready, stop):
             supervise(session, stop, meter.retried)
     log.info("stopped", rows=meter.rows)

@@ -13,6 +13,7 @@ from typing import Any, Final
 import psycopg
 import structlog
 
+from cdc.app.worker import Worker
 from cdc.capture.connect import connect
 from cdc.capture.retention import Danger, Retention, dangers, inspect_retention
 from cdc.config import Config
@@ -29,34 +30,35 @@ class SlotWatch:
     Args:
         config: the whole configuration.
         on_look: told of each look, in the watching thread.
+        stop: set when the thread fails; leaving the ``with`` block then raises why.
     """
 
-    def __init__(self, config: Config, on_look: Callable[[Retention], None]) -> None:
+    def __init__(self, config: Config, on_look: Callable[[Retention], None], stop: threading.Event) -> None:
         self._config = config
         self._on_look = on_look
-        self._stop = threading.Event()
+        self._ended = threading.Event()
         self._connection: psycopg.Connection[Any] | None = None
         self._known: dict[str, Danger] = {}
-        self._thread = threading.Thread(target=self._run, name="slot watch", daemon=True)
+        self._worker = Worker(self._run, name="slot watch", on_failure=stop.set)
 
     def __enter__(self) -> SlotWatch:
-        self._thread.start()
+        self._worker.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._stop.set()
-        self._thread.join()
+        self._ended.set()
+        self._worker.end(error)
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        while not self._ended.is_set():
             try:
                 self._look()
             except CdcError as error:
                 log.debug("cannot look at the slot", error=error.message)
                 self._disconnect()
-            self._stop.wait(INTERVAL_S)
+            self._ended.wait(INTERVAL_S)
         self._disconnect()
 
     def _look(self) -> None:

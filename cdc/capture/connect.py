@@ -42,6 +42,15 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "keepalives_count": "3",
 }
 
+_CHANGED: Final = (
+    sqlstate.UndefinedTable,
+    sqlstate.UndefinedColumn,
+    sqlstate.UndefinedObject,
+    sqlstate.InvalidSchemaName,
+    sqlstate.InternalError_,  # "could not open relation with OID", "tuple concurrently updated"
+)
+"""What DDL of others beside a question of ours causes: asked again, it finds the catalog as it is then."""
+
 # While connecting, libpq gives no SQLSTATE, only words. Words that no retry will change:
 _REFUSALS: Final = (
     (("password authentication failed", "no password supplied"), "set source.password or source.password_file"),
@@ -154,8 +163,8 @@ def source_errors(doing: str, *, remedy: str = "") -> Iterator[None]:
         remedy: what an operator does when the server refuses it for want of privileges.
 
     Raises:
-        SourceUnavailable: the connection was lost, or the server is stopping.
-        SourceRefused: a privilege is missing.
+        SourceUnavailable: the connection was lost, the server is stopping, or the catalog changed under the question.
+        SourceRefused: a privilege is missing, or the server will not do it as asked.
     """
     try:
         yield
@@ -163,6 +172,10 @@ def source_errors(doing: str, *, remedy: str = "") -> Iterator[None]:
         raise SourceRefused(f"PostgreSQL refuses {doing}: {_first_line(error)}", remedy=remedy) from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
         raise SourceUnavailable(f"PostgreSQL went away while {doing}: {_first_line(error)}") from error
+    except _CHANGED as error:
+        raise SourceUnavailable(f"the catalog changed while {doing}: {_first_line(error)}") from error
+    except psycopg.Error as error:
+        raise SourceRefused(f"PostgreSQL refuses {doing}: {_first_line(error)}", remedy=remedy) from error
 
 
 def _first_line(error: psycopg.Error) -> str:

@@ -10,14 +10,18 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 import psycopg
+from psycopg import errors as sqlstate
 from psycopg import sql
 
 from cdc.capture.connect import source_errors
 from cdc.capture.table import TableInfo, quoted
 from cdc.change import ReplicaIdentity
-from cdc.errors import SourceRefused
+from cdc.errors import CdcError, SourceRefused
 
 Mode: TypeAlias = Literal["filtered", "all_tables", "disabled"]
+
+_LOCK_TIMEOUT_S: Final = 5
+"""Longer than ``deadlock_timeout``, after which an autovacuum in the way is cancelled."""
 
 _OPERATIONS: Final = ("insert", "update", "delete", "truncate")
 
@@ -94,23 +98,30 @@ def ensure_publication(
     if mode != "filtered" or state.tables == {table.qualified_name for table in tables}:
         return "kept"
     statement = alteration_command(name, tables)
-    with source_errors(f"altering publication {name}", remedy=f"{statement}  -- as a superuser"):
-        conn.execute(sql.SQL(statement))
+    _run(conn, f"altering publication {name}", statement)
     return "altered"
 
 
-def add_table(conn: psycopg.Connection[Any], name: str, table: TableInfo) -> None:
+def add_table(conn: psycopg.Connection[Any], name: str, table: TableInfo) -> bool:
     """Let the publication carry one more table; nothing happens when it does already.
+
+    Returns:
+        False when the table is gone meanwhile.
 
     Raises:
         SourceRefused: we may not, or there is no such publication.
+        SourceUnavailable: somebody holds a lock on the table; try again.
     """
     state = inspect_publication(conn, name)
     if state is not None and table.qualified_name in state.tables:
-        return
-    statement = f"ALTER PUBLICATION {quoted(name)} ADD TABLE {_only([table])};"
-    with source_errors(f"altering publication {name}", remedy=f"{statement}  -- as a superuser"):
-        conn.execute(sql.SQL(statement))
+        return True
+    try:
+        _run(conn, f"altering publication {name}", f"ALTER PUBLICATION {quoted(name)} ADD TABLE {_only([table])};")
+    except CdcError as error:
+        if isinstance(error.__cause__, sqlstate.UndefinedTable | sqlstate.InvalidSchemaName):
+            return False
+        raise
+    return True
 
 
 def creation_command(name: str, mode: Mode, tables: Sequence[TableInfo]) -> str:
@@ -192,7 +203,13 @@ def _create(conn: psycopg.Connection[Any], name: str, mode: Mode, tables: Sequen
         raise SourceRefused(
             f"publication {name} does not exist, and source.publication_mode is disabled", remedy=statement
         )
-    with source_errors(f"making publication {name}", remedy=f"{statement}  -- as a superuser"):
+    _run(conn, f"making publication {name}", statement)
+
+
+def _run(conn: psycopg.Connection[Any], doing: str, statement: str) -> None:
+    """Both kinds of statement lock each table they name, and somebody's DDL may hold one for hours."""
+    with source_errors(doing, remedy=f"{statement}  -- as a superuser"), conn.transaction():
+        conn.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT_S}s'")
         conn.execute(sql.SQL(statement))
 
 

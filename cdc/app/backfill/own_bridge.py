@@ -6,6 +6,7 @@ import threading
 from types import TracebackType
 
 from cdc.app.run import run_bridge
+from cdc.app.worker import Worker
 from cdc.config import Config, HttpConfig
 
 
@@ -21,18 +22,18 @@ class OwnBridge:
         snapshot = config.snapshot if parallel is None else config.snapshot.model_copy(update={"parallel": parallel})
         self._config = config.model_copy(update={"http": HttpConfig(), "snapshot": snapshot})
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._failure: BaseException | None = None
+        self._worker = Worker(self._run, name="bridge", daemon=False)
+        self._is_started = False
 
     @property
     def is_started(self) -> bool:
         """Whether ``start`` was called."""
-        return self._thread is not None
+        return self._is_started
 
     def start(self) -> None:
         """Begin; what the bridge says goes to the log."""
-        self._thread = threading.Thread(target=self._run, name="bridge")
-        self._thread.start()
+        self._is_started = True
+        self._worker.start()
 
     def check(self) -> None:
         """Raise what ended the bridge, if something did.
@@ -40,9 +41,7 @@ class OwnBridge:
         Raises:
             CdcError: the operator must act, or another bridge took over.
         """
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
+        self._worker.check()
 
     def __enter__(self) -> OwnBridge:
         return self
@@ -51,11 +50,7 @@ class OwnBridge:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._worker.join()
 
     def _run(self) -> None:
-        try:
-            run_bridge(self._config, self._stop, threading.Event(), lambda: self._config)
-        except BaseException as error:  # noqa: BLE001 - handed to the thread that started us
-            self._failure = error
+        run_bridge(self._config, self._stop, threading.Event(), lambda: self._config)

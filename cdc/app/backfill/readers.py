@@ -18,6 +18,7 @@ import psycopg
 import structlog
 
 from cdc.app.backfill.plan import Blocks
+from cdc.app.worker import Worker
 from cdc.capture.chunk import (
     Chunk,
     ChunkReader,
@@ -141,16 +142,18 @@ class ChunkReaders:
         self.count = count
         self.waits_for: str = ""
         """Why a reader cannot go on at the moment, for people."""
-        self._threads = [threading.Thread(target=self._work, name=f"backfill {i}", daemon=True) for i in range(count)]
-        for thread in self._threads:
-            thread.start()
+        self._workers = [Worker(partial(self._work, f"backfill {i}"), name=f"backfill {i}") for i in range(count)]
+        for worker in self._workers:
+            worker.start()
 
     def submit(self, task: Task) -> None:
         """Have a chunk read; its portions come in order, mixed with those of other chunks. Or something looked at."""
         self._tasks.put(task)
 
     def take(self) -> News | None:
-        """The next portion; None when there is none at the moment."""
+        """The next portion; None when there is none at the moment. A bug that ended a thread is raised here."""
+        for worker in self._workers:
+            worker.check()
         try:
             return self._ready.get_nowait()
         except queue.Empty:
@@ -159,14 +162,14 @@ class ChunkReaders:
     def close(self) -> None:
         """End the threads; what they read is dropped, and what they wait for in the server is given up."""
         self._stop.set()
-        for thread in self._threads:
-            while thread.is_alive():
-                if (conn := self._connections.get(thread.name)) is not None:
+        for worker in self._workers:
+            while worker.is_alive:
+                if (conn := self._connections.get(worker.name)) is not None:
                     with contextlib.suppress(psycopg.Error):  # gone, which is as good
                         conn.cancel()
-                thread.join(_POLL_S)
+                worker.join(_POLL_S)
 
-    def _work(self) -> None:
+    def _work(self, name: str) -> None:
         conn: psycopg.Connection[Any] | None = None
         task: Task | None = None
         pause_s = _FIRST_PAUSE_S
@@ -177,7 +180,7 @@ class ChunkReaders:
                     continue
                 if conn is None or conn.closed:
                     conn = open_chunk_reader(self._connection, application_name=self._application_name)
-                    self._connections[threading.current_thread().name] = conn
+                    self._connections[name] = conn
                 if isinstance(task, ViewTask):
                     self._put(Viewed(task, view_table(conn, task.table, self._publication, task.where)))
                 elif isinstance(task, KeysTask):

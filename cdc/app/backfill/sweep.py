@@ -12,6 +12,7 @@ from contextlib import closing
 from itertools import islice
 from typing import Any, Final
 
+from cdc.app.worker import Worker
 from cdc.errors import CdcError
 from cdc.lsn import LSN
 from cdc.record import BackfillProgress
@@ -70,8 +71,8 @@ class Sweep:
         self._below = below
         self._found: queue.Queue[list[bytes] | CdcError | None] = queue.Queue(_PORTIONS)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"sweep {topic}", daemon=True)
-        self._thread.start()
+        self._worker = Worker(self._work, name=f"sweep {topic}")
+        self._worker.start()
 
     def take(self) -> list[bytes] | None:
         """Some keys, maybe none at the moment; None when all were told.
@@ -79,6 +80,7 @@ class Sweep:
         Raises:
             CdcError: reading the topic failed.
         """
+        self._worker.check()
         try:
             found = self._found.get_nowait()
         except queue.Empty:
@@ -90,7 +92,7 @@ class Sweep:
     def close(self) -> None:
         """End the thread."""
         self._stop.set()
-        self._thread.join()
+        self._worker.join()
 
     def _work(self) -> None:
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import quantiles
 from types import TracebackType
@@ -20,6 +19,7 @@ from confluent_kafka import TopicPartition
 
 from cdc.app.demo.shop_tables import BROKEN_ORDERS
 from cdc.app.demo.topic_side import open_consumer, poll
+from cdc.app.worker import Worker
 from cdc.ports import StoredRecord
 
 _PROBE_INTERVAL_S: Final = 0.03
@@ -117,15 +117,13 @@ class Probes:
         self._source_dsn, self._replica_dsn = source_dsn, replica_dsn
         self._bootstrap, self._topic = bootstrap, topic
         self._sent, self._done = threading.Event(), threading.Event()
-        self._failure: BaseException | None = None
-        self._threads = [
-            threading.Thread(target=self._guard, args=(work,), name=f"probes{work.__name__}", daemon=True)
-            for work in (self._send, self._watch_topic, self._watch_replica)
+        self._workers = [
+            Worker(work, name=f"probes{work.__name__}") for work in (self._send, self._watch_topic, self._watch_replica)
         ]
 
     def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
+        for worker in self._workers:
+            worker.start()
         return self
 
     def __exit__(
@@ -133,24 +131,18 @@ class Probes:
     ) -> None:
         self.finish_sending()
         self._done.set()
-        for thread in self._threads:
-            thread.join()
+        for worker in self._workers:
+            worker.join()
 
     def finish_sending(self) -> None:
         """Send no more; on return the last probe is committed."""
         self._sent.set()
-        self._threads[0].join()
+        self._workers[0].join()
 
     def check(self) -> None:
         """Raise what one of the threads died of."""
-        if self._failure is not None:
-            raise self._failure
-
-    def _guard(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001 - handed to the main thread by check()
-            self._failure = error
+        for worker in self._workers:
+            worker.check()
 
     def _send(self) -> None:
         with psycopg.connect(self._source_dsn, autocommit=True) as connection:

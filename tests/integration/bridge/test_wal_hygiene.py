@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -109,7 +110,7 @@ def test_watch_warns_once_and_says_when_it_is_over(database: Database, monkeypat
     seen: list[Retention] = []
     with slot_beside_an_open_transaction(database) as (holder, _), capture_logs() as logs:
         pid = holder.info.backend_pid
-        with SlotWatch(config, seen.append):
+        with SlotWatch(config, seen.append, threading.Event()):
             eventually(lambda: len(seen) > 3)
             holder.rollback()
             eventually(lambda: any(each["log_level"] == "info" for each in logs), message="the end is told")
@@ -124,7 +125,9 @@ def test_watch_goes_on_after_the_server_was_away(own_stack: OwnStack, monkeypatc
     server = own_stack.postgres()
     monkeypatch.setattr(slot_watch, "INTERVAL_S", 0.05)
     seen: list[Retention] = []
-    with SlotWatch(Config.model_validate(settings_of(Database("postgres", server.dsn()))), seen.append):
+    with SlotWatch(
+        Config.model_validate(settings_of(Database("postgres", server.dsn()))), seen.append, threading.Event()
+    ):
         eventually(lambda: seen)
         server.kill()
         server.restart()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -128,6 +128,38 @@ def test_a_new_table_joins_by_itself(live: Deployment) -> None:
     hang_up(live, '"tables": ["public.clueless"]')
     wait_equal(live, "public.clueless", "public.joined", "public.first")
     assert "public.never_mind" not in cdc(live, "tables", "list")
+
+
+def test_tables_that_are_dropped_while_they_join_stop_neither_the_watch_nor_the_start(live: Deployment) -> None:
+    """Named by the catalog a moment ago, and gone when the publication is to carry them."""
+
+    def drop_beside(application: str, begin: Callable[[], None]) -> None:
+        live.source.execute("CREATE TABLE doomed (id integer PRIMARY KEY)")
+        with live.source.connect(autocommit=False) as dropping:
+            dropping.execute("DROP TABLE doomed")
+            begin()
+            eventually(
+                lambda: live.source.execute(
+                    "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND wait_event_type = 'Lock'"
+                    " AND query ILIKE '%% PUBLICATION %%'",
+                    (application,),
+                ),
+                30,
+                live.bridge.tail,
+            )
+            dropping.commit()
+
+    drop_beside(f"cdc {live.name} scope", lambda: live.bridge.signal(signal.SIGHUP))
+    live.source.execute("CREATE TABLE late (id integer PRIMARY KEY); INSERT INTO late VALUES (1)")
+    hang_up(live, '"tables": ["public.late"]')
+    wait_equal(live, "public.late", "public.first")
+
+    live.bridge.stop()
+    drop_beside(f"cdc {live.name}", live.bridge.start)
+    live.bridge.wait_said('"message": "streaming"')
+    live.source.execute("INSERT INTO late VALUES (2)")
+    wait_equal(live, "public.late", "public.first")
+    assert "Traceback" not in live.bridge.log.read_text()
 
 
 def test_dropped_and_made_again(live: Deployment) -> None:

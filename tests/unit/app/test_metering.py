@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import replace
 from typing import get_args
 
@@ -23,7 +24,7 @@ NEVER_ENDS = 1 << 62
 
 @pytest.fixture
 def meter() -> BridgeMeter:
-    return BridgeMeter(HttpConfig(), Counts())
+    return BridgeMeter(HttpConfig(), Counts(), threading.Event())
 
 
 def value(meter: BridgeMeter, name: str, **labels: str) -> float | None:
