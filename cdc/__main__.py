@@ -1,8 +1,15 @@
-"""``python -m cdc``."""
+"""``python -m cdc``, and the script ``cdc``."""
 
-from cdc.app.cli import main
+from cdc import interrupts
 
-__all__ = ["main"]
+
+def main() -> None:
+    """Entry point. Ctrl-C is provided for before anything that takes time is imported."""
+    interrupts.end_at_once()
+    from cdc.app.cli import main as run
+
+    run()
+
 
 if __name__ == "__main__":
     main()

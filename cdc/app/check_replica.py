@@ -18,10 +18,9 @@ from cdc.capture.table import TableInfo
 from cdc.config import Config
 from cdc.errors import CdcError
 from cdc.record import TableSchema
-from cdc.sink.control import SCHEMA
 from cdc.sink.errors import replica_errors
 from cdc.sink.grants import lacking
-from cdc.sink.naming import ReplicaName, ReplicaNaming
+from cdc.sink.naming import CONTROL_SCHEMA, ReplicaName, ReplicaNaming
 from cdc.sink.session import replica_engine
 
 _APPLICATION: Final = "cdc check"
@@ -42,7 +41,7 @@ def check_replica(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
     ):
         findings.append(Finding("OK", "connection", describe(arguments)))
         conn = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
-        schemas = sorted({SCHEMA, *(name.schema for name in names.values())})
+        schemas = sorted({CONTROL_SCHEMA, *(name.schema for name in names.values())})
         lacks = lacking(conn, schemas, list(names.values()))
         findings += [Finding("FAIL", *lack) for lack in lacks] or [
             Finding("OK", "rights", f"enough in schemas {', '.join(schemas)}")

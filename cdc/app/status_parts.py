@@ -20,8 +20,9 @@ from cdc.errors import CdcError
 from cdc.lsn import LSN
 from cdc.record import BackfillProgress, Progress
 from cdc.replay.backfills import Published, read_published
-from cdc.sink.control import SCHEMA, cut, mirrored_table
+from cdc.sink.control import cut, mirrored_table
 from cdc.sink.errors import replica_errors
+from cdc.sink.naming import CONTROL_SCHEMA
 from cdc.sink.session import replica_engine
 
 _APPLICATION: Final = "cdc status"
@@ -161,7 +162,7 @@ def _sink(config: Config) -> SinkStatus:
     assert config.sink is not None
     engine = replica_engine(config.sink.connection(), application_name=_APPLICATION)
     with engine.connect() as connection, replica_errors("telling its cut"):
-        if not sa.inspect(connection).has_table(cut.name, schema=SCHEMA):
+        if not sa.inspect(connection).has_table(cut.name, schema=CONTROL_SCHEMA):
             return SinkStatus(None, 0, running=False, tables=())
         at = connection.execute(sa.select(cut.c.lsn, cut.c.commit_ts).where(cut.c.name == config.name)).first()
         tables = connection.execute(

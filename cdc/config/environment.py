@@ -24,7 +24,10 @@ class _Settings(BaseSettings, Config):
     """Only describes the fields to ``EnvSettingsSource``; never made, as that would read this process's environment."""
 
     # An empty variable counts as unset: container tools pass on variables that nobody set.
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter=DELIMITER, env_ignore_empty=True)
+    # Nor is its validation built, which would take a tenth of a second of every command.
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter=DELIMITER, env_ignore_empty=True, defer_build=True
+    )
 
 
 class _Overrides(EnvSettingsSource):

@@ -12,10 +12,9 @@ import sqlalchemy as sa
 from sqlalchemy.types import UserDefinedType
 
 from cdc.lsn import LSN
+from cdc.sink.naming import CONTROL_SCHEMA
 
-SCHEMA: Final = "cdc"
-
-_metadata = sa.MetaData(schema=SCHEMA)
+_metadata = sa.MetaData(schema=CONTROL_SCHEMA)
 
 
 class PgLsn(UserDefinedType[LSN]):

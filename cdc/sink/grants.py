@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 
 from cdc.pgtypes import quote_identifier
-from cdc.sink.control import SCHEMA
-from cdc.sink.naming import ReplicaName
+from cdc.sink.naming import CONTROL_SCHEMA, ReplicaName
 
 
 class Lack(NamedTuple):
@@ -55,7 +54,7 @@ def sink_grants(role: str, database: str, schemas: Iterable[str]) -> list[str]:
     name = quote_identifier(role)
     return [
         f"GRANT CONNECT, TEMPORARY ON DATABASE {quote_identifier(database)} TO {name};",
-        *(line for schema in sorted({SCHEMA, *schemas}) for line in (_make(schema), _open(schema, role))),
+        *(line for schema in sorted({CONTROL_SCHEMA, *schemas}) for line in (_make(schema), _open(schema, role))),
     ]
 
 
@@ -93,8 +92,8 @@ def lacking(conn: psycopg.Connection[Any], schemas: Iterable[str], tables: Seque
 
 
 def _make(schema: str) -> str:
-    return f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(schema)};"
+    return f"CREATE CONTROL_SCHEMA IF NOT EXISTS {quote_identifier(schema)};"
 
 
 def _open(schema: str, role: str) -> str:
-    return f"GRANT USAGE, CREATE ON SCHEMA {quote_identifier(schema)} TO {quote_identifier(role)};"
+    return f"GRANT USAGE, CREATE ON CONTROL_SCHEMA {quote_identifier(schema)} TO {quote_identifier(role)};"

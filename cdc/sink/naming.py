@@ -1,4 +1,4 @@
-"""Where a source table goes in the replica: ``sink.schema``, ``sink.prefix``, ``sink.tables``."""
+"""Where a source table goes in the replica: ``sink.schema``, ``sink.prefix``, ``sink.tables``; where our own go."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Final, NamedTuple
 
 from cdc.errors import ConfigError
 from cdc.record import TableSchema
+
+CONTROL_SCHEMA: Final = "cdc"
+"""Of the tables in which the sink keeps its state."""
 
 _MAX_IDENTIFIER_BYTES: Final = 63
 """NAMEDATALEN - 1: PostgreSQL cuts longer names silently, and two cut names may be one."""

@@ -13,9 +13,9 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from cdc.errors import ReplicaRefused
-from cdc.sink.control import SCHEMA
 from cdc.sink.errors import replica_errors
 from cdc.sink.grants import Lack, lacking
+from cdc.sink.naming import CONTROL_SCHEMA
 
 _REMEDY: Final = "the SQL that `cdc grants sink` prints; and schema cdc with its tables must belong to the sink's role"
 
@@ -38,9 +38,9 @@ def upgrade(engine: sa.Engine) -> None:
         if _current(connection) == newest:
             _refuse(lacking(session, schemas=()))
             return
-        _refuse(lacking(session, [SCHEMA]))
-        if not sa.inspect(connection).has_schema(SCHEMA):
-            connection.execute(sa.schema.CreateSchema(SCHEMA))
+        _refuse(lacking(session, [CONTROL_SCHEMA]))
+        if not sa.inspect(connection).has_schema(CONTROL_SCHEMA):
+            connection.execute(sa.schema.CreateSchema(CONTROL_SCHEMA))
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 
@@ -54,9 +54,9 @@ def _refuse(lacks: Sequence[Lack]) -> None:
 
 
 def _current(connection: sa.Connection) -> str | None:
-    if not sa.inspect(connection).has_table("alembic_version", schema=SCHEMA):
+    if not sa.inspect(connection).has_table("alembic_version", schema=CONTROL_SCHEMA):
         return None
     version: str | None = None
     with suppress(sa.exc.ProgrammingError), connection.begin_nested():  # not ours to read: not ours to use, either
-        version = connection.scalar(sa.text(f"SELECT version_num FROM {SCHEMA}.alembic_version"))
+        version = connection.scalar(sa.text(f"SELECT version_num FROM {CONTROL_SCHEMA}.alembic_version"))
     return version

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from cdc import metrics
 from cdc.app.cli import app
 from cdc.config import load
 from cdc.errors import CdcError
+from tests.support.command_line import loaded_commands
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -22,7 +23,7 @@ _OPTIONS = r"(?: -{1,2}[a-z-]+(?: [\w./]+)?)*"
 COMMANDS = sorted(set(re.findall(rf"\bcdc ((?:{_GROUPS}) \w+|(?!(?:{_GROUPS})\b)[a-z]+)({_OPTIONS})", README)))
 
 
-ROOT_COMMAND: Any = typer.main.get_command(app)
+ROOT_COMMAND: Any = SimpleNamespace(commands=loaded_commands())
 
 
 def command_at(path: str) -> Any:

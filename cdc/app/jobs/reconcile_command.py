@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from cdc import __version__
 from cdc.app.jobs.describe import describe_deployment, spark_settings
 from cdc.app.jobs.launch import run_job
 from cdc.app.jobs.repairing import repair_and_verify
@@ -146,7 +146,7 @@ def _job(
     deployment = describe_deployment(config, tables)
     return ReconcileJob(
         run=run,
-        tool_version=version("cdc-bridge"),
+        tool_version=__version__,
         spark=spark,
         kafka=deployment.kafka,
         source=deployment.source,

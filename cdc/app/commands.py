@@ -1,0 +1,134 @@
+"""The commands: where each one is, and what ``cdc --help`` says of it. A command is imported when it is used.
+
+So ``cdc --help`` loads no client library, and each command only the libraries that it needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_group
+
+from cdc import interrupts
+
+
+class Command(NamedTuple):
+    """A command that is not imported yet.
+
+    Attributes:
+        module: of ``cdc.app``.
+        function: its name there; of a group of commands, the name of its ``Typer``.
+        summary: the first line of the function's docstring or of the group's help.
+    """
+
+    module: str
+    function: str
+    summary: str
+
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    "check": Command(
+        "check_command",
+        "check",
+        "Look before the start: server, rights, tables, publication, slot, topics, replica. Changes nothing.",
+    ),
+    "status": Command(
+        "status_command",
+        "status",
+        "Show how far slot, topics and replica are, and what is wrong with them. Changes nothing.",
+    ),
+    "backfill": Command(
+        "backfill.command",
+        "backfill",
+        "Publish tables again, beside the stream: ask the running bridge and follow it, or run one until it is done.",
+    ),
+    "history": Command(
+        "history.command",
+        "history",
+        "Show each change of one row: time, kind, LSN, transaction and columns, old → new. Needs topics.history.",
+    ),
+    "reconcile": Command(
+        "jobs.reconcile_command",
+        "reconcile",
+        "Compare source tables with their topics, and replicas with both, while all of them go on.",
+    ),
+    "health": Command(
+        "jobs.health_command",
+        "health",
+        "Read topics from beginning to end, and tell how they are: garbage, tombstones, skew, strange keys. "
+        "Needs Spark.",
+    ),
+    "mirror": Command(
+        "jobs.mirror_command",
+        "mirror",
+        "Copy topics with Spark, exactly once, until SIGTERM or Ctrl-C: for tables too big or busy for one sink.",
+    ),
+    "snapshot": Command(
+        "jobs.snapshot_command",
+        "snapshot",
+        "Write tables as they were at one commit: Parquet files, and a manifest that says which commit, and how much.",
+    ),
+    "audit": Command(
+        "jobs.audit_command",
+        "audit",
+        "Write the audit trail of a table: each change with its commit, its old and new row, and what differs.",
+    ),
+    "demo": Command(
+        "demo.command",
+        "demo",
+        "Run the whole way once on real servers, and prove that nothing is lost, doubled or reordered.",
+    ),
+    "run": Command(
+        "run_command",
+        "run",
+        "Run the bridge: PostgreSQL's row changes to compacted topics, until SIGTERM or Ctrl-C.",
+    ),
+    "sink": Command(
+        "sink_command",
+        "sink",
+        "Run the sink: compacted topics to replica tables, one consistent cut after another, until SIGTERM or Ctrl-C.",
+    ),
+    "config": Command("config_command", "config_app", "Show the effective configuration, or the schema of the file."),
+    "grants": Command(
+        "grants_command", "grants_app", "Print the rights that bridge and sink need, and no more, as commands to paste."
+    ),
+    "stack": Command(
+        "stack_command",
+        "stack_app",
+        "A PostgreSQL and a Kafka to try things on: yours by URL, in Docker, or embedded.",
+    ),
+    "tables": Command("tables_command", "tables_app", "Which tables are captured; add one, take one out."),
+}
+"""By name, in the order of ``cdc --help``."""
+
+
+class Commands(TyperGroup):
+    """The group of all commands. It lists them by their summaries and imports the one that is called."""
+
+    # The types are click's, which some versions of typer bring along under a private name.
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        """The command that the arguments name, imported."""
+        name, _, rest = super().resolve_command(ctx, args)
+        command = None if name is None else load(name)
+        interrupts.raise_from_now_on()
+        return name, command, rest
+
+
+def load(name: str) -> Any:
+    """Import a command, or a group of commands, as typer's command object."""
+    # Whoever imports a command may read secrets next.
+    from cdc.app.logs import guard_tracebacks
+
+    guard_tracebacks()
+    where = COMMANDS[name]
+    found = getattr(importlib.import_module(f"cdc.app.{where.module}"), where.function)
+    parent = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="markdown")
+    if isinstance(found, typer.Typer):
+        parent.add_typer(found, name=name)
+    else:
+        parent.command(name)(found)
+    return get_group(parent).commands[name]

@@ -1,0 +1,24 @@
+"""``cdc run``: the bridge until it is told to stop."""
+
+from __future__ import annotations
+
+from cdc.app.logs import configure
+from cdc.app.options import ConfigOption, LogLevelOption, load_config
+from cdc.app.run import run_bridge
+from cdc.app.supervise import hangups, stop_on_signals
+
+
+def run(config: ConfigOption = None, log_level: LogLevelOption = "info") -> None:
+    """Run the bridge: PostgreSQL's row changes to compacted topics, until SIGTERM or Ctrl-C.
+
+    SIGHUP reads the file again: source.tables, source.exclude, source.keys and topics.names may change that way.
+
+    Examples:
+
+        cdc run -c shop.yaml
+
+        CDC_SOURCE__PASSWORD=… cdc run -c shop.yaml --log-level debug
+    """
+    loaded = load_config(config)
+    configure(log_level, loaded.secrets())
+    run_bridge(loaded, stop_on_signals(), hangups(), lambda: load_config(config))
