@@ -50,6 +50,18 @@ class SourceUnavailable(CdcError):
     exit_code = 4
 
 
+class SourceBusy(SourceUnavailable):
+    """PostgreSQL (source) broke a query off: a lock, a cancel, a lack of resources. The connection can be used on."""
+
+
+class SourceAltered(SourceUnavailable):
+    """A table, column or type of the source is not there as we knew it: look at it anew, or leave it.
+
+    Retryable because a new look finds what there is now. Who reads rows for a change of the stream must catch it: what
+    that change described cannot be read any more, however often it is tried.
+    """
+
+
 class SourceRefused(CdcError):
     """PostgreSQL (source) will not serve us until the operator changes something."""
 

@@ -21,18 +21,16 @@ from psycopg import errors as sqlstate
 from psycopg import pq
 
 from cdc.capture.connect import connect, source_errors
-from cdc.capture.table import TableInfo, quoted
+from cdc.capture.sqlstates import message_of, result_error, sqlstate_of
+from cdc.capture.table import TableInfo, quoted, select_grant
 from cdc.capture.view import BLOCK_BYTES, describe, moment_of, published_part
 from cdc.change import Relation
-from cdc.errors import SourceRefused, SourceUnavailable
+from cdc.errors import CdcError, SourceRefused, SourceUnavailable
 from cdc.lsn import LSN
 from cdc.snapshot import Snapshot
 
-# A chunk takes as long as it takes: what a role or database limits for its users must not cut it off.
-_SETTINGS: Final = (
-    "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET lock_timeout = 0;"
-    " SET default_transaction_read_only = on"
-)
+_OF_A_CONDITION: Final = ("22", "42", "0A", "25006")
+"""SQLSTATEs that a condition earns: its values, its words, what it may not do."""
 
 
 class Heap(NamedTuple):
@@ -82,7 +80,7 @@ def open_chunk_reader(connection: Mapping[str, str], *, application_name: str) -
     """A connection for reading chunks, of the primary or a standby."""
     conn = connect(connection, application_name=application_name)
     with source_errors("preparing to read a table"):
-        conn.execute(_SETTINGS)
+        conn.execute("SET default_transaction_read_only = on")
     return conn
 
 
@@ -129,7 +127,7 @@ def flush_wal(conn: psycopg.Connection[Any]) -> None:
     """
     version, emit = conn.info.server_version, "pg_catalog.pg_logical_emit_message"
     with (
-        contextlib.suppress(SourceRefused, sqlstate.ReadOnlySqlTransaction),
+        contextlib.suppress(SourceRefused),
         source_errors("flushing WAL"),
         conn.transaction(),
     ):
@@ -186,9 +184,7 @@ class ChunkReader:
         """
         self.end()
         chunk, table = self._chunk, self._chunk.table
-        grant = f"GRANT USAGE ON SCHEMA {quoted(chunk.namespace)} TO {quoted(self._conn.info.user)}; "
-        grant += f"GRANT SELECT ON {quoted(chunk.namespace, chunk.name)} TO {quoted(self._conn.info.user)};"
-        with source_errors(f"reading {chunk.namespace}.{chunk.name}", remedy=grant):
+        with source_errors(f"reading {chunk.namespace}.{chunk.name}", remedy=self._grant):
             try:
                 self._conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 self._conn.execute(
@@ -264,24 +260,25 @@ class ChunkReader:
             with source_errors("reading a table"):
                 self._conn.execute("ROLLBACK")
 
-    def _failed(self, result: Any) -> SourceRefused | SourceUnavailable:
-        state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
-        said = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"the connection broke").decode()
-        name = f"{self._chunk.namespace}.{self._chunk.name}"
-        if state[:2] in ("", "08", "40", "53", "57"):  # lost, recovery conflict, out of resources, shut down
-            return SourceUnavailable(f"reading {name} was broken off: {said}")
-        return SourceRefused(
-            f"PostgreSQL refuses to read {name}: {said}",
-            remedy="correct --where"
-            if self._chunk.where
-            else f"GRANT SELECT ON {quoted(self._chunk.namespace, self._chunk.name)} "
-            f"TO {quoted(self._conn.info.user)};",
-        )
+    @property
+    def _grant(self) -> str:
+        chunk = self._chunk
+        return select_grant(chunk.namespace, quoted(chunk.namespace, chunk.name), quoted(self._conn.info.user))
+
+    def _failed(self, result: pq.abc.PGresult) -> CdcError:
+        name, role = f"{self._chunk.namespace}.{self._chunk.name}", quoted(self._conn.info.user)
+        if self._chunk.where and (sqlstate_of(result) or "").startswith(_OF_A_CONDITION):
+            return SourceRefused(
+                f"PostgreSQL refuses to read {name} with this condition: {message_of(result)}",
+                remedy="correct --where",
+            )
+        return result_error(f"reading {name}", result, remedy=self._grant, role=role)
 
 
 def _estimate_rows(conn: psycopg.Connection[Any], table: TableInfo, where: str | None) -> int:
     """What the planner expects: it looks at the files, and not only at what ANALYZE once counted."""
-    query = f"EXPLAIN (FORMAT JSON) SELECT FROM {table.quoted_name}" + (f" WHERE ({where})" if where else "")
+    source = table.quoted_name if table.kind == "p" else f"ONLY {table.quoted_name}"
+    query = f"EXPLAIN (FORMAT JSON) SELECT FROM {source}" + (f" WHERE ({where})" if where else "")
     try:
         row = conn.execute(query.encode()).fetchone()
     except (sqlstate.UndefinedTable, sqlstate.InsufficientPrivilege):

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import psycopg
-from psycopg import errors as sqlstate
+from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from cdc.capture.sqlstates import result_error, source_error
 from cdc.errors import CdcError, ConfigError, SourceRefused, SourceUnavailable
 from cdc.pgtls import tls_remedy
 
@@ -28,11 +29,19 @@ PINNED_SETTINGS: Final[Mapping[str, str]] = {
     "search_path": "pg_catalog",
     # a row hidden by a policy must be an error, for we would take it for deleted
     "row_security": "off",
+    # what a role or database limits for its users must not cut a long read off; who wants a limit sets it for itself
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
 }
 """Session settings under which every value is printed, the same on the walsender and on every other connection.
 
 Topic contract, version 1: the server's output text is the value. ``client_encoding`` is set as a libpq keyword beside.
 """
+
+_PINNED_LATER: Final = ((170000, b"SET transaction_timeout = 0"),)
+"""From which version on; an older server would refuse the connection over a setting that it does not know."""
 
 _DEFAULTS: Final[Mapping[str, str]] = {
     # libpq waits for ever by itself; ten seconds is longer than any healthy handshake and shorter than patience
@@ -41,15 +50,6 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "keepalives_interval": "10",
     "keepalives_count": "3",
 }
-
-_CHANGED: Final = (
-    sqlstate.UndefinedTable,
-    sqlstate.UndefinedColumn,
-    sqlstate.UndefinedObject,
-    sqlstate.InvalidSchemaName,
-    sqlstate.InternalError_,  # "could not open relation with OID", "tuple concurrently updated"
-)
-"""What DDL of others beside a question of ours causes: asked again, it finds the catalog as it is then."""
 
 # While connecting, libpq gives no SQLSTATE, only words. Words that no retry will change:
 _REFUSALS: Final = (
@@ -103,10 +103,25 @@ def connect(connection: Mapping[str, str], *, application_name: str) -> psycopg.
     """
     conninfo = make_conninfo(**parameters(connection, application_name=application_name))
     try:
-        return psycopg.connect(conninfo, autocommit=True)
+        conn = psycopg.connect(conninfo, autocommit=True)
     except psycopg.OperationalError as error:
         # "from None": the failed connection hangs on the exception and holds the password
         raise connect_error(str(error), connection) from None
+    pin_by_version(conn.pgconn)
+    return conn
+
+
+def pin_by_version(pgconn: pq.abc.PGconn) -> None:
+    """Pin the settings that only newer servers know, on a connection that was just opened. A walsender takes them too.
+
+    Raises:
+        SourceUnavailable: the connection broke.
+    """
+    for since, command in _PINNED_LATER:
+        if pgconn.server_version >= since:
+            result = pgconn.exec_(command)
+            if result.status != pq.ExecStatus.COMMAND_OK:
+                raise result_error("preparing the connection", result)
 
 
 def connect_error(text: str, connection: Mapping[str, str]) -> CdcError:
@@ -156,26 +171,25 @@ def _keywords(connection: Mapping[str, str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def source_errors(doing: str, *, remedy: str = "") -> Iterator[None]:
-    """Translate what psycopg raises inside the block.
+    """Translate what psycopg raises inside the block, as ``sqlstates`` has it.
 
     Args:
-        doing: completes "PostgreSQL …: <doing> failed", for instance ``reading the catalog``.
+        doing: completes "PostgreSQL broke off …", for instance ``reading the catalog``.
         remedy: what an operator does when the server refuses it for want of privileges.
 
     Raises:
-        SourceUnavailable: the connection was lost, the server is stopping, or the catalog changed under the question.
-        SourceRefused: a privilege is missing, or the server will not do it as asked.
+        SourceUnavailable: the connection was lost, or the server is stopping.
+        SourceBusy: it is not, but the query was broken off.
+        SourceAltered: something that is asked for is not there any more.
+        SourceRefused: a privilege is missing, or the server says no for another reason.
     """
     try:
         yield
-    except sqlstate.InsufficientPrivilege as error:
-        raise SourceRefused(f"PostgreSQL refuses {doing}: {_first_line(error)}", remedy=remedy) from error
-    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-        raise SourceUnavailable(f"PostgreSQL went away while {doing}: {_first_line(error)}") from error
-    except _CHANGED as error:
-        raise SourceUnavailable(f"the catalog changed while {doing}: {_first_line(error)}") from error
     except psycopg.Error as error:
-        raise SourceRefused(f"PostgreSQL refuses {doing}: {_first_line(error)}", remedy=remedy) from error
+        is_lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        if error.sqlstate is None and not is_lost:
+            raise  # psycopg's own: a mistake of ours
+        raise source_error(doing, error.sqlstate, _first_line(error), remedy=remedy) from error
 
 
 def _first_line(error: psycopg.Error) -> str:

@@ -16,16 +16,17 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
-from cdc.capture.connect import connect_error, parameters
+from cdc.capture.connect import connect_error, parameters, pin_by_version
+from cdc.capture.sqlstates import message_of, result_error, sqlstate_of
 from cdc.errors import GapError, SourceRefused, SourceUnavailable
 from cdc.lsn import LSN
 
 _ORDINARY = "proto_version '1'"
 _STREAMING = "proto_version '2', streaming 'on'"
 
-_OBJECT_IN_USE = b"55006"
-_UNDEFINED_OBJECT = b"42704"
-_PREREQUISITE_STATE = b"55000"
+_OBJECT_IN_USE = "55006"
+_UNDEFINED_OBJECT = "42704"
+_PREREQUISITE_STATE = "55000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class CopyBoth:
             message = self._pgconn.get_error_message()
             self._pgconn.finish()
             raise connect_error(message, connection)
+        pin_by_version(self._pgconn)
         self._backend_pid = self._pgconn.backend_pid
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket, select.POLLIN)
@@ -71,7 +73,7 @@ class CopyBoth:
         """Ask IDENTIFY_SYSTEM; only before ``start``."""
         result = self._pgconn.exec_(b"IDENTIFY_SYSTEM")
         if result.status != pq.ExecStatus.TUPLES_OK:
-            raise SourceUnavailable(f"IDENTIFY_SYSTEM failed: {result.get_error_message()}")
+            raise result_error("identifying the server", result)
         system, timeline, flush = (result.get_value(0, i) or b"" for i in range(3))
         return System(system.decode(), int(timeline), LSN.parse(flush.decode()))
 
@@ -80,10 +82,13 @@ class CopyBoth:
 
         Raises:
             SourceRefused: the server does not have it, or does not show it.
+            SourceUnavailable: the connection broke.
         """
         result = self._pgconn.exec_(b"TIMELINE_HISTORY %d" % timeline)
         if result.status != pq.ExecStatus.TUPLES_OK:
-            raise SourceRefused(f"the server does not tell how timeline {timeline} began: {result.get_error_message()}")
+            if sqlstate_of(result) is None:
+                raise result_error(f"asking how timeline {timeline} began", result)
+            raise SourceRefused(f"the server does not tell how timeline {timeline} began: {message_of(result)}")
         return (result.get_value(0, 1) or b"").decode(errors="replace")
 
     def start(self, slot: str, publication: str, start: LSN, *, streaming: bool = False) -> None:
@@ -108,7 +113,7 @@ class CopyBoth:
         if result.status == pq.ExecStatus.COPY_BOTH:
             self._pgconn.nonblocking = 1
             return
-        message, state = result.get_error_message(), result.error_field(pq.DiagnosticField.SQLSTATE)
+        message, state = message_of(result), sqlstate_of(result)
         if state == _OBJECT_IN_USE:
             raise SourceUnavailable(
                 f"replication slot {slot!r} is in use: {message}",
@@ -116,7 +121,8 @@ class CopyBoth:
             )
         if state in (_UNDEFINED_OBJECT, _PREREQUISITE_STATE):
             raise GapError(f"cannot stream from slot {slot!r}: {message}", remedy="see `cdc status`")
-        raise SourceRefused(f"START_REPLICATION on slot {slot!r} was refused: {message}", remedy="run `cdc check`")
+        error = result_error(f"START_REPLICATION on slot {slot!r}", result)
+        raise error if error.retryable else SourceRefused(error.message, remedy="run `cdc check`")
 
     def read(self, max_frames: int) -> list[bytes]:
         """Whole frames that are here already, at most ``max_frames``; empty when the socket is drained.

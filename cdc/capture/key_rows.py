@@ -15,11 +15,13 @@ from psycopg import errors as sqlstate
 from psycopg import pq, sql
 
 from cdc.capture.connect import source_errors
+from cdc.capture.keyed_table import keyed_table
 from cdc.capture.reread import text_array
-from cdc.capture.table import TableInfo, quoted
+from cdc.capture.sqlstates import result_error, sqlstate_of
+from cdc.capture.table import TableInfo, quoted, select_grant
 from cdc.capture.view import Moment, describe, moment_of, published_part
 from cdc.change import Column, Relation
-from cdc.errors import CdcError, SourceRefused, SourceUnavailable
+from cdc.errors import SourceRefused
 from cdc.pgtypes import sql_type
 from cdc.snapshot import Snapshot
 
@@ -72,9 +74,7 @@ def read_keys(
         SourceRefused: the table is gone, or we may not read it.
     """
     name = table.quoted_name
-    role = quoted(conn.info.user)
-    grant = f"GRANT USAGE ON SCHEMA {quoted(table.namespace)} TO {role}; GRANT SELECT ON {name} TO {role};"
-    with source_errors(f"reading {table.qualified_name}", remedy=grant):
+    with source_errors(f"reading {table.qualified_name}", remedy=_grant(conn, table)):
         try:
             conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             conn.execute(f"LOCK TABLE {_only(table)}{name} IN ACCESS SHARE MODE".encode())
@@ -92,6 +92,10 @@ def read_keys(
         finally:
             if not conn.closed and conn.pgconn.status == pq.ConnStatus.OK:
                 conn.execute("ROLLBACK")
+
+
+def _grant(conn: psycopg.Connection[Any], table: TableInfo) -> str:
+    return select_grant(table.namespace, table.quoted_name, quoted(conn.info.user))
 
 
 def _answers(
@@ -128,8 +132,8 @@ def _cast(conn: psycopg.Connection[Any], columns: Sequence[Column], keys: Sequen
             texts = tuple([cell for cell in cells if cell is not None])
             cast[int(ordinal or b"") - 1] = texts if len(texts) == len(columns) else None
         return cast
-    if _sqlstate(result)[:2] != "22":  # data exception
-        raise _failed("casting keys", result)
+    if not (sqlstate_of(result) or "").startswith("22"):  # data exception
+        raise result_error("casting keys", result)
     conn.execute("ROLLBACK TO cast_keys")
     if len(keys) == 1:
         return [None]
@@ -148,25 +152,27 @@ def _rows(
     """The row of each key, if there is one."""
     if not keys:
         return []
+    keyed = keyed_table(conn, table.quoted_name, table.key)
     # The filter names columns without a table, so it is put where no other names are
-    rows = sql.SQL("SELECT {} FROM {}{}{}").format(
+    rows = sql.SQL("SELECT {} FROM {}{}").format(
         sql.SQL(", ").join(sql.Identifier(column.name) for column in relation.columns),
-        sql.SQL("ONLY " if _only(table) else ""),
-        sql.Identifier(table.namespace, table.name),
+        keyed.source,
         sql.SQL(f" WHERE ({row_filter})" if row_filter else ""),  # the server wrote it
     )
     query = sql.SQL("SELECT k.o, {} FROM ({}) k JOIN ({}) t ON {}").format(
         sql.SQL(", ").join(sql.Identifier("t", column.name) for column in relation.columns),
         _keys_query(columns),
         rows,
-        sql.SQL(" AND ").join(
-            sql.SQL("{} = {}").format(sql.Identifier("t", column.name), sql.Identifier("k", f"c{i}"))
-            for i, column in enumerate(columns)
+        keyed.equal(
+            [sql.Identifier("t", column.name) for column in columns],
+            [sql.Identifier("k", f"c{i}") for i in range(len(columns))],
         ),
     )
     result = _run(conn, query, columns, keys)
     if result.status != pq.ExecStatus.TUPLES_OK:
-        raise _failed(f"reading {table.qualified_name}", result)
+        raise result_error(
+            f"reading {table.qualified_name}", result, remedy=_grant(conn, table), role=quoted(conn.info.user)
+        )
     found: list[tuple[bytes | None, ...] | None] = [None] * len(keys)
     for row in range(result.ntuples):
         cells = [result.get_value(row, cell) for cell in range(len(relation.columns) + 1)]
@@ -197,14 +203,3 @@ def _run(
 def _only(table: TableInfo) -> str:
     """Rows of tables that inherit from an ordinary one are not its own."""
     return "ONLY " if table.kind == "r" else ""
-
-
-def _sqlstate(result: pq.abc.PGresult) -> str:
-    return (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
-
-
-def _failed(doing: str, result: pq.abc.PGresult) -> CdcError:
-    said = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"the connection broke").decode()
-    if _sqlstate(result)[:2] in ("", "08", "40", "53", "57"):  # lost, recovery conflict, out of resources, shut down
-        return SourceUnavailable(f"{doing} was broken off: {said}")
-    return SourceRefused(f"PostgreSQL refuses {doing}: {said}", remedy="cdc check says what the bridge may not do")

@@ -12,15 +12,17 @@ bool, char(n) and "char").
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import pq, sql
 
 from cdc.capture.connect import source_errors
-from cdc.capture.table import quoted
+from cdc.capture.keyed_table import KeyedTable, keyed_table
+from cdc.capture.sqlstates import message_of, result_error, sqlstate_of
+from cdc.capture.table import quoted, select_grant
 from cdc.change import Relation
-from cdc.errors import SourceRefused, SourceUnavailable
+from cdc.errors import SourceAltered, SourceBusy
 from cdc.pgtypes import sql_type
 from cdc.snapshot import Snapshot
 
@@ -45,7 +47,7 @@ class RereadRow(NamedTuple):
 
 
 def reread(
-    connection: psycopg.Connection,
+    connection: psycopg.Connection[Any],
     relation: Relation,
     key_columns: Sequence[str],
     columns: Sequence[str],
@@ -54,8 +56,8 @@ def reread(
     """Read ``columns`` of the rows with these keys as they are now.
 
     Args:
-        connection: an ordinary connection with the pinned settings.
-        relation: the table; a partitioned root reads its leaves.
+        connection: an ordinary connection with the pinned settings; its ``lock_timeout`` bounds the wait for a lock.
+        relation: the table, found by its OID whatever it is called by now; a partitioned root reads its leaves.
         key_columns: names of the key's columns.
         columns: names of the columns to read.
         keys: text-form key values, one tuple per row.
@@ -64,50 +66,61 @@ def reread(
         The snapshot that was read in, and rows by key; a key without a row is absent.
 
     Raises:
+        SourceBusy: a lock was not to be had in time, or the query was cancelled; ask again on the same connection.
+        SourceAltered: the table, or one of these columns, is not there any more as the stream described it. No later
+            reading completes these rows. A column that is dropped or renamed writes no row, so the stream need not
+            bring another version of them either.
         SourceUnavailable: the connection broke.
-        SourceRefused: the table is gone, altered or not readable.
+        SourceRefused: we may not read the table.
     """
-    query = _query(relation, key_columns, columns).as_string(connection).encode()
+    doing = f"re-reading unchanged TOAST columns of {relation.qualified_name}"
+    table = keyed_table(connection, str(relation.relation_id), key_columns)
+    query = _query(relation, table, key_columns, columns).as_string(connection).encode()
     parameters = [text_array([key[i] for key in keys]) for i in range(len(key_columns))]
     result = connection.pgconn.exec_params(query, parameters, result_format=pq.Format.TEXT)
     if result.status != pq.ExecStatus.TUPLES_OK:
-        message = result.get_error_message()
-        if result.error_field(pq.DiagnosticField.SQLSTATE) is None:
-            raise SourceUnavailable(f"re-reading {relation.qualified_name} failed: {message}")
-        table, role = quoted(relation.namespace, relation.name), quoted(connection.info.user)
-        raise SourceRefused(
-            f"cannot re-read unchanged TOAST columns of {relation.qualified_name}: {message}",
-            remedy=f"ALTER ROLE {role} BYPASSRLS;"
-            if "row-level security" in message
-            else f"GRANT SELECT ON {table} TO {role};  -- or ALTER TABLE {table} REPLICA IDENTITY FULL;",
-        )
+        if (sqlstate_of(result) or "").startswith(_NOT_OF_ITS_TYPE):
+            raise SourceAltered(f"{doing}: the key has another type by now: {message_of(result)}")
+        role = quoted(connection.info.user)
+        grant = select_grant(relation.namespace, table.name.as_string(connection), role)
+        instead = f"  -- or ALTER TABLE {table.name.as_string(connection)} REPLICA IDENTITY FULL;"
+        raise result_error(doing, result, remedy=grant + instead, role=role)
     rows: dict[tuple[bytes, ...], RereadRow] = {}
     for row in range(result.ntuples):
-        ordinal, _, xmin, *values = (result.get_value(row, column) for column in range(len(columns) + 3))
+        oid, ordinal, _, xmin, *values = (result.get_value(row, column) for column in range(len(columns) + 4))
+        if int(oid or b"") != relation.relation_id:
+            raise SourceBusy(f"{doing}: the table was renamed meanwhile")
         if ordinal is not None and xmin is not None:
             rows[keys[int(ordinal) - 1]] = RereadRow(int(xmin), tuple(values))
-    return Snapshot.parse((result.get_value(0, 1) or b"").decode()), rows
+    return Snapshot.parse((result.get_value(0, 2) or b"").decode()), rows
 
 
-def _query(relation: Relation, key_columns: Sequence[str], columns: Sequence[str]) -> sql.Composed:
+_NOT_OF_ITS_TYPE: Final = ("22", "42804", "42846")
+"""Data exception, datatype mismatch, no such cast: a key's text was of its type when the stream wrote it."""
+
+
+def _query(relation: Relation, table: KeyedTable, key_columns: Sequence[str], columns: Sequence[str]) -> sql.Composed:
     """Join the table with the keys; each key column is compared in its own type, so the index is used."""
-    table = sql.Identifier(relation.namespace, relation.name)
     arrays = sql.SQL(", ").join(sql.SQL("${}::text[]").format(sql.SQL(str(i + 1))) for i in range(len(key_columns)))
     names = [sql.Identifier(f"k{i}") for i in range(len(key_columns))]
     types = {column.name: sql_type(column) for column in relation.columns}
-    conditions = sql.SQL(" AND ").join(
-        sql.SQL("t.{} = k.{}::{}").format(sql.Identifier(column), name, sql.SQL(types[column]))
-        for column, name in zip(key_columns, names, strict=True)
-    )
+    # The name is resolved again behind the lock that FROM takes: from there on nobody renames the table
     return sql.SQL(
-        "SELECT k.o, pg_catalog.pg_current_snapshot(), t.xmin, {} "
+        "SELECT {}::pg_catalog.regclass::pg_catalog.oid, k.o, pg_catalog.pg_current_snapshot(), t.xmin, {} "
         "FROM unnest({}) WITH ORDINALITY AS k({}, o) LEFT JOIN {} AS t ON {}"
     ).format(
+        sql.Literal(table.name.as_string(None)),
         sql.SQL(", ").join(sql.SQL("t.{}").format(sql.Identifier(column)) for column in columns),
         arrays,
         sql.SQL(", ").join(names),
-        table,
-        conditions,
+        table.source,
+        table.equal(
+            [sql.Identifier("t", column) for column in key_columns],
+            [
+                sql.SQL("k.{}::{}").format(name, sql.SQL(types[column]))
+                for column, name in zip(key_columns, names, strict=True)
+            ],
+        ),
     )
 
 

@@ -80,6 +80,11 @@ def quoted(*names: str) -> str:
     return sql.Identifier(*names).as_string(None)
 
 
+def select_grant(namespace: str, table: str, role: str) -> str:
+    """What lets a role read a table; ``table`` and ``role`` as SQL takes them."""
+    return f"GRANT USAGE ON SCHEMA {quoted(namespace)} TO {role}; GRANT SELECT ON {table} TO {role};"
+
+
 class Unusable(NamedTuple):
     """Why a table cannot be carried, as a sentence that names it, and what mends it."""
 
