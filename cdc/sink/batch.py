@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import msgspec
 from psycopg import sql
 
-from cdc.encode.header import header_position
-from cdc.errors import DecodeError
-from cdc.lsn import ZERO
 from cdc.ports import StoredRecord
-from cdc.record import Position, TableSchema
+from cdc.record import TableSchema
+from cdc.sink.equal_keys import equal, printed_alike, sift
 from cdc.sink.errors import RecordRejected
 from cdc.sink.naming import ReplicaName
 from cdc.sink.rekey import former_keys
-from cdc.sink.rows import FormedColumn, RowForm
-from cdc.sink.tables import ReplicaColumn
+from cdc.sink.rows import FormedColumn, RowForm, position_of
+from cdc.sink.tables import Equality, ReplicaColumn
 
 _decode_key = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -54,6 +53,12 @@ class TableStatements:
         name: of the replica table.
         schemas: every definition of its topic, the newest last.
         columns: all its mirrored columns.
+
+    Attributes:
+        prepare: make the staging tables.
+        empty: for the next batch of the same transaction.
+        delete: the rows of staged keys.
+        take_rows: upsert the staged rows.
     """
 
     def __init__(
@@ -61,36 +66,41 @@ class TableStatements:
     ) -> None:
         key = schemas[-1].key
         written = [column for column in columns if not column.is_generated]
+        generated = [column.name for column in columns if column.is_generated]
         by_name = {column.name: column for column in columns}
         definitions = {schema.fingerprint: [column.name for column in schema.columns] for schema in schemas}
-        generated = [each.name for each in columns if each.is_generated]
-        self._row_form = RowForm([*map(_formed, written)], generated, definitions)
+        equalities = {each: _equality(by_name[each]) for each in key}
+        has_spellings = not all(each.is_identity for each in equalities.values())
+        self._row_form = RowForm([*map(_formed, written)], generated, definitions, is_positioned=has_spellings)
         self._key_form = RowForm([_formed(by_name[each]) for each in key])
         self._former_keys = former_keys(schemas)
         target = sql.Identifier(*name)
         rows, keys = sql.Identifier("pg_temp", f"cdc rows {number}"), sql.Identifier("pg_temp", f"cdc keys {number}")
-        names = _listed(each.name for each in written)
-        key_names = _listed(key)
-        self.prepare = [
-            _stage(rows, target, names),
-            _stage(keys, target, key_names),
-        ]
-        self.empty = sql.SQL("TRUNCATE {}, {}").format(rows, keys)
+        names, key_names = _listed(each.name for each in written), _listed(key)
+        position = _free_names(("lsn", "seq"), by_name) if has_spellings else ()
+        self.prepare = [_stage(rows, target, names, position), _stage(keys, target, key_names)]
+        self.empty = [sql.SQL("TRUNCATE {}, {}").format(rows, keys)]
         self.drop = sql.SQL("DROP TABLE {}, {}").format(rows, keys)
         self.stage_keys = sql.SQL("COPY {} FROM STDIN").format(keys)
         self.stage_rows = sql.SQL("COPY {} FROM STDIN").format(rows)
-        self.delete = sql.SQL("DELETE FROM {} AS t USING {} AS k WHERE {}").format(
-            target,
-            keys,
-            sql.SQL(" AND ").join(sql.SQL("t.{0} = k.{0}").format(sql.Identifier(each)) for each in key),
-        )
-        assignments = [
-            sql.SQL("{0} = excluded.{0}").format(sql.Identifier(each.name)) for each in written if each.name not in key
+        self.delete = sql.SQL("DELETE FROM {} AS t USING {} AS s WHERE {}").format(target, keys, equal(equalities))
+        fixed = [each.name for each in written if each.is_always_identity]
+        updated = [each.name for each in written if each.name not in fixed and (has_spellings or each.name not in key)]
+        self.take_rows = [
+            *([_delete_unlike(target, rows, equalities, fixed)] if fixed else []),
+            sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} ON CONFLICT ({}) DO {}").format(
+                target, names, names, rows, key_names, _update(updated)
+            ),
         ]
-        action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(assignments)) if assignments else sql.SQL("NOTHING")
-        self.upsert = sql.SQL(
-            "INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} ON CONFLICT ({}) DO {}"
-        ).format(target, names, names, rows, key_names, action)
+        if has_spellings:
+            memory = sql.Identifier("pg_temp", f"cdc written {number}")
+            self.prepare.append(_stage(memory, target, key_names, position))
+            self.prepare.append(sql.SQL("CREATE INDEX ON {} ({})").format(memory, key_names))
+            remember = sql.SQL("INSERT INTO {} SELECT {}, {} FROM {}")
+            self.empty.insert(0, remember.format(memory, _listed(position), key_names, rows))
+            self.drop = sql.SQL("{}, {}").format(self.drop, memory)
+            self.delete = sql.SQL("{} AND {}").format(self.delete, printed_alike(key))
+            self.take_rows.insert(0, sift(rows, memory, equalities, position))
 
     def render(self, topic: str, records: Sequence[StoredRecord]) -> RenderedBatch:
         """The last record of each key, as COPY text.
@@ -106,7 +116,7 @@ class TableStatements:
             if record.key is None:
                 raise RecordRejected(record, "has no key")
             before = last.get(record.key)
-            if before is None or before.partition == record.partition or _position(before) <= _position(record):
+            if before is None or before.partition == record.partition or position_of(before) <= position_of(record):
                 last[record.key] = record
         if self._former_keys:
             last = {key: record for key, record in last.items() if not self._is_former(key)}
@@ -128,11 +138,42 @@ class TableStatements:
             return False  # told of when it is rendered
 
 
-def _stage(stage: sql.Identifier, target: sql.Identifier, names: sql.Composable) -> sql.Composed:
+def _stage(
+    stage: sql.Identifier, target: sql.Identifier, names: sql.Composable, position: Sequence[str] = ()
+) -> sql.Composed:
     """A temporary table with the target's own column types, so that COPY already refuses what the target would."""
-    return sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DELETE ROWS AS SELECT {} FROM {} WITH NO DATA").format(
-        stage, names, target
+    typed = zip(("NULL::pg_lsn AS {}, ", "NULL::int8 AS {}, "), position, strict=False)
+    first = sql.Composed([sql.SQL(text).format(sql.Identifier(name)) for text, name in typed])
+    return sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DELETE ROWS AS SELECT {}{} FROM {} WITH NO DATA").format(
+        stage, first, names, target
     )
+
+
+def _delete_unlike(
+    target: sql.Identifier, rows: sql.Identifier, equalities: Mapping[str, Equality], fixed: Sequence[str]
+) -> sql.Composed:
+    """Delete rows that get another value in a column that no UPDATE may set: the upsert then inserts them."""
+    unlike = [sql.SQL("t.{0} IS DISTINCT FROM s.{0}").format(sql.Identifier(each)) for each in fixed]
+    return sql.SQL("DELETE FROM {} AS t USING {} AS s WHERE {} AND ({})").format(
+        target, rows, equal(equalities), sql.SQL(" OR ").join(unlike)
+    )
+
+
+def _update(names: Sequence[str]) -> sql.Composable:
+    if not names:
+        return sql.SQL("NOTHING")
+    assignments = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(each)) for each in names]
+    return sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(assignments))
+
+
+def _equality(column: ReplicaColumn) -> Equality:
+    assert column.equality is not None  # a table whose key has no unique index is refused
+    return column.equality
+
+
+def _free_names(wanted: Iterable[str], taken: Collection[str]) -> tuple[str, ...]:
+    """Names that no column of the table has."""
+    return tuple(next(each for n in count() if (each := f"cdc {name}{n or ''}") not in taken) for name in wanted)
 
 
 def _listed(names: Iterable[str]) -> sql.Composed:
@@ -141,11 +182,3 @@ def _listed(names: Iterable[str]) -> sql.Composed:
 
 def _formed(column: ReplicaColumn) -> FormedColumn:
     return FormedColumn(column.name, column.sql_type, column.delimiter)
-
-
-def _position(record: StoredRecord) -> Position:
-    """Where the record says it stands; what is not the bridge's stands before everything."""
-    try:
-        return header_position(record.header)
-    except DecodeError:
-        return Position(ZERO, 0)

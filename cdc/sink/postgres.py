@@ -215,7 +215,8 @@ class PostgresReplica:
         """One batch, or nothing of it."""
         with self._connection.begin_nested(), self._session.cursor() as cursor:
             if batch.topic in self._written:
-                cursor.execute(statements.empty)
+                for statement in statements.empty:
+                    cursor.execute(statement)
             if batch.deleted:
                 with cursor.copy(statements.stage_keys) as copy:
                     for block in batch.deleted:
@@ -225,7 +226,8 @@ class PostgresReplica:
                 with cursor.copy(statements.stage_rows) as copy:
                     for block in batch.upserted:
                         copy.write(block)
-                cursor.execute(statements.upsert)
+                for statement in statements.take_rows:
+                    cursor.execute(statement)
 
     def _culprit(self, statements: TableStatements, batch: RenderedBatch, error: psycopg.Error) -> RecordRejected:
         """Halve the batch until one record is left that fails on top of all before it."""

@@ -19,9 +19,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import astuple
 
-from cdc.encode.header import parse_header
+from cdc.encode.header import header_position, parse_header
 from cdc.errors import DecodeError
+from cdc.lsn import ZERO
 from cdc.ports import StoredRecord
+from cdc.record import Position
 from cdc.sink.errors import RecordRejected
 from cdc.sink.forms import NULL, any_text, form_of
 
@@ -49,6 +51,7 @@ class RowForm:
         columns: in the order of the rows.
         others: members that records may have and that are left out.
         definitions: columns by fingerprint: headers count them (``json_null``).
+        is_positioned: each row begins with its record's LSN and seq.
     """
 
     def __init__(
@@ -56,7 +59,10 @@ class RowForm:
         columns: Sequence[FormedColumn],
         others: Sequence[str] = (),
         definitions: Mapping[str, Sequence[str]] | None = None,
+        *,
+        is_positioned: bool = False,
     ) -> None:
+        self._is_positioned = is_positioned
         self._columns = tuple(columns)
         self._definitions = definitions or {}
         self._known = {column.name for column in columns}.union(others)
@@ -97,6 +103,9 @@ class RowForm:
                 rows = list(zip(*rendered, strict=True))
         except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):
             rows = self._one_by_one(records, sources, of_key)
+        if self._is_positioned:
+            positions = [position_of(record) for record in records]
+            rows = [(str(at.lsn), str(at.seq), *row) for at, row in zip(positions, rows, strict=True)]
         return _copy_text(rows)
 
     def _one_by_one(
@@ -144,6 +153,14 @@ class RowForm:
                 raise ValueError(f"column {name!r} has a NUL character, which no PostgreSQL text can hold")
             fields.append(text)
         return fields
+
+
+def position_of(record: StoredRecord) -> Position:
+    """Where the record says it stands; what is not the bridge's stands before everything."""
+    try:
+        return header_position(record.header)
+    except DecodeError:
+        return Position(ZERO, 0)
 
 
 def _copy_text(rows: Sequence[Sequence[str]]) -> bytes:

@@ -13,19 +13,12 @@ import sqlalchemy as sa
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cdc.errors import ConfigError, ReplicaRefused, ReplicaUnavailable
+from cdc.pgsettings import LATER, READING, WRITING, startup_options
 from cdc.pgtls import tls_remedy
 
 PINNED_SETTINGS: Final[Mapping[str, str]] = {
-    "TimeZone": "UTC",
-    "DateStyle": "ISO,YMD",
-    "IntervalStyle": "postgres",
-    # money is read by lc_monetary
-    "lc_monetary": "C",
-    # as PostgreSQL's own apply workers have it: no object of a user's schema can be taken for a built-in one
-    "search_path": "pg_catalog",
-    # a big transaction of the source is one transaction of the replica, however long it takes
-    "idle_in_transaction_session_timeout": "0",
-    "statement_timeout": "0",
+    **READING,
+    **WRITING,
     # a batch of rows on its way through the staging table stays in memory
     "temp_buffers": "32MB",
     # staged keys are looked up in the replica table's index: the server does not know how few they are, takes them for
@@ -33,7 +26,7 @@ PINNED_SETTINGS: Final[Mapping[str, str]] = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
 }
-"""Under which every value is read back as it was printed (topic contract, version 1)."""
+"""Triggers and foreign keys of replica tables are the operator's: ``session_replication_role`` stays as it is."""
 
 _DEFAULTS: Final[Mapping[str, str]] = {
     "connect_timeout": "10",
@@ -86,21 +79,23 @@ def _connect(connection: Mapping[str, str], application_name: str) -> psycopg.Co
         raise ConfigError(
             "sink.dsn: libpq does not understand it", remedy="write a URL, or host=… port=… dbname=… user=…"
         ) from None
-    pinned = " ".join(f"-c {name}={value}" for name, value in PINNED_SETTINGS.items())
     conninfo = make_conninfo(
         **{
             **_DEFAULTS,
             "application_name": application_name,
             **keywords,
             "client_encoding": "UTF8",
-            "options": f"{keywords.get('options', '')} {pinned}".strip(),
+            "options": f"{keywords.get('options', '')} {startup_options(PINNED_SETTINGS)}".strip(),
         }
     )
     host, user, dbname = keywords.get("host", "localhost"), keywords.get("user", "…"), keywords.get("dbname", "…")
     where = f"{user}@{host}:{keywords.get('port', '5432')}/{dbname}"
     try:
         # Plans are made for each batch: staging tables have no statistics and every size.
-        return psycopg.connect(conninfo, prepare_threshold=None)
+        session = psycopg.connect(conninfo, prepare_threshold=None)
+        session.execute(LATER)
+        session.commit()
+        return session
     except psycopg.OperationalError as error:
         # "from None": the failed connection hangs on the exception and holds the password
         raise _connect_error(where, " ".join(str(error).split()), user=user, dbname=dbname) from None

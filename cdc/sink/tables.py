@@ -43,21 +43,54 @@ _VARCHAR: Final = re.compile(r"character varying\(([0-9]+)\)")
 _MODIFIER: Final = re.compile(r"\([^)]*\)")
 
 _COLUMNS: Final = sa.text("""
-    SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attgenerated <> '', coalesce(e.typdelim, ',')
+    SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attgenerated <> '', a.attidentity = 'a',
+           coalesce(e.typdelim, ',')
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type e ON e.oid = t.typelem
     WHERE a.attrelid = to_regclass(:table) AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY a.attnum
 """)
 
-_HAS_ARBITER: Final = sa.text(r"""
-    SELECT EXISTS (
-        SELECT FROM pg_index i
-        WHERE i.indrelid = to_regclass(:table) AND i.indisunique AND i.indisvalid AND i.indimmediate
-          AND i.indpred IS NULL AND i.indexprs IS NULL
-          AND (SELECT array_agg(a.attname::text ORDER BY a.attname::text COLLATE "C") FROM pg_attribute a
-               WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0\:i.indnkeyatts - 1])) = CAST(:key AS text[])
-    )
+_ARBITER: Final = sa.text(r"""
+    SELECT a.attname, n.nspname, o.oprname,
+           c.opcintype <> 'interval'\:\:regtype AND (c.opcintype <> 'bpchar'\:\:regtype OR a.atttypmod >= 0)
+           AND NOT EXISTS (SELECT FROM pg_collation WHERE oid = k.collated AND NOT collisdeterministic)
+           AND EXISTS (SELECT FROM pg_amproc WHERE amprocfamily = c.opcfamily AND amprocnum = 4
+                       AND amproclefttype = c.opcintype AND amprocrighttype = c.opcintype)
+    FROM (SELECT i.* FROM pg_index i
+          WHERE i.indrelid = to_regclass(:table) AND i.indisunique AND i.indisvalid AND i.indimmediate
+            AND i.indpred IS NULL AND i.indexprs IS NULL
+            AND (SELECT array_agg(a.attname::text ORDER BY a.attname::text COLLATE "C") FROM pg_attribute a
+                 WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0\:i.indnkeyatts - 1]))
+                = CAST(:key AS text[])
+          ORDER BY i.indisprimary DESC, i.indexrelid LIMIT 1) i
+    CROSS JOIN LATERAL unnest(i.indkey\:\:int2[], i.indclass\:\:oid[], i.indcollation\:\:oid[])
+        AS k (attnum, opclass, collated)
+    JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+    JOIN pg_opclass c ON c.oid = k.opclass
+    JOIN pg_amop m ON m.amopfamily = c.opcfamily AND m.amopstrategy = 3
+                  AND m.amoplefttype = c.opcintype AND m.amoprighttype = c.opcintype
+    JOIN pg_operator o ON o.oid = m.amopopr JOIN pg_namespace n ON n.oid = o.oprnamespace
 """)
+"""Columns of the unique index that stands for the key, with their equality: operator, and whether equal is identical.
+
+An operator class has support function 4 (``equalimage``) when equal values are the same bytes. Interval's has one in
+servers before 16, wrongly; unlimited bpchar's ignores blanks at the end.
+https://www.postgresql.org/docs/current/btree.html#BTREE-SUPPORT-FUNCS
+"""
+
+
+class Equality(NamedTuple):
+    """When two values of a key column are the same key to the replica.
+
+    Attributes:
+        namespace: of the operator, which ``search_path`` need not reach (citext, ltree).
+        operator: its name.
+        is_identity: equal values are printed alike; else one key has several spellings (numeric ``1.0`` and ``1``).
+    """
+
+    namespace: str
+    operator: str
+    is_identity: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +102,18 @@ class ReplicaColumn:
         sql_type: as the newest definition spells it: what form the topic's values have.
         replica_type: as ``format_type`` prints it: what takes them.
         is_generated: the replica computes it, so it is never written.
+        is_always_identity: ``GENERATED ALWAYS AS IDENTITY``, which takes a value from INSERT and none from UPDATE.
         delimiter: ``typdelim`` of an array's elements.
+        equality: of a key column; None for others.
     """
 
     name: str
     sql_type: str
     replica_type: str
     is_generated: bool
+    is_always_identity: bool
     delimiter: str
+    equality: Equality | None = None
 
 
 class _Found(NamedTuple):
@@ -84,6 +121,7 @@ class _Found(NamedTuple):
 
     replica_type: str
     is_generated: bool
+    is_always_identity: bool
     delimiter: str
 
 
@@ -126,15 +164,20 @@ def establish(connection: sa.Connection, name: ReplicaName, schemas: Sequence[Ta
     else:
         _create(connection, name, types, key)
     found = _columns(connection, name)
-    has_arbiter = connection.scalar(_HAS_ARBITER, {"table": quoted_name(name), "key": sorted(key)})
-    is_emptied = not has_arbiter and rekey(connection, quoted_name(name), schemas)
-    if not (has_arbiter or is_emptied):
+    arbiter = _arbiter(connection, name, key)
+    is_emptied = not arbiter and rekey(connection, quoted_name(name), schemas)
+    if is_emptied:
+        arbiter = _arbiter(connection, name, key)
+    if not arbiter:
         columns = ", ".join(map(quote_identifier, key))
         raise TableRefused(
             f"replica table {name} has no primary key or unique constraint on exactly the key columns ({columns})",
             remedy=f"ALTER TABLE {quoted_name(name)} ADD UNIQUE ({columns});  or drop it for one of ours",
         )
-    mirrored = [ReplicaColumn(column, wanted[column], **found[column]._asdict()) for column in wanted]
+    mirrored = [
+        ReplicaColumn(column, wanted[column], **found[column]._asdict(), equality=arbiter.get(column))
+        for column in wanted
+    ]
     return Established(mirrored, is_emptied)
 
 
@@ -214,6 +257,12 @@ def _described(name: ReplicaName, types: Mapping[str, str], key: Sequence[str]) 
 def _columns(connection: sa.Connection, name: ReplicaName) -> dict[str, _Found]:
     rows = connection.execute(_COLUMNS, {"table": quoted_name(name)})
     return {column: _Found(*rest) for column, *rest in rows}
+
+
+def _arbiter(connection: sa.Connection, name: ReplicaName, key: Sequence[str]) -> dict[str, Equality]:
+    """Key column → when its values are equal; empty when no unique index stands for the key."""
+    rows = connection.execute(_ARBITER, {"table": quoted_name(name), "key": sorted(key)})
+    return {column: Equality(*rest) for column, *rest in rows}
 
 
 def _known_type(connection: sa.Connection, sql_type: str) -> str:

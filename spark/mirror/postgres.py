@@ -23,7 +23,7 @@ from spark.mirror.job import PostgresTarget
 from spark.mirror.position import Batch, NotItsTurn, Offsets, Position, admits
 from spark.mirror.replica_table import ReplicaTable, owned_by_sink
 from spark.mirror.rows import RecordForm
-from spark.mirror.staging import connection_arguments, stage_rows
+from spark.mirror.staging import connection_arguments, open_connection, stage_rows
 
 CONTROL: Final = "cdc_mirror"
 """Schema of our own tables; the sink's is ``cdc``."""
@@ -62,7 +62,7 @@ class PostgresMirror:
                 remedy="mirror them in separate runs, each with a --schema of its own",
             )
         try:
-            self._connection = psycopg.connect(**self._arguments, autocommit=True)
+            self._connection = open_connection(self._arguments)
         except psycopg.Error as error:
             raise _impossible(target, error) from error
         try:

@@ -9,18 +9,16 @@ import psycopg
 from psycopg import sql
 from pyspark.sql import DataFrame
 
+from cdc.pgsettings import LATER, READING, WRITING, startup_options
 from spark.job import PostgresSettings
 from spark.mirror.rows import RecordForm
 
-_PINNED: Final = (
-    "-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=postgres -c lc_monetary=C -c search_path=pg_catalog"
-    " -c client_encoding=UTF8"
-)
-"""So that a text means to this server what it meant to the source's."""
+_PINNED: Final = f"{startup_options({**READING, **WRITING})} -c client_encoding=UTF8"
+"""So that a text means to this server what it meant to the source's, and nothing cuts a batch short."""
 
 
 def connection_arguments(database: PostgresSettings) -> dict[str, Any]:
-    """For ``psycopg.connect``, on the driver and on executors."""
+    """For ``open_connection``."""
     arguments = {
         "host": database.host,
         "port": database.port,
@@ -33,6 +31,13 @@ def connection_arguments(database: PostgresSettings) -> dict[str, Any]:
         "options": _PINNED,
     }
     return {name: value for name, value in arguments.items() if value is not None}
+
+
+def open_connection(arguments: dict[str, Any]) -> psycopg.Connection[Any]:
+    """On the driver and on executors, with the pinned settings; in autocommit."""
+    connection = psycopg.connect(**arguments, autocommit=True)
+    connection.execute(LATER)
+    return connection
 
 
 def stage_rows(
@@ -63,13 +68,11 @@ def stage_rows(
         import pyarrow
 
         count = 0
-        with psycopg.connect(**arguments) as connection, connection.cursor() as cursor:
-            with cursor.copy(statement.encode()) as stream:
-                for batch in batches:
-                    for key, _, offset, texts in form.rows(batch):
-                        stream.write_row((key, offset, texts is None, token, *(nothing if texts is None else texts)))
-                        count += 1
-            connection.commit()
+        with open_connection(arguments) as connection, connection.cursor().copy(statement.encode()) as stream:
+            for batch in batches:
+                for key, _, offset, texts in form.rows(batch):
+                    stream.write_row((key, offset, texts is None, token, *(nothing if texts is None else texts)))
+                    count += 1
         yield pyarrow.RecordBatch.from_pydict({"rows": [count]})
 
     row = latest.mapInArrow(copy, "rows bigint").groupBy().sum("rows").first()

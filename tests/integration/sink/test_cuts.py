@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from cdc.app import mirror_session
 from cdc.config import Config
 from tests.integration.sink.conftest import Mirror, running
 from tests.support.servers import Database
@@ -63,6 +66,29 @@ def test_records_beyond_the_cut_are_held_back(topics: TopicWriter, database: Dat
         topics.progress(31)
     mirror.wait_for_cut(31)
     assert database.execute("select v, count(*) from items group by v") == [(3, 10)]
+
+
+def test_respelled_keys_of_a_transaction_larger_than_memory(
+    topics: TopicWriter, database: Database, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """UPDATE … SET id = trim_scale(id): each 1.0 becomes 1, a tombstone and an upsert of keys that are equal."""
+    monkeypatch.setattr(mirror_session, "MAX_RECORDS", 200)
+    table, numbers = topics.table("prices", id="numeric", v="text"), range(1, 2001)
+    with topics.kafka_transaction():
+        topics.define(table)
+        for n in numbers:
+            topics.upsert(table, {"id": f"{n}.0", "v": f"v{n}"}, 10, n)
+        topics.progress(11)
+    with running(config, database) as mirror:
+        mirror.wait_for_cut(11)
+        with topics.kafka_transaction():
+            for n in numbers:
+                topics.delete(table, {"id": f"{n}.0"}, 20, 2 * n)
+                topics.upsert(table, {"id": f"{n}", "v": f"v{n}"}, 20, 2 * n + 1)
+            topics.progress(21)
+        mirror.wait_for_cut(21)
+    assert database.execute("select id::text, v from prices order by prices.id") == [(f"{n}", f"v{n}") for n in numbers]
+    assert database.execute("select state from cdc.mirrored_table") == [("exact",)]
 
 
 def test_progress_readable_before_rows_of_another_partition(
