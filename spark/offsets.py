@@ -11,9 +11,9 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from spark.errors import NotCaughtUp, TopicUnreadable
-from spark.job import KafkaSettings
-from spark.kafka_options import client_options
+from cdc.spark.errors import NotCaughtUp, TopicUnreadable
+from cdc.spark.job import KafkaSettings
+from cdc.spark.kafka_options import client_options
 
 _TIMEOUT_S: Final = 30.0
 _PAUSE_S: Final = 0.02

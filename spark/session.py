@@ -1,12 +1,11 @@
 """One way to a Spark session: local or on a cluster, with the pinned connector, in UTC, and quiet.
 
-A cluster gets jars and the packages ``spark`` and ``cdc`` from the driver. Its own part: the Python that PYSPARK_PYTHON
-names, of the driver's minor version, with what those packages import of others.
+A cluster gets jars and the package ``cdc`` from the driver. Its own part: the Python that PYSPARK_PYTHON names, of the
+driver's minor version, with what that package imports of others.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 import tempfile
@@ -19,8 +18,9 @@ from typing import Final
 import pyspark
 from pyspark.sql import SparkSession
 
-from spark.errors import JobError
-from spark.job import SparkSettings
+import cdc
+from cdc.spark.errors import JobError
+from cdc.spark.job import SparkSettings
 
 CONNECTOR_VERSION: Final = "4.2.0"
 """Of spark-sql-kafka-0-10; pyspark must be the same, because the connector calls Spark's internals."""
@@ -39,8 +39,6 @@ _SETTINGS: Final[Mapping[str, str]] = {
 }
 _LOCAL: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _LOCAL_MEMORY: Final = "2g"
-_SHIPPED: Final = ("cdc", "spark")
-"""Packages that tasks import, or unpickle from."""
 
 
 @contextmanager
@@ -79,26 +77,23 @@ def open_session(settings: SparkSettings, app_name: str, *, cores: int | None = 
         # Executors that come later fetch what is shipped then: it stays to the end.
         with tempfile.TemporaryDirectory(prefix="cdc-shipped-") as folder:
             if not is_local:
-                session.sparkContext.addPyFile(str(zipped_packages(Path(folder))))
+                session.sparkContext.addPyFile(str(zipped_package(Path(folder))))
             yield session
     finally:
         session.stop()
 
 
-def zipped_packages(folder: Path) -> Path:
-    """A zip of this project's packages as they are installed here, for Pythons that have only what they import.
+def zipped_package(folder: Path) -> Path:
+    """A zip of this project's package as it is installed here, for Pythons that have only what it imports.
 
     Args:
         folder: where to put it.
     """
-    archive = folder / "cdc-packages.zip"
+    archive, package = folder / "cdc-package.zip", Path(cdc.__file__).parent
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
-        for name in _SHIPPED:
-            found = importlib.util.find_spec(name)
-            assert found is not None
-            for place in map(Path, found.submodule_search_locations or ()):
-                for module in sorted(place.rglob("*.py")):
-                    zipped.write(module, Path(name, module.relative_to(place)))
+        for place, _, names in os.walk(package, followlinks=True):  # in a checkout, jobs and migrations are links
+            for module in (Path(place, name) for name in sorted(names) if name.endswith(".py")):
+                zipped.write(module, Path(package.name, module.relative_to(package)))
     return archive
 
 

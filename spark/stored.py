@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as fn
 
-from spark.errors import JobError
+from cdc.spark.errors import JobError
 
 
 def store(frame: DataFrame, path: str) -> None:

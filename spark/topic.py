@@ -8,9 +8,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from cdc.encode.header import HEADER_NAME
-from spark.job import KafkaSettings
-from spark.kafka_options import connector_options
-from spark.offsets import Extent
+from cdc.spark.job import KafkaSettings
+from cdc.spark.kafka_options import connector_options
+from cdc.spark.offsets import Extent
 
 GROUP_PREFIX: Final = "cdc-spark"
 """Begins the group id of every consumer, for an ACL on the prefix; offsets are never committed."""

@@ -1,4 +1,4 @@
-"""Brings the sink's own tables to the version that this program needs, through Alembic's ``migrations`` package."""
+"""Brings the sink's own tables to the version that this program needs, through Alembic's ``cdc.migrations`` package."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def upgrade(engine: sa.Engine) -> None:
         ReplicaRefused: the role may not create schema or tables, or stage rows.
     """
     config = Config()
-    config.set_main_option("script_location", "migrations:")
+    config.set_main_option("script_location", "cdc.migrations:")
     config.set_main_option("path_separator", "os")
     newest = ScriptDirectory.from_config(config).get_current_head()
     with replica_errors("creating the sink's own tables", remedy=_REMEDY), engine.begin() as connection:

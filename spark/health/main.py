@@ -14,17 +14,17 @@ from pyspark.sql import SparkSession
 
 from cdc.encode.schema import parse_schema
 from cdc.errors import DecodeError
-from spark.errors import JobError, TopicUnreadable
-from spark.health import measure
-from spark.health.findings import findings
-from spark.health.job import HealthJob, HealthTopic
-from spark.health.model import HealthReport, Settings, TopicHealth
-from spark.health.page import as_html
-from spark.health.records import topic_records
-from spark.health.text import as_text
-from spark.job import Table
-from spark.offsets import Brokers
-from spark.session import open_session
+from cdc.spark.errors import JobError, TopicUnreadable
+from cdc.spark.health import measure
+from cdc.spark.health.findings import findings
+from cdc.spark.health.job import HealthJob, HealthTopic
+from cdc.spark.health.model import HealthReport, Settings, TopicHealth
+from cdc.spark.health.page import as_html
+from cdc.spark.health.records import topic_records
+from cdc.spark.health.text import as_text
+from cdc.spark.job import Table
+from cdc.spark.offsets import Brokers
+from cdc.spark.session import open_session
 
 HEALTHY: Final = 0
 NOT_HEALTHY: Final = 1

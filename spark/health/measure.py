@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from spark.health.key_form import logical_form
-from spark.health.model import AliasKeys, Bar, HotKey, Oddities, PartitionHealth, SchemaUse
-from spark.health.records import UNKNOWN, WITHOUT
-from spark.offsets import Extent
+from cdc.spark.health.key_form import logical_form
+from cdc.spark.health.model import AliasKeys, Bar, HotKey, Oddities, PartitionHealth, SchemaUse
+from cdc.spark.health.records import UNKNOWN, WITHOUT
+from cdc.spark.offsets import Extent
 
 EXAMPLES: Final = 10
 _HOUR_MS: Final = 3_600_000

@@ -7,10 +7,10 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from spark.health.model import Bar, HealthReport, TopicHealth
-from spark.health.words import counted, duration, moment, size
+from cdc.spark.health.model import Bar, HealthReport, TopicHealth
+from cdc.spark.health.words import counted, duration, moment, size
 
-_TEMPLATES = files("spark.health") / "templates"
+_TEMPLATES = files("cdc.spark.health") / "templates"
 
 
 def as_html(report: HealthReport) -> str:

@@ -7,9 +7,9 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
-from spark.job import KafkaSettings
-from spark.offsets import Extent
-from spark.topic import header_field, read_topic
+from cdc.spark.job import KafkaSettings
+from cdc.spark.offsets import Extent
+from cdc.spark.topic import header_field, read_topic
 
 OURS: Final = "ours"
 WITHOUT: Final = "without"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from spark.health.model import HealthReport, TopicHealth
-from spark.health.words import counted, duration, moment, size
+from cdc.spark.health.model import HealthReport, TopicHealth
+from cdc.spark.health.words import counted, duration, moment, size
 
 WIDTH = 120
 

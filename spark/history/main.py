@@ -13,12 +13,12 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from spark.errors import JobError, TopicUnreadable
-from spark.history.job import AuditJob
-from spark.history.trail import trail
-from spark.offsets import Brokers
-from spark.session import open_session
-from spark.topic import header_field, read_topic
+from cdc.spark.errors import JobError, TopicUnreadable
+from cdc.spark.history.job import AuditJob
+from cdc.spark.history.trail import trail
+from cdc.spark.offsets import Brokers
+from cdc.spark.session import open_session
+from cdc.spark.topic import header_field, read_topic
 
 _TRAIL: Final = "trail"
 _SUMMARY: Final = "summary.txt"

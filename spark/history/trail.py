@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from cdc.errors import DecodeError
-from spark.values.objects import split_object, unquote
+from cdc.spark.values.objects import split_object, unquote
 
 _VERSION: Final = "1"
 _TEXTS: Final = pa.schema(

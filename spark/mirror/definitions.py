@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from cdc.encode.schema import parse_schema
 from cdc.errors import DecodeError
 from cdc.record import TableSchema
-from spark.errors import TopicUnreadable
-from spark.mirror.rows import RecordForm
-from spark.offsets import Brokers
-from spark.values.columns import kind_of
+from cdc.spark.errors import TopicUnreadable
+from cdc.spark.mirror.rows import RecordForm
+from cdc.spark.offsets import Brokers
+from cdc.spark.values.columns import kind_of
 
 
 class Definitions:

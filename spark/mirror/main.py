@@ -10,13 +10,13 @@ from contextlib import closing
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark.errors import JobError
-from spark.mirror.job import MirrorJob, PostgresTarget
-from spark.mirror.parquet import ParquetMirror
-from spark.mirror.postgres import PostgresMirror
-from spark.mirror.stream import MirrorStream
-from spark.offsets import Brokers
-from spark.session import open_session
+from cdc.spark.errors import JobError
+from cdc.spark.mirror.job import MirrorJob, PostgresTarget
+from cdc.spark.mirror.parquet import ParquetMirror
+from cdc.spark.mirror.postgres import PostgresMirror
+from cdc.spark.mirror.stream import MirrorStream
+from cdc.spark.offsets import Brokers
+from cdc.spark.session import open_session
 
 
 def main(document: str) -> int:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from spark.errors import JobError
-from spark.mirror.position import Offsets, Position
+from cdc.spark.errors import JobError
+from cdc.spark.mirror.position import Offsets, Position
 
 NAME: Final = "current.json"
 _VERSION: Final = 1

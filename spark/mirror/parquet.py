@@ -17,14 +17,14 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
-from spark.errors import JobError
-from spark.job import Table
-from spark.mirror import manifest as manifests
-from spark.mirror.definitions import Definitions
-from spark.mirror.job import ParquetTarget
-from spark.mirror.manifest import Manifest
-from spark.mirror.position import Batch, Offsets, Position, admits
-from spark.mirror.rows import RecordForm
+from cdc.spark.errors import JobError
+from cdc.spark.job import Table
+from cdc.spark.mirror import manifest as manifests
+from cdc.spark.mirror.definitions import Definitions
+from cdc.spark.mirror.job import ParquetTarget
+from cdc.spark.mirror.manifest import Manifest
+from cdc.spark.mirror.position import Batch, Offsets, Position, admits
+from cdc.spark.mirror.rows import RecordForm
 
 _META: Final = ("cdc_key", "cdc_partition", "cdc_offset", "cdc_deleted")
 _PARQUET: Final[Mapping[str, str]] = {

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
 
-from spark.mirror.definitions import Definitions
+from cdc.spark.mirror.definitions import Definitions
 
 Offsets = Mapping[int, int]
 """Partition → the first offset that is not applied yet."""

@@ -16,14 +16,14 @@ import psycopg
 from psycopg import sql
 from pyspark.sql import DataFrame
 
-from spark.errors import JobError
-from spark.job import Table
-from spark.mirror.definitions import Definitions
-from spark.mirror.job import PostgresTarget
-from spark.mirror.position import Batch, NotItsTurn, Offsets, Position, admits
-from spark.mirror.replica_table import ReplicaTable, owned_by_sink
-from spark.mirror.rows import RecordForm
-from spark.mirror.staging import connection_arguments, open_connection, stage_rows
+from cdc.spark.errors import JobError
+from cdc.spark.job import Table
+from cdc.spark.mirror.definitions import Definitions
+from cdc.spark.mirror.job import PostgresTarget
+from cdc.spark.mirror.position import Batch, NotItsTurn, Offsets, Position, admits
+from cdc.spark.mirror.replica_table import ReplicaTable, owned_by_sink
+from cdc.spark.mirror.rows import RecordForm
+from cdc.spark.mirror.staging import connection_arguments, open_connection, stage_rows
 
 CONTROL: Final = "cdc_mirror"
 """Schema of our own tables; the sink's is ``cdc``."""

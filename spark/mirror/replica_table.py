@@ -9,7 +9,7 @@ import psycopg
 from psycopg import sql
 
 from cdc.pgtypes import quote_identifier
-from spark.errors import JobError
+from cdc.spark.errors import JobError
 
 KEY: Final = "cdc_key"
 STAGE_COLUMNS: Final = (KEY, "cdc_offset", "cdc_deleted", "cdc_token")

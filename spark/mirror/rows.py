@@ -8,7 +8,7 @@ from typing import Any
 
 from cdc.encode.header import parse_header
 from cdc.errors import DecodeError
-from spark.values.columns import Kind, row_texts
+from cdc.spark.values.columns import Kind, row_texts
 
 
 class RecordRefused(Exception):

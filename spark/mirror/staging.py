@@ -10,8 +10,8 @@ from psycopg import sql
 from pyspark.sql import DataFrame
 
 from cdc.pgsettings import LATER, READING, WRITING, startup_options
-from spark.job import PostgresSettings
-from spark.mirror.rows import RecordForm
+from cdc.spark.job import PostgresSettings
+from cdc.spark.mirror.rows import RecordForm
 
 _PINNED: Final = f"{startup_options({**READING, **WRITING})} -c client_encoding=UTF8"
 """So that a text means to this server what it meant to the source's, and nothing cuts a batch short."""

@@ -21,13 +21,13 @@ from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 
 from cdc.encode.header import HEADER_NAME
-from spark.errors import JobError, PastErased
-from spark.kafka_options import connector_options
-from spark.mirror.definitions import Definitions
-from spark.mirror.job import MirrorJob
-from spark.mirror.position import Batch, NotItsTurn, Offsets, Position, Target
-from spark.offsets import Brokers, Extent
-from spark.topic import GROUP_PREFIX, header_field
+from cdc.spark.errors import JobError, PastErased
+from cdc.spark.kafka_options import connector_options
+from cdc.spark.mirror.definitions import Definitions
+from cdc.spark.mirror.job import MirrorJob
+from cdc.spark.mirror.position import Batch, NotItsTurn, Offsets, Position, Target
+from cdc.spark.offsets import Brokers, Extent
+from cdc.spark.topic import GROUP_PREFIX, header_field
 
 _LOOK_S: Final = 1
 _REFUSED: Final = re.compile(r"RecordRefused: (.+)")

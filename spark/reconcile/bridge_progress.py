@@ -10,10 +10,10 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from cdc.encode.naming import progress_topic
 from cdc.lsn import LSN
-from spark.errors import NotCaughtUp, TopicUnreadable
-from spark.job import KafkaSettings, Stream
-from spark.kafka_options import client_options
-from spark.offsets import Brokers
+from cdc.spark.errors import NotCaughtUp, TopicUnreadable
+from cdc.spark.job import KafkaSettings, Stream
+from cdc.spark.kafka_options import client_options
+from cdc.spark.offsets import Brokers
 
 _QUIET_S: Final = 30.0
 

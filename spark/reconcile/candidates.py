@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as fn
 
-from spark.reconcile.source_rows import EXCLUDED
-from spark.reconcile.topic_records import NEWER_BIT, TOMBSTONE
-from spark.stored import store
+from cdc.spark.reconcile.source_rows import EXCLUDED
+from cdc.spark.reconcile.topic_records import NEWER_BIT, TOMBSTONE
+from cdc.spark.stored import store
 
 _SURE: Final = 1
 

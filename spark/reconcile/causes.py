@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
 from cdc.lsn import LSN
-from spark.reconcile.likeness import likeness, shift_s
-from spark.reconcile.verdict import KeyClass
+from cdc.spark.reconcile.likeness import likeness, shift_s
+from cdc.spark.reconcile.verdict import KeyClass
 
 Row: TypeAlias = Mapping[str, str | None]
 """Column → PostgreSQL's text, None for NULL. A column that a row does not have is left out."""

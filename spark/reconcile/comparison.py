@@ -1,6 +1,6 @@
 """One comparison: a database at a held snapshot against a topic at the same moment; findings go to Parquet.
 
-The order of things is what makes it exact (``spark.reconcile.verdict``): what the bridge says of itself → snapshot →
+The order of things is what makes it exact (``verdict.py``): what the bridge says of itself → snapshot →
 fence → pinned ends → both sides → ends pinned once more, for what came meanwhile.
 """
 
@@ -18,22 +18,22 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from spark.errors import JobError
-from spark.job import KafkaSettings, PostgresSettings, Table
-from spark.offsets import Brokers, Extent
-from spark.reconcile import candidates
-from spark.reconcile.candidates import FirstLook
-from spark.reconcile.held_snapshot import HeldSnapshot
-from spark.reconcile.job import ReconcileJob
-from spark.reconcile.kept_hashes import KeptHashes
-from spark.reconcile.keys_file import read_keys
-from spark.reconcile.second_look import Rule, findings, sums_by_key
-from spark.reconcile.source_rows import SourceRows
-from spark.reconcile.source_sql import HASH_DIGITS
-from spark.reconcile.topic_records import Moment, folded, hashed, key_hash
-from spark.reconcile.verdict import is_outrun, kept_since_ms
-from spark.stored import store
-from spark.topic import read_topic
+from cdc.spark.errors import JobError
+from cdc.spark.job import KafkaSettings, PostgresSettings, Table
+from cdc.spark.offsets import Brokers, Extent
+from cdc.spark.reconcile import candidates
+from cdc.spark.reconcile.candidates import FirstLook
+from cdc.spark.reconcile.held_snapshot import HeldSnapshot
+from cdc.spark.reconcile.job import ReconcileJob
+from cdc.spark.reconcile.kept_hashes import KeptHashes
+from cdc.spark.reconcile.keys_file import read_keys
+from cdc.spark.reconcile.second_look import Rule, findings, sums_by_key
+from cdc.spark.reconcile.source_rows import SourceRows
+from cdc.spark.reconcile.source_sql import HASH_DIGITS
+from cdc.spark.reconcile.topic_records import Moment, folded, hashed, key_hash
+from cdc.spark.reconcile.verdict import is_outrun, kept_since_ms
+from cdc.spark.stored import store
+from cdc.spark.topic import read_topic
 
 CLOCK_MARGIN_MS: Final = 10_000
 """How far the clocks of bridge, brokers and this machine may be apart; ten seconds is a broken clock."""

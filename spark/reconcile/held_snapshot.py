@@ -18,10 +18,10 @@ from typing import Any, Final
 import psycopg
 
 from cdc.lsn import LSN
-from spark.errors import SourceUnreadable
-from spark.job import PostgresSettings
-from spark.reconcile.source_sql import quoted
-from spark.reconcile.visibility import Snapshot
+from cdc.spark.errors import SourceUnreadable
+from cdc.spark.job import PostgresSettings
+from cdc.spark.reconcile.source_sql import quoted
+from cdc.spark.reconcile.visibility import Snapshot
 
 PINNED: Final[Mapping[str, str]] = {
     "TimeZone": "UTC",

@@ -18,12 +18,12 @@ from pydantic import BaseModel, ValidationError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from spark.job import STRICT, KafkaSettings
-from spark.offsets import Brokers, Extent
-from spark.reconcile.topic_records import TOMBSTONE, Moment, hashed
-from spark.reconcile.visibility import Snapshot
-from spark.stored import store
-from spark.topic import read_topic
+from cdc.spark.job import STRICT, KafkaSettings
+from cdc.spark.offsets import Brokers, Extent
+from cdc.spark.reconcile.topic_records import TOMBSTONE, Moment, hashed
+from cdc.spark.reconcile.visibility import Snapshot
+from cdc.spark.stored import store
+from cdc.spark.topic import read_topic
 
 _FORM: Final = 1
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from spark.job import STRICT
-from spark.report.model import OffsetRange, Round
+from cdc.spark.job import STRICT
+from cdc.spark.report.model import OffsetRange, Round
 
 
 class PassDone(BaseModel):

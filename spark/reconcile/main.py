@@ -16,18 +16,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from spark.errors import JobError, SourceUnreadable
-from spark.job import Table
-from spark.offsets import Brokers
-from spark.reconcile import summary
-from spark.reconcile.bridge_progress import BridgeProgress
-from spark.reconcile.comparison import Comparison, Stopwatch, only_compared
-from spark.reconcile.held_snapshot import connect, reading
-from spark.reconcile.job import ReconcileJob
-from spark.reconcile.keys_file import MAX_KEYS, RepairableKey, keys_file, write_keys
-from spark.reconcile.replica_run import ComparedReplica, compare_replica
-from spark.reconcile.table_run import Compared, TableRun, Unverifiable
-from spark.report.model import (
+from cdc.spark.errors import JobError, SourceUnreadable
+from cdc.spark.job import Table
+from cdc.spark.offsets import Brokers
+from cdc.spark.reconcile import summary
+from cdc.spark.reconcile.bridge_progress import BridgeProgress
+from cdc.spark.reconcile.comparison import Comparison, Stopwatch, only_compared
+from cdc.spark.reconcile.held_snapshot import connect, reading
+from cdc.spark.reconcile.job import ReconcileJob
+from cdc.spark.reconcile.keys_file import MAX_KEYS, RepairableKey, keys_file, write_keys
+from cdc.spark.reconcile.replica_run import ComparedReplica, compare_replica
+from cdc.spark.reconcile.table_run import Compared, TableRun, Unverifiable
+from cdc.spark.report.model import (
     Counts,
     Engine,
     Histograms,
@@ -39,11 +39,11 @@ from spark.report.model import (
     TableReport,
     Verdict,
 )
-from spark.report.redact import redacted
-from spark.report.text import as_text
-from spark.report.write import write_all
-from spark.session import CONNECTOR_VERSION, open_session
-from spark.stored import store
+from cdc.spark.report.redact import redacted
+from cdc.spark.report.text import as_text
+from cdc.spark.report.write import write_all
+from cdc.spark.session import CONNECTOR_VERSION, open_session
+from cdc.spark.stored import store
 
 _EXIT_CODES: Final[dict[Verdict, int]] = {"identical": 0, "different": 1, "not_verified": 2}
 

@@ -12,14 +12,14 @@ import psycopg
 from pyspark.sql import DataFrame
 
 from cdc.lsn import LSN
-from spark.errors import NotCaughtUp
-from spark.job import PostgresSettings, Table
-from spark.reconcile import summary
-from spark.reconcile.comparison import Comparison, Keys, Say, Sides, keys_asked_for, limited, only_compared
-from spark.reconcile.held_snapshot import connect, hold, reading
-from spark.reconcile.job import ReconcileJob
-from spark.reconcile.topic_records import Moment
-from spark.report.model import ReplicaCounts
+from cdc.spark.errors import NotCaughtUp
+from cdc.spark.job import PostgresSettings, Table
+from cdc.spark.reconcile import summary
+from cdc.spark.reconcile.comparison import Comparison, Keys, Say, Sides, keys_asked_for, limited, only_compared
+from cdc.spark.reconcile.held_snapshot import connect, hold, reading
+from cdc.spark.reconcile.job import ReconcileJob
+from cdc.spark.reconcile.topic_records import Moment
+from cdc.spark.report.model import ReplicaCounts
 
 _PAUSE_S: Final = 0.1
 _REMEDY: Final = "allow a longer snapshot: --max-snapshot-seconds"

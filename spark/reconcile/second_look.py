@@ -18,13 +18,13 @@ from cdc.encode.header import Header, parse_header
 from cdc.encode.partition import partition_of
 from cdc.errors import DecodeError
 from cdc.lsn import LSN
-from spark.job import Table
-from spark.reconcile.causes import Finding, RecordPlace, differing_columns, likely_cause
-from spark.reconcile.topic_records import Moment
-from spark.reconcile.verdict import TopicState, judge_scattered
-from spark.topic import header_field, lsn_number
-from spark.values.columns import kind_of, row_texts
-from spark.values.objects import split_object
+from cdc.spark.job import Table
+from cdc.spark.reconcile.causes import Finding, RecordPlace, differing_columns, likely_cause
+from cdc.spark.reconcile.topic_records import Moment
+from cdc.spark.reconcile.verdict import TopicState, judge_scattered
+from cdc.spark.topic import header_field, lsn_number
+from cdc.spark.values.columns import kind_of, row_texts
+from cdc.spark.values.objects import split_object
 
 _FINDINGS: Final = pa.schema(
     [

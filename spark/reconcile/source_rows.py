@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark.job import PostgresSettings, Table
-from spark.reconcile.held_snapshot import PINNED, HeldSnapshot, reading
-from spark.reconcile.source_sql import columns_json, hashed, key_json, quoted, value_json
+from cdc.spark.job import PostgresSettings, Table
+from cdc.spark.reconcile.held_snapshot import PINNED, HeldSnapshot, reading
+from cdc.spark.reconcile.source_sql import columns_json, hashed, key_json, quoted, value_json
 
 HASHES: Final = ("key_hash", "value_hash")
 EXCLUDED: Final = -2

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from spark.job import Column, Table
+from cdc.spark.job import Column, Table
 
 _INTEGERS: Final = frozenset({"int2", "int4", "int8", "oid"})
 HASH_DIGITS: Final = 15

@@ -12,18 +12,18 @@ from typing import Final, Literal, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from spark.job import Table
-from spark.offsets import Extent
-from spark.reconcile import summary
-from spark.reconcile.bridge_progress import BridgeProgress
-from spark.reconcile.comparison import Comparison, Keys, Say, Sides, keys_asked_for, limited, only_compared
-from spark.reconcile.held_snapshot import HeldSnapshot, hold, position_now
-from spark.reconcile.job import ReconcileJob
-from spark.reconcile.kept_hashes import KeptHashes
-from spark.reconcile.ledger import Ledger, PassDone
-from spark.reconcile.topic_records import Moment
-from spark.reconcile.verdict import TableFacts, why_unverifiable
-from spark.report.model import Counts, OffsetRange, Round
+from cdc.spark.job import Table
+from cdc.spark.offsets import Extent
+from cdc.spark.reconcile import summary
+from cdc.spark.reconcile.bridge_progress import BridgeProgress
+from cdc.spark.reconcile.comparison import Comparison, Keys, Say, Sides, keys_asked_for, limited, only_compared
+from cdc.spark.reconcile.held_snapshot import HeldSnapshot, hold, position_now
+from cdc.spark.reconcile.job import ReconcileJob
+from cdc.spark.reconcile.kept_hashes import KeptHashes
+from cdc.spark.reconcile.ledger import Ledger, PassDone
+from cdc.spark.reconcile.topic_records import Moment
+from cdc.spark.reconcile.verdict import TableFacts, why_unverifiable
+from cdc.spark.report.model import Counts, OffsetRange, Round
 
 _SLOWER: Final = "divide the keys over more snapshots (--passes 4), or allow a longer one (--max-snapshot-seconds)"
 

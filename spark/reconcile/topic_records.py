@@ -1,6 +1,6 @@
 """The topic's side: which records count at a moment, and what they make of each key. All in Spark's own expressions.
 
-The rule is ``spark.reconcile.verdict``; what is computed here are its sums.
+The rule is ``cdc.spark.reconcile.verdict``; what is computed here are its sums.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from cdc.lsn import LSN
-from spark.reconcile.source_sql import HASH_DIGITS
-from spark.reconcile.visibility import Snapshot
-from spark.topic import header_field, lsn_number
+from cdc.spark.reconcile.source_sql import HASH_DIGITS
+from cdc.spark.reconcile.visibility import Snapshot
+from cdc.spark.topic import header_field, lsn_number
 
 TOMBSTONE: Final = -1
 """In place of ``topic_hash``: no hash is negative."""

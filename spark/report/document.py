@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from cdc.errors import ConfigError
-from spark.report.model import SCHEMA_VERSION, Report
+from cdc.spark.report.model import SCHEMA_VERSION, Report
 
 
 def as_json(report: Report) -> str:

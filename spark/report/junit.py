@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 from xml.etree import ElementTree
 
-from spark.report.model import Report, TableReport
-from spark.report.sides import Comparison, comparisons
-from spark.report.text import details
-from spark.report.values import is_invisible
-from spark.report.words import elapsed_s
+from cdc.spark.report.model import Report, TableReport
+from cdc.spark.report.sides import Comparison, comparisons
+from cdc.spark.report.text import details
+from cdc.spark.report.values import is_invisible
+from cdc.spark.report.words import elapsed_s
 
 _ELEMENT: Final = {"different": "failure", "not_verified": "error"}
 

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Final
 
-from spark.report.model import Report, Sample, TableReport
+from cdc.spark.report.model import Report, Sample, TableReport
 
 HIDDEN: Final = "[hidden]"
 # What a sentence quotes is a value until proven otherwise; so is what stands in braces (a key, perhaps cut short) or

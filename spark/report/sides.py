@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark.report.model import DifferenceClass, Side, TableReport, Verdict
-from spark.report.words import CLASS, VERDICT, counted
+from cdc.spark.report.model import DifferenceClass, Side, TableReport, Verdict
+from cdc.spark.report.words import CLASS, VERDICT, counted
 
 
 @dataclass(frozen=True, slots=True)

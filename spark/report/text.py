@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from spark.report.model import Report, Sample, TableReport
-from spark.report.sides import Comparison, comparisons, line
-from spark.report.values import ascii_text, escaped, shortened
-from spark.report.words import CLASS, OPERATION, counted, duration, elapsed_s, headline, lag, limits
+from cdc.spark.report.model import Report, Sample, TableReport
+from cdc.spark.report.sides import Comparison, comparisons, line
+from cdc.spark.report.values import ascii_text, escaped, shortened
+from cdc.spark.report.words import CLASS, OPERATION, counted, duration, elapsed_s, headline, lag, limits
 
 WIDTH: Final = 120
 # Per table, side and class: enough to see a pattern; the page and the Parquet files have more.

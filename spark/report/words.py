@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from spark.report.model import DifferenceClass, Report, TableReport, Verdict
+from cdc.spark.report.model import DifferenceClass, Report, TableReport, Verdict
 
 VERDICT: Final[dict[Verdict, str]] = {
     "identical": "IDENTICAL",

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdc.errors import ConfigError
-from spark.report.document import as_json
-from spark.report.html import as_html
-from spark.report.junit import as_junit
-from spark.report.model import Report
-from spark.report.text import as_text
+from cdc.spark.report.document import as_json
+from cdc.spark.report.html import as_html
+from cdc.spark.report.junit import as_junit
+from cdc.spark.report.model import Report
+from cdc.spark.report.text import as_text
 
 
 @dataclass(frozen=True, slots=True)

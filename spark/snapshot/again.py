@@ -7,9 +7,9 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from spark.errors import TopicUnreadable
-from spark.job import KafkaSettings
-from spark.kafka_options import client_options
+from cdc.spark.errors import TopicUnreadable
+from cdc.spark.job import KafkaSettings
+from cdc.spark.kafka_options import client_options
 
 _TIMEOUT_S: Final = 30.0
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from spark.values.objects import split_array, unquote
+from cdc.spark.values.objects import split_array, unquote
 
 MAX_PRECISION: Final = 38
 _NUMERIC: Final = re.compile(r"numeric\(([0-9]+),([0-9]+)\)")

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from cdc.encode.naming import schemas_topic
 from cdc.encode.schema import parse_schema
 from cdc.record import SchemaColumn, TableSchema
-from spark.job import Table
-from spark.offsets import Brokers
+from cdc.spark.job import Table
+from cdc.spark.offsets import Brokers
 
 
 def definitions_of(brokers: Brokers, name: str, table: Table) -> Mapping[str, TableSchema]:

@@ -14,8 +14,8 @@ from pyspark.sql import functions as fn
 from pyspark.storagelevel import StorageLevel
 
 from cdc.encode.header import INSERT
-from spark.snapshot.past import Evidence, Place
-from spark.topic import header_field, lsn_number
+from cdc.spark.snapshot.past import Evidence, Place
+from cdc.spark.topic import header_field, lsn_number
 
 _PLACE = ("offset", "lsn", "commit_us", "produced_ms")
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from spark.errors import JobError
+from cdc.spark.errors import JobError
 
 MANIFEST: Final = "manifest.json"
 _LOCK: Final = ".cdc-snapshot.lock"

@@ -20,12 +20,12 @@ from cdc.encode.header import BACKFILL
 from cdc.errors import DecodeError
 from cdc.lsn import LSN
 from cdc.record import BackfillProgress
-from spark.job import KafkaSettings, Table
-from spark.offsets import Extent
-from spark.snapshot.fold import with_headers
-from spark.snapshot.newest import Log, unread
-from spark.snapshot.point import Published
-from spark.values.objects import split_object
+from cdc.spark.job import KafkaSettings, Table
+from cdc.spark.offsets import Extent
+from cdc.spark.snapshot.fold import with_headers
+from cdc.spark.snapshot.newest import Log, unread
+from cdc.spark.snapshot.point import Published
+from cdc.spark.values.objects import split_object
 
 
 def history_log(spark: SparkSession, kafka: KafkaSettings, extent: Extent) -> Log:

@@ -14,20 +14,20 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from cdc.lsn import LSN
-from spark.errors import JobError, PastErased, TopicUnreadable
-from spark.job import Table
-from spark.offsets import Brokers, Extent
-from spark.session import CONNECTOR_VERSION, open_session
-from spark.snapshot.definitions import columns_of, definitions_of
-from spark.snapshot.fold import Totals, below_lsn, below_offsets, fold, state_rows, totals, with_headers
-from spark.snapshot.folders import MANIFEST, begun, rotate, snapshot_name
-from spark.snapshot.history import history_log, prefer_histories
-from spark.snapshot.job import AsOfLsn, AsOfNow, AsOfOffsets, AsOfTime, SnapshotJob
-from spark.snapshot.manifest import Manifest, TableManifest
-from spark.snapshot.newest import Log, read_on, unread
-from spark.snapshot.point import Published, point_at, refuse_unless_whole, wait_published
-from spark.snapshot.proof import commit_time, refuse_unless_exact
-from spark.snapshot.rows import RowDecoder
+from cdc.spark.errors import JobError, PastErased, TopicUnreadable
+from cdc.spark.job import Table
+from cdc.spark.offsets import Brokers, Extent
+from cdc.spark.session import CONNECTOR_VERSION, open_session
+from cdc.spark.snapshot.definitions import columns_of, definitions_of
+from cdc.spark.snapshot.fold import Totals, below_lsn, below_offsets, fold, state_rows, totals, with_headers
+from cdc.spark.snapshot.folders import MANIFEST, begun, rotate, snapshot_name
+from cdc.spark.snapshot.history import history_log, prefer_histories
+from cdc.spark.snapshot.job import AsOfLsn, AsOfNow, AsOfOffsets, AsOfTime, SnapshotJob
+from cdc.spark.snapshot.manifest import Manifest, TableManifest
+from cdc.spark.snapshot.newest import Log, read_on, unread
+from cdc.spark.snapshot.point import Published, point_at, refuse_unless_whole, wait_published
+from cdc.spark.snapshot.proof import commit_time, refuse_unless_exact
+from cdc.spark.snapshot.rows import RowDecoder
 
 _FILE_BYTES: Final = 256 * 1024 * 1024
 """Of JSON in one file: as Parquet that is some ten megabytes to a hundred, which readers like."""

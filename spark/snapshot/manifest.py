@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from spark.job import STRICT
-from spark.snapshot.job import AsOf
+from cdc.spark.job import STRICT
+from cdc.spark.snapshot.job import AsOf
 
 
 class TableManifest(BaseModel):

@@ -2,7 +2,7 @@
 
 A later position is proven more easily than an earlier one. Behind the first look at a long log little is left to read,
 so that a partition either did not grow in that time, or has records below the new position that are too young for the
-cleaner (``spark.snapshot.past``, the first and the third proof). Records are kept on the executors' disks, so that the
+cleaner (``past.py``, the first and the third proof). Records are kept on the executors' disks, so that the
 position can be chosen when they are read.
 """
 
@@ -18,14 +18,14 @@ from pyspark.sql import functions as fn
 from pyspark.storagelevel import StorageLevel
 
 from cdc.lsn import LSN
-from spark.job import KafkaSettings
-from spark.offsets import Brokers, Extent
-from spark.snapshot.fold import below_lsn, place_of, with_headers
-from spark.snapshot.job import SnapshotJob
-from spark.snapshot.past import Evidence, judge
-from spark.snapshot.point import Published, wait_published
-from spark.snapshot.proof import reading_of
-from spark.topic import read_topic
+from cdc.spark.job import KafkaSettings
+from cdc.spark.offsets import Brokers, Extent
+from cdc.spark.snapshot.fold import below_lsn, place_of, with_headers
+from cdc.spark.snapshot.job import SnapshotJob
+from cdc.spark.snapshot.past import Evidence, judge
+from cdc.spark.snapshot.point import Published, wait_published
+from cdc.spark.snapshot.proof import reading_of
+from cdc.spark.topic import read_topic
 
 ROUNDS: Final = 10
 """Two or three do unless ``min.compaction.lag.ms`` is shorter than a round; then each is another chance of a pause."""

@@ -12,9 +12,9 @@ from cdc.encode.naming import progress_topic
 from cdc.encode.progress import parse_progress, stream_key
 from cdc.lsn import LSN
 from cdc.record import BackfillProgress
-from spark.errors import JobError, NotCaughtUp, PastErased
-from spark.job import Stream
-from spark.offsets import Brokers
+from cdc.spark.errors import JobError, NotCaughtUp, PastErased
+from cdc.spark.job import Stream
+from cdc.spark.offsets import Brokers
 
 FENCE_TIMEOUT_S: Final = 60.0
 _PAUSE_S: Final = 0.2

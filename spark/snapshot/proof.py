@@ -11,13 +11,13 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc.lsn import LSN
-from spark.errors import PastErased
-from spark.job import KafkaSettings, Table
-from spark.offsets import Brokers, Extent
-from spark.snapshot.again import is_there
-from spark.snapshot.fold import evidence, with_headers
-from spark.snapshot.past import Erased, Evidence, Place, Reading, answerable_since, judge
-from spark.topic import read_topic
+from cdc.spark.errors import PastErased
+from cdc.spark.job import KafkaSettings, Table
+from cdc.spark.offsets import Brokers, Extent
+from cdc.spark.snapshot.again import is_there
+from cdc.spark.snapshot.fold import evidence, with_headers
+from cdc.spark.snapshot.past import Erased, Evidence, Place, Reading, answerable_since, judge
+from cdc.spark.topic import read_topic
 
 _LAG: Final = "min.compaction.lag.ms"
 _RETENTION: Final = "delete.retention.ms"

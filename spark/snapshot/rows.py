@@ -12,8 +12,8 @@ from pyspark.sql.types import StructField, StructType
 
 from cdc.errors import DecodeError
 from cdc.record import SchemaColumn
-from spark.snapshot.columns import Form, form_of, plain_text
-from spark.values.objects import split_object
+from cdc.spark.snapshot.columns import Form, form_of, plain_text
+from cdc.spark.values.objects import split_object
 
 BEYOND: Final = "_beyond"
 """Text by column name of the values that their columns' types cannot hold; null in almost every row."""

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import Final, TypeAlias
 
 from cdc.errors import DecodeError
-from spark.values.objects import split_array, split_object, unquote
+from cdc.spark.values.objects import split_array, split_object, unquote
 
 _NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _SPECIAL_NUMBERS: Final = frozenset({"NaN", "Infinity", "-Infinity"})

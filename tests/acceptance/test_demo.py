@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient
 from cdc.app.demo.daemon import Daemon, wait_for
 from cdc.app.demo.shop_tables import TABLES
 from cdc.errors import StackError
+from cdc.spark.report.document import from_json
 from cdc.stack import Kafka, Postgres
-from spark.report.document import from_json
 
 
 @pytest.fixture

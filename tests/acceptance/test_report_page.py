@@ -9,9 +9,9 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Browser, Page
 
-from spark.report.html import as_html
-from spark.report.model import Report
-from spark.report.redact import redacted
+from cdc.spark.report.html import as_html
+from cdc.spark.report.model import Report
+from cdc.spark.report.redact import redacted
 from tests.support import reports
 from tests.support.browser import open_browser
 

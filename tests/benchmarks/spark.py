@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 from cdc.app.jobs.describe import describe_deployment, spark_settings
 from cdc.app.options import load_config
 from cdc.lsn import LSN
-from spark.reconcile.job import ReconcileJob
-from spark.reconcile.main import reconcile
-from spark.session import open_session
+from cdc.spark.reconcile.job import ReconcileJob
+from cdc.spark.reconcile.main import reconcile
+from cdc.spark.session import open_session
 from tests.benchmarks import workload
 from tests.benchmarks.backfill import wait_for_backfill
 from tests.benchmarks.deployment import Deployment, daemon, wait_until_published

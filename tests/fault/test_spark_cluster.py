@@ -17,11 +17,11 @@ import psycopg
 import pyarrow.parquet
 import pytest
 
-from spark.mirror import manifest as manifests
-from spark.mirror.job import ParquetTarget, PostgresTarget
-from spark.mirror.position import Position
-from spark.report.document import from_json
-from spark.report.model import TableReport
+from cdc.spark.mirror import manifest as manifests
+from cdc.spark.mirror.job import ParquetTarget, PostgresTarget
+from cdc.spark.mirror.position import Position
+from cdc.spark.report.document import from_json
+from cdc.spark.report.model import TableReport
 from tests.integration.spark.test_scale_out import NAMESPACE, assert_equal, job_for, postgres_target
 from tests.support.deployment import Deploy, Deployment
 from tests.support.order_writer import TABLE, Writer

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from spark.snapshot.past import CLOCK_MARGIN_MS, Evidence, Place, Reading, judge
+from cdc.spark.snapshot.past import CLOCK_MARGIN_MS, Evidence, Place, Reading, judge
 
 SEED = int(os.environ.get("SEED", "1"))
 WORLDS = 2000
@@ -147,7 +147,7 @@ def look(world: World) -> Judged:
 
 
 def seen(log: list[Record], tail: list[Record], at: int) -> Evidence:
-    """As ``spark.snapshot.fold`` tells it."""
+    """As ``cdc.spark.snapshot.fold`` tells it."""
     by_key: dict[int, list[Record]] = {}
     for each in log:
         by_key.setdefault(each.key, []).append(each)

@@ -17,7 +17,7 @@ from typing import get_args
 
 import pytest
 
-from spark.reconcile.verdict import (
+from cdc.spark.reconcile.verdict import (
     KeyClass,
     TableFacts,
     fold,

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from cdc.app.jobs.describe import describe_deployment
 from cdc.app.options import load_config
-from spark.job import SparkSettings
-from spark.reconcile.job import ReconcileJob
-from spark.reconcile.main import reconcile
-from spark.report.model import Report, TableReport
+from cdc.spark.job import SparkSettings
+from cdc.spark.reconcile.job import ReconcileJob
+from cdc.spark.reconcile.main import reconcile
+from cdc.spark.report.model import Report, TableReport
 from tests.support.deployment import Deployment
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark.report.model import (
+from cdc.spark.report.model import (
     Bar,
     ColumnDifferences,
     Counts,

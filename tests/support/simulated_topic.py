@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from spark.reconcile.verdict import KeyClass, RecordFacts
-from spark.reconcile.visibility import Snapshot
+from cdc.spark.reconcile.verdict import KeyClass, RecordFacts
+from cdc.spark.reconcile.visibility import Snapshot
 
 KEYS = 5
 PARTITIONS = 2
@@ -304,7 +304,7 @@ def run(world: World) -> Scan:
     for _ in range(world.rng.randrange(120)):
         world.step()
     taken = Scan(world.snapshot(), world.visible, world.rows(world.visible), {}, [], world.now, 0, 0)
-    # The second fence is for rows that were gone when they were re-read: see spark.reconcile.verdict.
+    # The second fence is for rows that were gone when they were re-read: see cdc.spark.reconcile.verdict.
     for _ in range(2 if world.settings.toast else 1):
         fence = len(world.wal)
         while world.published < fence:

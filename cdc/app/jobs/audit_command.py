@@ -12,7 +12,7 @@ from cdc.app.jobs.describe import describe_deployment, spark_settings
 from cdc.app.jobs.launch import run_job
 from cdc.app.logs import configure
 from cdc.app.options import ConfigOption, LogLevelOption, load_config
-from spark.history.job import AuditJob
+from cdc.spark.history.job import AuditJob
 
 
 def audit(

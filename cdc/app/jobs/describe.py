@@ -18,8 +18,8 @@ from cdc.errors import ConfigError
 from cdc.pgtypes import CATALOG, element_name, split_type_name, sql_type
 from cdc.record import TableSchema
 from cdc.sink.naming import ReplicaName, ReplicaNaming
+from cdc.spark import job
 from cdc.stack.spark import spark_runtime
-from spark import job
 
 _APPLICATION: Final = "cdc job"
 _DELIMITERS: Final = """

@@ -11,7 +11,7 @@ from cdc.app.jobs.describe import describe_deployment, kafka_settings, spark_set
 from cdc.app.jobs.launch import run_job
 from cdc.app.options import ConfigOption, load_config
 from cdc.encode.naming import schemas_topic
-from spark.health.job import TOP_KEYS, HealthJob, HealthTopic
+from cdc.spark.health.job import TOP_KEYS, HealthJob, HealthTopic
 
 
 def health(

@@ -17,7 +17,7 @@ from typing import Any, Final
 from pydantic import BaseModel, SecretStr
 
 from cdc.errors import ConfigError
-from spark.parent import PARENT_VARIABLE
+from cdc.spark.parent import PARENT_VARIABLE
 
 JOB_FAILED: Final = 2
 """Exit code of a job that could not give its answer."""
@@ -30,7 +30,7 @@ def run_job(kind: str, job: BaseModel) -> int:
     """Run it to its end; Ctrl-C ends it too, and SIGTERM is handed on: what follows topics ends between two batches.
 
     Args:
-        kind: as ``python -m spark`` knows it.
+        kind: as ``python -m cdc.spark`` knows it.
         job: its description.
 
     Raises:
@@ -39,7 +39,7 @@ def run_job(kind: str, job: BaseModel) -> int:
     if importlib.util.find_spec("pyspark") is None:
         raise ConfigError(f"cdc {kind} needs pyspark", remedy="pip install 'cdc-bridge[spark]'")
     environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}
-    process = subprocess.Popen([sys.executable, "-m", "spark", kind], stdin=subprocess.PIPE, env=environment)
+    process = subprocess.Popen([sys.executable, "-m", "cdc.spark", kind], stdin=subprocess.PIPE, env=environment)
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     try:
         process.communicate(document(job).encode())

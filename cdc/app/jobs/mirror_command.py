@@ -12,7 +12,7 @@ from cdc.app.jobs.launch import run_job
 from cdc.app.options import ConfigOption, load_config
 from cdc.encode.naming import schemas_topic
 from cdc.errors import ConfigError
-from spark.mirror.job import COMPACT_EVERY, INTERVAL_S, RECORDS_PER_BATCH, MirrorJob, ParquetTarget, PostgresTarget
+from cdc.spark.mirror.job import COMPACT_EVERY, INTERVAL_S, RECORDS_PER_BATCH, MirrorJob, ParquetTarget, PostgresTarget
 
 _NAMESPACE = "mirror"
 """A schema that is not the sink's by any default."""

@@ -17,8 +17,8 @@ from cdc.app.logs import configure
 from cdc.app.options import ConfigOption, LogLevelOption, load_config
 from cdc.config import Config
 from cdc.errors import ConfigError
-from spark.job import SparkSettings
-from spark.reconcile.job import ReconcileJob
+from cdc.spark.job import SparkSettings
+from cdc.spark.reconcile.job import ReconcileJob
 
 Tables = Annotated[
     list[str] | None, typer.Argument(metavar="TABLE", help="schema.table; all captured tables unless given.")

@@ -15,9 +15,9 @@ from cdc.config import Config
 from cdc.errors import ConfigError
 from cdc.lsn import ZERO
 from cdc.record import RepairKey
-from spark.job import Table
-from spark.reconcile.job import ReconcileJob, Repaired
-from spark.reconcile.keys_file import MAX_KEYS, keys_file, read_keys
+from cdc.spark.job import Table
+from cdc.spark.reconcile.job import ReconcileJob, Repaired
+from cdc.spark.reconcile.keys_file import MAX_KEYS, keys_file, read_keys
 
 _TIMEOUT_S: Final = 600.0
 _DIFFERENT: Final = 1

@@ -18,8 +18,8 @@ from cdc.app.options import ConfigOption, LogLevelOption, load_config
 from cdc.capture.connect import connect, source_errors
 from cdc.config import Config
 from cdc.errors import ConfigError
-from spark.job import SparkSettings
-from spark.snapshot.job import AsOf, SnapshotJob
+from cdc.spark.job import SparkSettings
+from cdc.spark.snapshot.job import AsOf, SnapshotJob
 
 _HERE = (
     "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()"

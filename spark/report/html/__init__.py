@@ -1,5 +1,5 @@
 """The report as one HTML file that needs nothing else: no network, no script for its content."""
 
-from spark.report.html.page import as_html
+from cdc.spark.report.html.page import as_html
 
 __all__ = ["as_html"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from spark.report.html.markup import Markup, element
-from spark.report.model import DifferenceClass, Verdict
-from spark.report.values import Span, differing_spans, picture, pieces
-from spark.report.words import CLASS, MEANING, VERDICT
+from cdc.spark.report.html.markup import Markup, element
+from cdc.spark.report.model import DifferenceClass, Verdict
+from cdc.spark.report.values import Span, differing_spans, picture, pieces
+from cdc.spark.report.words import CLASS, MEANING, VERDICT
 
 
 def pair(one: str | None, other: str | None) -> tuple[Markup, Markup]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from spark.report.html.markup import Markup, element
-from spark.report.model import Bar, DifferenceClass, Stage
-from spark.report.values import shortened
-from spark.report.words import CLASS, counted, duration
+from cdc.spark.report.html.markup import Markup, element
+from cdc.spark.report.model import Bar, DifferenceClass, Stage
+from cdc.spark.report.values import shortened
+from cdc.spark.report.words import CLASS, counted, duration
 
 # More bars than this are thinner than a finger's width of a phone's screen can tell apart.
 _MOST_BARS: Final = 48

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark.report.html.charts import timeline
-from spark.report.html.markup import Child, Markup, element
-from spark.report.model import TableReport
-from spark.report.words import counted, duration, lag
+from cdc.spark.report.html.charts import timeline
+from cdc.spark.report.html.markup import Child, Markup, element
+from cdc.spark.report.model import TableReport
+from cdc.spark.report.words import counted, duration, lag
 
 
 def facts_block(table: TableReport) -> Markup:

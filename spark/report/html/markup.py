@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Final, TypeAlias
 
-from spark.report.values import is_invisible, picture
+from cdc.spark.report.values import is_invisible, picture
 
 _VOID: Final = frozenset({"br", "input", "link", "meta"})
 

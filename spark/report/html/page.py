@@ -8,14 +8,14 @@ from importlib.resources import files
 from typing import Final
 from urllib.parse import quote
 
-from spark.report.html.cells import pill, sign
-from spark.report.html.charts import timeline
-from spark.report.html.facts import pairs
-from spark.report.html.markup import Markup, element, trusted
-from spark.report.html.section import table_section
-from spark.report.model import Report, TableReport
-from spark.report.sides import comparisons
-from spark.report.words import SEES, VERDICT, counted, duration, elapsed_s, headline, lag, limits, moment
+from cdc.spark.report.html.cells import pill, sign
+from cdc.spark.report.html.charts import timeline
+from cdc.spark.report.html.facts import pairs
+from cdc.spark.report.html.markup import Markup, element, trusted
+from cdc.spark.report.html.section import table_section
+from cdc.spark.report.model import Report, TableReport
+from cdc.spark.report.sides import comparisons
+from cdc.spark.report.words import SEES, VERDICT, counted, duration, elapsed_s, headline, lag, limits, moment
 
 # Tables that want attention open by themselves; a hundred of them would hide the overview's use.
 _UNFOLDED_TABLES: Final = 5
@@ -35,7 +35,7 @@ def as_html(report: Report) -> str:
 
 
 def _template(name: str) -> str:
-    return files("spark.report").joinpath("templates", name).read_text(encoding="utf-8")
+    return files("cdc.spark.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _head(report: Report, style: str, script: str) -> Markup:

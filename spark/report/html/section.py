@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark.report.html.cells import pill
-from spark.report.html.charts import class_strip, columns_chart, ranking
-from spark.report.html.facts import facts_block, pairs
-from spark.report.html.markup import Markup, element
-from spark.report.html.samples import columns_block, samples_block
-from spark.report.model import TableReport
-from spark.report.sides import Comparison, comparisons
-from spark.report.values import shortened
-from spark.report.words import counted
+from cdc.spark.report.html.cells import pill
+from cdc.spark.report.html.charts import class_strip, columns_chart, ranking
+from cdc.spark.report.html.facts import facts_block, pairs
+from cdc.spark.report.html.markup import Markup, element
+from cdc.spark.report.html.samples import columns_block, samples_block
+from cdc.spark.report.model import TableReport
+from cdc.spark.report.sides import Comparison, comparisons
+from cdc.spark.report.values import shortened
+from cdc.spark.report.words import counted
 
 
 def table_section(table: TableReport, anchor: str, unfolded: bool) -> Markup:

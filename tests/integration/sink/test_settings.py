@@ -7,8 +7,8 @@ from pydantic import SecretStr
 
 from cdc.config import Config
 from cdc.pgsettings import READING, WRITING, startup_options
-from spark.job import PostgresSettings
-from spark.mirror.staging import connection_arguments, open_connection
+from cdc.spark.job import PostgresSettings
+from cdc.spark.mirror.staging import connection_arguments, open_connection
 from tests.integration.sink.conftest import running
 from tests.support.servers import Database
 from tests.support.topic_writer import TopicWriter

@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from cdc.app.jobs.describe import describe_deployment
 from cdc.app.jobs.snapshot_command import _position
 from cdc.config import load
-from spark.job import SparkSettings
-from spark.snapshot.folders import begun
-from spark.snapshot.job import AsOf, AsOfNow, SnapshotJob
-from spark.snapshot.main import take
-from spark.snapshot.manifest import Manifest
+from cdc.spark.job import SparkSettings
+from cdc.spark.snapshot.folders import begun
+from cdc.spark.snapshot.job import AsOf, AsOfNow, SnapshotJob
+from cdc.spark.snapshot.main import take
+from cdc.spark.snapshot.manifest import Manifest
 from tests.support.deployment import Deployment
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.job import SparkSettings
-from spark.report.model import TableReport
+from cdc.spark.job import SparkSettings
+from cdc.spark.report.model import TableReport
 from tests.support.deployment import Deploy, Deployment
 from tests.support.order_writer import TABLE, Writer, create
 from tests.support.reconciling import job_for, reconciled, table_of

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc.ports import StoredRecord
-from spark.job import SparkSettings
-from spark.report.document import from_json
-from spark.report.model import Report, Sample
+from cdc.spark.job import SparkSettings
+from cdc.spark.report.document import from_json
+from cdc.spark.report.model import Report, Sample
 from tests.support.deployment import Deploy, Deployment
 from tests.support.order_writer import ROWS, TABLE, Writer, create
 from tests.support.reconciling import job_for, reconciled, run_command, table_of

@@ -15,10 +15,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc.app.jobs.launch import INTERRUPTED
-from spark.job import SparkSettings
-from spark.reconcile.job import ReconcileJob
-from spark.report.document import as_json
-from spark.report.model import TableReport
+from cdc.spark.job import SparkSettings
+from cdc.spark.reconcile.job import ReconcileJob
+from cdc.spark.report.document import as_json
+from cdc.spark.report.model import TableReport
 from tests.support.deployment import Deploy, Deployment
 from tests.support.reconciling import job_for, reconciled, run_command
 from tests.support.servers import Database

@@ -23,11 +23,11 @@ from cdc.app.demo.topic_side import read_topics
 from cdc.app.jobs.describe import describe_deployment
 from cdc.app.jobs.launch import document
 from cdc.config import load
-from spark.errors import JobError
-from spark.job import PostgresSettings, SparkSettings
-from spark.mirror import manifest as manifests
-from spark.mirror.job import MirrorJob, ParquetTarget, PostgresTarget
-from spark.mirror.main import mirror
+from cdc.spark.errors import JobError
+from cdc.spark.job import PostgresSettings, SparkSettings
+from cdc.spark.mirror import manifest as manifests
+from cdc.spark.mirror.job import MirrorJob, ParquetTarget, PostgresTarget
+from cdc.spark.mirror.main import mirror
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 from tests.support.type_catalogue import CUSTOM_TYPES
@@ -190,7 +190,7 @@ def test_every_type_arrives_as_it_is(
 
 
 class Killed:
-    """``python -m spark mirror`` as a process that is killed."""
+    """``python -m cdc.spark mirror`` as a process that is killed."""
 
     def __init__(self, job: MirrorJob, log: Path) -> None:
         self._job = job
@@ -200,7 +200,7 @@ class Killed:
     def start(self) -> None:
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "spark", "mirror"], stdin=subprocess.PIPE, stdout=log, stderr=log
+                [sys.executable, "-m", "cdc.spark", "mirror"], stdin=subprocess.PIPE, stdout=log, stderr=log
             )
         assert self.process.stdin is not None
         self.process.stdin.write(document(self._job).encode())

@@ -14,8 +14,8 @@ from psycopg import sql
 from pyspark.sql import SparkSession
 
 from cdc.lsn import LSN
-from spark.errors import JobError, NotCaughtUp, PastErased
-from spark.snapshot.job import AsOfLsn, AsOfOffsets, AsOfTime
+from cdc.spark.errors import JobError, NotCaughtUp, PastErased
+from cdc.spark.snapshot.job import AsOfLsn, AsOfOffsets, AsOfTime
 from tests.integration.spark.snapshots import Snapshots
 from tests.support.deployment import Deploy
 from tests.support.servers import Database
@@ -147,7 +147,7 @@ def test_as_of_now_an_lsn_a_time_and_offsets(snapshots: Snapshots, database: Dat
     deployment = snapshots.deployment
     states: list[tuple[LSN, int, list[Any]]] = []
     changes = (
-        # First: behind the cleaner's lag a changed key makes what is before it unknown, see spark.snapshot.past.
+        # First: behind the cleaner's lag a changed key makes what is before it unknown, see cdc.spark.snapshot.past.
         "UPDATE account SET id = id + 1000 WHERE id % 7 = 0",
         "INSERT INTO account SELECT n, n, 'new' FROM generate_series(51, 60) n",
         "UPDATE account SET balance = balance + 0.5 WHERE id % 3 = 0",

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc.encode.naming import history_topic
-from spark.errors import PastErased
-from spark.snapshot.job import AsOfLsn, AsOfTime
+from cdc.spark.errors import PastErased
+from cdc.spark.snapshot.job import AsOfLsn, AsOfTime
 from tests.integration.spark.snapshots import Snapshots
 from tests.support.deployment import Deploy
 from tests.support.servers import Database

@@ -15,10 +15,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc.app.jobs.launch import document
-from spark.errors import PastErased
-from spark.job import SparkSettings
-from spark.snapshot.folders import snapshots as finished
-from spark.snapshot.job import AsOfLsn
+from cdc.spark.errors import PastErased
+from cdc.spark.job import SparkSettings
+from cdc.spark.snapshot.folders import snapshots as finished
+from cdc.spark.snapshot.job import AsOfLsn
 from tests.integration.spark.snapshots import Snapshots
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
@@ -126,7 +126,7 @@ def test_a_killed_run_leaves_nothing_that_counts(
     def run() -> subprocess.Popen[bytes]:
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "spark", "snapshot"],
+                [sys.executable, "-m", "cdc.spark", "snapshot"],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,

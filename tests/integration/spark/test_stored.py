@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.errors import JobError
-from spark.stored import refuse_unless_whole, store
+from cdc.spark.errors import JobError
+from cdc.spark.stored import refuse_unless_whole, store
 
 
 def test_lost_files_are_noticed(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from psycopg import pq
 from cdc.change import Column
 from cdc.encode.values import converter
 from cdc.pgtypes import BUILTIN_NAMES, sql_type
-from spark.values.columns import column_text, kind_of
+from cdc.spark.values.columns import column_text, kind_of
 from tests.support.servers import Database
 
 SEED = int(os.environ.get("SEED", "1"))

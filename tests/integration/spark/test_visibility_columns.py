@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from cdc.encode.header import BACKFILL, UPDATE, HeaderStamp
 from cdc.lsn import LSN
-from spark.reconcile.topic_records import Moment
-from spark.reconcile.visibility import Snapshot
+from cdc.spark.reconcile.topic_records import Moment
+from cdc.spark.reconcile.visibility import Snapshot
 
 
 def random_snapshot(rng: random.Random) -> Snapshot:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from cdc.lsn import LSN
-from spark.reconcile.causes import Finding, RecordPlace, Row, differing_columns, likely_cause
-from spark.reconcile.likeness import likeness
-from spark.reconcile.verdict import KeyClass
+from cdc.spark.reconcile.causes import Finding, RecordPlace, Row, differing_columns, likely_cause
+from cdc.spark.reconcile.likeness import likeness
+from cdc.spark.reconcile.verdict import KeyClass
 
 MISSING, EXTRA, MISMATCH = KeyClass.MISSING_IN_TOPIC, KeyClass.EXTRA_IN_TOPIC, KeyClass.VALUE_MISMATCH
 PLACE = RecordPlace("u", LSN(0x1925728), 734, 1795190486566123, 2, 41)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spark.health.findings import findings
-from spark.health.key_form import logical_form
-from spark.health.model import (
+from cdc.spark.health.findings import findings
+from cdc.spark.health.key_form import logical_form
+from cdc.spark.health.model import (
     Bar,
     Finding,
     HealthReport,
@@ -17,8 +17,8 @@ from spark.health.model import (
     Settings,
     TopicHealth,
 )
-from spark.health.page import as_html
-from spark.health.text import as_text
+from cdc.spark.health.page import as_html
+from cdc.spark.health.text import as_text
 
 HOUR = 3_600_000
 NOW = 1_800_000_000_000

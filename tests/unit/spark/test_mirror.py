@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow
 import pytest
 
-from spark.errors import JobError
-from spark.mirror import manifest as manifests
-from spark.mirror.manifest import Manifest
-from spark.mirror.position import Batch, NotItsTurn, Position, admits
-from spark.mirror.rows import RecordForm, RecordRefused
-from spark.values.columns import kind_of
+from cdc.spark.errors import JobError
+from cdc.spark.mirror import manifest as manifests
+from cdc.spark.mirror.manifest import Manifest
+from cdc.spark.mirror.position import Batch, NotItsTurn, Position, admits
+from cdc.spark.mirror.rows import RecordForm, RecordRefused
+from cdc.spark.values.columns import kind_of
 
 HEADER = "v=1;op=u;lsn=0/10;seq=1;xid=7;ts=1;schema=beef"
 

@@ -7,15 +7,19 @@ import sys
 import zipfile
 from pathlib import Path
 
-from spark.session import zipped_packages
+from cdc.spark.session import zipped_package
 
 
-def test_shipped_packages_are_whole_and_import_without_an_installation(tmp_path: Path) -> None:
-    archive = zipped_packages(tmp_path)
+def test_the_shipped_package_is_whole_and_imports_without_an_installation(tmp_path: Path) -> None:
+    archive = zipped_package(tmp_path)
     names = set(zipfile.ZipFile(archive).namelist())
     root = Path(__file__).parents[3]
-    assert names == {str(each.relative_to(root)) for part in ("cdc", "spark") for each in (root / part).rglob("*.py")}
+    beside = {
+        f"cdc/{each.relative_to(root)}" for part in ("spark", "migrations") for each in (root / part).rglob("*.py")
+    }
+    assert names - beside == {str(each.relative_to(root)) for each in (root / "cdc").rglob("*.py")} - beside
+    assert beside <= names
 
-    code = f"import sys; sys.path[:0] = [{str(archive)!r}]; import cdc.lsn, spark.errors; print(cdc.lsn.__file__)"
+    code = f"import sys; sys.path[:0] = [{str(archive)!r}]; import cdc.lsn, cdc.spark.errors; print(cdc.lsn.__file__)"
     done = subprocess.run([sys.executable, "-IS", "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.startswith(str(archive)), done.stderr

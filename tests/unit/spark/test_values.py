@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cdc.errors import DecodeError
-from spark.values.columns import ArrayOf, Kind, Scalar, column_text, kind_of, row_texts
-from spark.values.objects import split_array, split_object, unquote
+from cdc.spark.values.columns import ArrayOf, Kind, Scalar, column_text, kind_of, row_texts
+from cdc.spark.values.objects import split_array, split_object, unquote
 
 NUMBER, BOOL, TEXT, JSON = Scalar.NUMBER, Scalar.BOOL, Scalar.TEXT, Scalar.JSON
 

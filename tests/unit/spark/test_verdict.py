@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark.reconcile.verdict import (
+from cdc.spark.reconcile.verdict import (
     ABSENT,
     KeyClass,
     RecordFacts,
@@ -17,7 +17,7 @@ from spark.reconcile.verdict import (
     kept_since_ms,
     why_unverifiable,
 )
-from spark.reconcile.visibility import Snapshot
+from cdc.spark.reconcile.visibility import Snapshot
 
 S = Snapshot.parse("10:20:12")
 KEPT_SINCE = 1000

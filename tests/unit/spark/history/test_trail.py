@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc.errors import DecodeError
-from spark.history.trail import change
+from cdc.spark.history.trail import change
 
 HEAD = '{"v":1,"op":"%s","lsn":"0/1A","seq":2,"xid":%s,"ts":5,"schema":"beef",'
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from spark.errors import JobError
-from spark.job import Column, KafkaSettings, Table
-from spark.kafka_options import client_options, connector_options
-from spark.reconcile.keys_file import RepairableKey, read_keys, write_keys
-from spark.reconcile.ledger import Ledger, PassDone
-from spark.reconcile.source_sql import hashed, key_json, quoted
-from spark.report.model import Round
+from cdc.spark.errors import JobError
+from cdc.spark.job import Column, KafkaSettings, Table
+from cdc.spark.kafka_options import client_options, connector_options
+from cdc.spark.reconcile.keys_file import RepairableKey, read_keys, write_keys
+from cdc.spark.reconcile.ledger import Ledger, PassDone
+from cdc.spark.reconcile.source_sql import hashed, key_json, quoted
+from cdc.spark.report.model import Round
 
 KEYS = [RepairableKey(b'{"id":1}', None), RepairableKey(b"\xff\x00", 3), RepairableKey(b"", None)]
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import spark.report
+import cdc.spark.report
 from cdc.errors import ConfigError
-from spark.report.document import as_json, from_json, json_schema
-from spark.report.model import Report
+from cdc.spark.report.document import as_json, from_json, json_schema
+from cdc.spark.report.model import Report
 from tests.support import reports
 
-SCHEMA = Path(spark.report.__file__).with_name("schema.json")
+SCHEMA = Path(cdc.spark.report.__file__).with_name("schema.json")
 
 
 @pytest.mark.parametrize("report", [reports.mixed(), reports.all_identical(), reports.hostile(), reports.report()])
@@ -28,7 +28,7 @@ def test_it_survives_any_encoding() -> None:
 def test_the_schema_in_the_tree_is_current() -> None:
     assert SCHEMA.read_text() == json_schema(), (
         "the document changed; think of its readers (SCHEMA_VERSION), then write spark/report/schema.json anew: "
-        "python -c 'from spark.report.document import *; print(json_schema(), end=\"\")'"
+        "python -c 'from cdc.spark.report.document import *; print(json_schema(), end=\"\")'"
     )
 
 

@@ -7,11 +7,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from spark.report.html import as_html
-from spark.report.html.charts import class_strip, columns_chart
-from spark.report.html.markup import element
-from spark.report.model import Bar, Report
-from spark.report.redact import redacted
+from cdc.spark.report.html import as_html
+from cdc.spark.report.html.charts import class_strip, columns_chart
+from cdc.spark.report.html.markup import element
+from cdc.spark.report.model import Bar, Report
+from cdc.spark.report.redact import redacted
 from tests.support import reports
 
 VOID = {"meta", "link", "br", "input"}

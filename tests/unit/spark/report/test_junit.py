@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from spark.report.junit import as_junit
+from cdc.spark.report.junit import as_junit
 from tests.support import reports
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from spark.report.document import as_json
-from spark.report.html import as_html
-from spark.report.junit import as_junit
-from spark.report.model import Bar
-from spark.report.redact import HIDDEN, redacted
-from spark.report.text import as_text
+from cdc.spark.report.document import as_json
+from cdc.spark.report.html import as_html
+from cdc.spark.report.junit import as_junit
+from cdc.spark.report.model import Bar
+from cdc.spark.report.redact import HIDDEN, redacted
+from cdc.spark.report.text import as_text
 from tests.support import reports
 
 SECRETS = ("4711-secret", "Ann Lee", "1999.9", "11:58:03+00", "paid")

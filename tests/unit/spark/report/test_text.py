@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark.report.model import Counts, Report
-from spark.report.text import WIDTH, as_text
+from cdc.spark.report.model import Counts, Report
+from cdc.spark.report.text import WIDTH, as_text
 from tests.support import reports
 
 

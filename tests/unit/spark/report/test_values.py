@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from spark.report.values import SHOWN_CHARACTERS, ascii_text, differing_spans, pieces, shortened
+from cdc.spark.report.values import SHOWN_CHARACTERS, ascii_text, differing_spans, pieces, shortened
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark.report.model import Report
-from spark.report.words import counted, duration, headline, moment, size
+from cdc.spark.report.model import Report
+from cdc.spark.report.words import counted, duration, headline, moment, size
 from tests.support import reports
 
 DIFFERENT, UNKNOWN, SAME = reports.different_table(), reports.unverified_table(), reports.identical_table()

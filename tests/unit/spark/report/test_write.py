@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cdc.errors import ConfigError
-from spark.report.document import from_json
-from spark.report.write import Written, write_all
+from cdc.spark.report.document import from_json
+from cdc.spark.report.write import Written, write_all
 from tests.support import reports
 
 

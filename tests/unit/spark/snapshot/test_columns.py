@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from cdc.record import SchemaColumn
-from spark.snapshot.columns import form_of
-from spark.snapshot.rows import RowDecoder
+from cdc.spark.snapshot.columns import form_of
+from cdc.spark.snapshot.rows import RowDecoder
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spark.errors import JobError
-from spark.snapshot.folders import MANIFEST, begun, rotate, snapshot_name, snapshots
+from cdc.spark.errors import JobError
+from cdc.spark.snapshot.folders import MANIFEST, begun, rotate, snapshot_name, snapshots
 
 NAME = "20261121T150102.123456Z"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark.snapshot.past import CLOCK_MARGIN_MS, Erased, Evidence, Place, Reading, answerable_since, judge
+from cdc.spark.snapshot.past import CLOCK_MARGIN_MS, Erased, Evidence, Place, Reading, answerable_since, judge
 
 READING = Reading(ended_ms=1_000_000, took_ms=10_000, lag_ms=60_000, retention_ms=600_000)
 
