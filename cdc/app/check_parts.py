@@ -19,8 +19,9 @@ from cdc.capture.server import server_facts
 from cdc.capture.slot import inspect_slot
 from cdc.capture.table import TableInfo
 from cdc.config import Config
+from cdc.encode.naming import collisions
 from cdc.errors import CdcError
-from cdc.publish.topics import TopicAdmin
+from cdc.publish.topics import TopicAdmin, collision
 
 _APPLICATION: Final = "cdc check"
 
@@ -104,8 +105,12 @@ def check_kafka(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
             text = f"has {drift.setting}={drift.found}, the configuration says {drift.wanted}"
             findings.append(Finding("FAIL" if drift.is_fatal else "WARN", f"topic {drift.topic}", text, drift.remedy))
         drifted = {drift.topic for drift in drifts}
+        names = [each.name for each in specifications]
+        colliding = dict(collisions([name for name in names if name not in existing], [*existing, *names]))
         for each in specifications:
-            if each.name not in existing:
+            if each.name in colliding:
+                findings.append(Finding.failure(f"topic {each.name}", collision(each.name, colliding[each.name])))
+            elif each.name not in existing:
                 findings.append(Finding("OK", f"topic {each.name}", f"will be made with {each.partitions} partitions"))
             elif each.name not in drifted:
                 findings.append(Finding("OK", f"topic {each.name}", "as the configuration says"))

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 MAX_IDENTIFIER_BYTES = 63
 MAX_TOPIC_NAME = 249
 MAX_RETENTION_MS = 3_155_760_000_000
+MAX_MESSAGE_BYTES = 45 * 1024 * 1024
+"""A row, and twice that in a history: Kafka's clients take answers of 100 MB, its brokers requests of 100 MiB."""
 
 _ALTERED = "exactly-once delivery depends on it, so the bridge sets it itself"
 _READER = "readers here keep their own offsets and read committed records only"

@@ -156,8 +156,9 @@ class TopicsConfig(BaseModel):
     """Milliseconds after which a segment is closed; the open one is never compacted, an hour keeps it small."""
     min_cleanable_dirty_ratio: float = Field(default=0.3, ge=0, le=1)
     """Share of uncleaned bytes at which the cleaner starts; lower cleans earlier and rewrites more (Kafka: 0.5)."""
-    max_message_bytes: int = Field(default=16_777_216, ge=1_048_588, le=1_073_741_824)
-    """Largest row in bytes, as JSON: Kafka's own limit of 1 MiB would stop the bridge at a long text, 16 MiB rarely."""
+    max_message_bytes: int = Field(default=16_777_216, ge=1_048_588, le=checks.MAX_MESSAGE_BYTES)
+    """Largest row in bytes, as JSON: Kafka's own limit of 1 MiB would stop the bridge at a long text, 16 MiB rarely.
+    At most 45 MiB: twice that, in a history, is what Kafka's clients and brokers take as they come."""
     truncate: Literal["tombstone", "ignore", "fail"] = "tombstone"
     """TRUNCATE in the source: delete every key of the topic (default, so that topic and table agree), ignore it, or
     stop with an error."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from cdc.errors import ConfigError
@@ -81,6 +81,19 @@ def history_topic(topic: str) -> str:
             remedy="give the table a shorter topic under topics.names, or take it out of topics.history",
         )
     return history
+
+
+def collisions(topics: Iterable[str], others: Iterable[str]) -> list[tuple[str, str]]:
+    """Each of ``topics`` with one of ``others`` that Kafka takes for the same name.
+
+    Kafka names its metrics after topics with ``.`` written as ``_``, and makes no topic whose name only differs in that
+    (``org.apache.kafka.common.internals.Topic.hasCollision``).
+    """
+    by_metric: dict[str, list[str]] = {}
+    for other in others:
+        by_metric.setdefault(other.replace(".", "_"), []).append(other)
+    found = ((topic, other) for topic in topics for other in by_metric.get(topic.replace(".", "_"), ()))
+    return [(topic, other) for topic, other in found if topic != other]
 
 
 def _escape(identifier: str) -> str:

@@ -7,12 +7,10 @@ them has to know of the history; and state and history share the Kafka transacti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from cdc.encode.history import HistoryEncoder
-from cdc.publish.publisher import PRODUCER_SETTINGS, KafkaPublisher
-
-_QUEUE: Final = "queue.buffering.max.kbytes"
+from cdc.publish.publisher import KafkaPublisher
 
 
 class HistoryPublisher(KafkaPublisher):
@@ -32,9 +30,7 @@ class HistoryPublisher(KafkaPublisher):
         max_message_bytes: int,
         encoder: HistoryEncoder,
     ) -> None:
-        # A record larger than the whole queue would wait for room for ever
-        queue = {_QUEUE: max(PRODUCER_SETTINGS[_QUEUE], max_message_bytes // 512)}
-        super().__init__({**queue, **options}, transactional_id=transactional_id, max_message_bytes=max_message_bytes)
+        super().__init__(options, transactional_id=transactional_id, max_message_bytes=max_message_bytes)
         self._encoder = encoder
 
     def produce(self, topic: str, key: bytes, value: bytes | None, header: bytes) -> None:

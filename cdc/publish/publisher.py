@@ -17,6 +17,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from cdc.acls import BRIDGE_ON_TOPICS, Acl
 from cdc.brokers import bad_option, refused_connection
+from cdc.config.checks import MAX_MESSAGE_BYTES
+from cdc.encode.header import header_position
 from cdc.errors import CdcError, FencedError, TopicRefused, TopicUnavailable
 
 _log = logging.getLogger("cdc.kafka")
@@ -42,7 +44,8 @@ PRODUCER_SETTINGS: dict[str, Any] = {
     "delivery.report.only.error": True,
     "log.connection.close": False,
 }
-"""Ours; ``partitioner`` is what every Java client uses, and the queue bounds the producer's memory.
+"""Ours; ``partitioner`` is what every Java client uses, and the queue bounds the producer's memory. It grows with the
+largest record: one that is larger than the whole queue would wait for room for ever.
 
 ``linger.ms`` makes few big requests under load; a commit flushes at once and does not wait for it.
 """
@@ -68,6 +71,7 @@ class KafkaPublisher:
         self._failure: CdcError | None = None
         settings = {
             **PRODUCER_SETTINGS,
+            "queue.buffering.max.kbytes": queue_kbytes(max_message_bytes),
             **options,
             "transactional.id": transactional_id,
             "message.max.bytes": max_message_bytes,
@@ -113,7 +117,7 @@ class KafkaPublisher:
             except KafkaException as error:
                 if error.args[0].code() in _TOO_LARGE:
                     size = len(key) + len(value or b"") + len(header)
-                    raise _too_large(topic, key, f"{size} bytes") from error
+                    raise _too_large(topic, key, header, f"{size} bytes") from error
                 raise self._error("produce", error) from error
 
     def bury(self, topic: str, partition: int, key: bytes, header: bytes) -> None:
@@ -234,7 +238,8 @@ class KafkaPublisher:
             return
         topic, key = message.topic() or "?", message.key() or b""
         if error.code() in _TOO_LARGE:
-            self._failure = _too_large(topic, key, "larger than the broker takes")
+            headers: dict[str, Any] = dict(message.headers() or ())
+            self._failure = _too_large(topic, key, headers.get("cdc", b""), "larger than the broker takes")
         elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             self._failure = self._unauthorised(topic)
 
@@ -249,8 +254,15 @@ class KafkaPublisher:
         )
 
 
-def _too_large(topic: str, key: bytes, size: str) -> TopicRefused:
+def queue_kbytes(max_message_bytes: int) -> int:
+    """Size of the send queue: two of the largest records, and never less than ``PRODUCER_SETTINGS`` says."""
+    return max(int(PRODUCER_SETTINGS["queue.buffering.max.kbytes"]), 2 * max_message_bytes // 1024)
+
+
+def _too_large(topic: str, key: bytes, header: bytes, size: str) -> TopicRefused:
+    at = f" at LSN {header_position(header).lsn}" if header else ""
     return TopicRefused(
-        f"the row with key {key.decode(errors='replace')} is too large for topic {topic!r} ({size})",
-        remedy=f"raise topics.max_message_bytes in the configuration and max.message.bytes of topic {topic!r}",
+        f"the row with key {key.decode(errors='replace')}{at} is too large for topic {topic!r} ({size})",
+        remedy=f"raise topics.max_message_bytes in the configuration and max.message.bytes of topic {topic!r}; "
+        f"above {MAX_MESSAGE_BYTES} bytes no row can be carried: publish the table without that column (a column list)",
     )

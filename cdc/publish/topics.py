@@ -8,7 +8,7 @@ Every other difference is a warning with the command that mends it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +18,15 @@ from confluent_kafka.admin import ClusterMetadata, ConfigResource, NewTopic, Res
 from cdc.acls import BRIDGE_ON_TOPICS, Acl
 from cdc.brokers import BrokerAdmin
 from cdc.config import TopicsConfig
+from cdc.encode.naming import collisions
 from cdc.errors import CdcError, TopicRefused, TopicUnavailable
 
 _TIMEOUT_S = 15.0
 _METADATA_POLL_S = 0.02
 _FATAL = {"cleanup.policy", "partitions"}
 _WEEK_MS = 604_800_000
-_LARGEST_MESSAGE = 1_000_000_000
-"""``message.max.bytes`` of librdkafka can be no more."""
+_RECORDS_PER_REQUEST = 5_000
+"""A controller takes 10,000 metadata records in one request: one for each topic, partition and setting."""
 _IMPOSSIBLE = {KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION}
 
 
@@ -91,32 +92,35 @@ class TopicAdmin:
         """Create those that do not exist; returns their names.
 
         Raises:
-            TopicRefused: we may not create one, or the cluster cannot hold it.
+            TopicRefused: we may not create one, the cluster cannot hold it, or its name collides with another.
         """
         existing = self.partitions()
         missing = [each for each in specifications if each.name not in existing]
         if not missing:
             return []
-        futures = self._admin.create_topics(
-            [
-                NewTopic(
-                    each.name,
-                    num_partitions=each.partitions,
-                    replication_factor=each.replication_factor,
-                    config=dict(each.settings),
-                )
-                for each in missing
-            ],
-            operation_timeout=_TIMEOUT_S,
-        )
-        for name, future in futures.items():
+        for topic, other in collisions([each.name for each in missing], [*existing, *(each.name for each in missing)]):
+            raise collision(topic, other)
+        for batch in batches(missing):
+            self._create(batch)
+        self._wait_for_leaders(missing)
+        return [each.name for each in missing]
+
+    def _create(self, specifications: Sequence[TopicSpecification]) -> None:
+        topics = [
+            NewTopic(
+                each.name,
+                num_partitions=each.partitions,
+                replication_factor=each.replication_factor,
+                config=dict(each.settings),
+            )
+            for each in specifications
+        ]
+        for name, future in self._admin.create_topics(topics, operation_timeout=_TIMEOUT_S).items():
             try:
                 future.result(timeout=2 * _TIMEOUT_S)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise self._translate("create", name, error.args[0]) from error
-        self._wait_for_leaders(missing)
-        return [each.name for each in missing]
 
     def _wait_for_leaders(self, specifications: Iterable[TopicSpecification]) -> None:
         """A new topic is known to the controller first, and to the brokers that clients ask a moment later."""
@@ -177,6 +181,30 @@ class TopicAdmin:
         return TopicUnavailable(f"cannot {what} topic {topic!r}: {error.str()}", remedy="is a broker up?")
 
 
+def batches(specifications: Iterable[TopicSpecification]) -> Iterator[list[TopicSpecification]]:
+    """Topics that can be made with one request each time; a broker refuses more as an excessively large batch."""
+    batch: list[TopicSpecification] = []
+    records = 0
+    for each in specifications:
+        needs = 1 + each.partitions + len(each.settings)
+        if batch and records + needs > _RECORDS_PER_REQUEST:
+            yield batch
+            batch, records = [], 0
+        batch.append(each)
+        records += needs
+    if batch:
+        yield batch
+
+
+def collision(topic: str, other: str) -> TopicRefused:
+    """Why a topic cannot be made beside the other one."""
+    return TopicRefused(
+        f"topic {topic!r} cannot be made beside {other!r}: Kafka takes '.' and '_' in names for the same",
+        remedy="give one of the two tables another topic under topics.names (for a new table, that costs nothing); "
+        "or choose another `name`, where the other topic is not of this bridge",
+    )
+
+
 def state_settings(topics: TopicsConfig) -> dict[str, str]:
     """Topic-level settings of a state topic, from ``TopicsConfig``."""
     return {
@@ -206,7 +234,7 @@ def history_settings(topics: TopicsConfig) -> dict[str, str]:
 
 def history_message_bytes(topics: TopicsConfig) -> int:
     """Largest record of a history: the row before and behind a change, and what stands around them."""
-    return min(2 * topics.max_message_bytes + 65_536, _LARGEST_MESSAGE)
+    return 2 * topics.max_message_bytes + 65_536
 
 
 def bookkeeping_settings(topics: TopicsConfig) -> dict[str, str]:

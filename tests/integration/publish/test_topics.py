@@ -8,7 +8,7 @@ import pytest
 
 from cdc.config import TopicsConfig
 from cdc.errors import TopicRefused, TopicUnavailable
-from cdc.publish.topics import TopicAdmin, TopicSpecification, bookkeeping_settings, state_settings
+from cdc.publish.topics import TopicAdmin, TopicSpecification, batches, bookkeeping_settings, state_settings
 from cdc.stack import Kafka
 from cdc.stack.embedded import free_port
 
@@ -71,3 +71,23 @@ def test_no_broker_is_worth_another_try(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(TopicUnavailable) as caught:
         TopicAdmin({"bootstrap.servers": f"127.0.0.1:{free_port()}"}).partitions()
     assert "kafka.bootstrap" in caught.value.remedy
+
+
+def test_a_name_that_kafka_takes_for_another_is_refused_by_both_names(admin: TopicAdmin) -> None:
+    taken = name()
+    admin.create_missing([TopicSpecification(taken, 1, 1, STATE)])
+    with pytest.raises(TopicRefused, match=f"'{taken.replace('.', '_')}' cannot be made beside '{taken}'") as caught:
+        admin.create_missing([TopicSpecification(taken.replace(".", "_"), 1, 1, STATE)])
+    assert "topics.names" in caught.value.remedy
+    with pytest.raises(TopicRefused, match="cannot be made beside"):
+        admin.create_missing(
+            [TopicSpecification(f"{taken}.x.y", 1, 1, STATE), TopicSpecification(f"{taken}.x_y", 1, 1, STATE)]
+        )
+
+
+def test_many_topics_are_made_with_requests_that_a_broker_takes() -> None:
+    many = [TopicSpecification(f"t{number}", 4, 1, STATE) for number in range(2_000)]
+    made = list(batches([*many, TopicSpecification("wide", 1_000, 1, STATE)]))
+    assert [each for batch in made for each in batch][:2_000] == many
+    assert len(made) > 4
+    assert all(sum(1 + each.partitions + len(each.settings) for each in batch) < 10_000 for batch in made)

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from cdc.encode.naming import (
+    collisions,
     dead_letters_topic,
     history_topic,
     parse_topic_name,
@@ -70,3 +71,9 @@ def test_companions() -> None:
     assert schemas_topic("shop") == "shop.__schemas"
     assert dead_letters_topic("shop") == "shop.__dead_letters"
     assert history_topic("shop.public.orders") == "shop.public.orders.history"
+
+
+def test_names_that_kafka_takes_for_the_same() -> None:
+    assert collisions(["a.b", "c"], ["a_b", "a.b", "c"]) == [("a.b", "a_b")]
+    assert collisions(["shop.public.orders.history"], ["shop.public.orders_history"]) != []
+    assert collisions(["a.b", "a.c"], ["a.b", "a.c"]) == []
