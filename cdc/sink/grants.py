@@ -92,8 +92,8 @@ def lacking(conn: psycopg.Connection[Any], schemas: Iterable[str], tables: Seque
 
 
 def _make(schema: str) -> str:
-    return f"CREATE CONTROL_SCHEMA IF NOT EXISTS {quote_identifier(schema)};"
+    return f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(schema)};"
 
 
 def _open(schema: str, role: str) -> str:
-    return f"GRANT USAGE, CREATE ON CONTROL_SCHEMA {quote_identifier(schema)} TO {quote_identifier(role)};"
+    return f"GRANT USAGE, CREATE ON SCHEMA {quote_identifier(schema)} TO {quote_identifier(role)};"

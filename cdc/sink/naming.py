@@ -41,10 +41,25 @@ class ReplicaNaming:
         self._taken: dict[ReplicaName, str] = {}
 
     def name(self, schema: TableSchema) -> ReplicaName:
-        """The replica table of a source table.
+        """The replica table of a source table, which is its own from now on.
 
         Raises:
             ConfigError: another topic goes there already, or the name is too long.
+        """
+        source, name = f"{schema.namespace}.{schema.name}", self.place(schema)
+        holder = self._taken.setdefault(name, schema.topic)
+        if holder != schema.topic:
+            raise ConfigError(
+                f"topics {holder!r} and {schema.topic!r} would both be mirrored into replica table {name}",
+                remedy=f"give one of them another place, sink.tables: {{{source!r}: …}}",
+            )
+        return name
+
+    def place(self, schema: TableSchema) -> ReplicaName:
+        """Where a source table goes, whoever else goes there.
+
+        Raises:
+            ConfigError: the name is too long.
         """
         source = f"{schema.namespace}.{schema.name}"
         configured = self._tables.get(source)
@@ -56,11 +71,5 @@ class ReplicaNaming:
             raise ConfigError(
                 f"the replica table of {source} would be called {name}: longer than {_MAX_IDENTIFIER_BYTES} bytes",
                 remedy=f"give it a shorter one, sink.tables: {{{source!r}: …}}",
-            )
-        holder = self._taken.setdefault(name, schema.topic)
-        if holder != schema.topic:
-            raise ConfigError(
-                f"topics {holder!r} and {schema.topic!r} would both be mirrored into replica table {name}",
-                remedy=f"give one of them another place, sink.tables: {{{source!r}: …}}",
             )
         return name

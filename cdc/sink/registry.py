@@ -18,6 +18,7 @@ from cdc.sink.control import mirrored_table
 from cdc.sink.errors import TableRefused, first_line, is_retryable
 from cdc.sink.grants import lacking
 from cdc.sink.naming import ReplicaName, ReplicaNaming
+from cdc.sink.placement import Placement, nowhere
 from cdc.sink.tables import establish
 
 _EXACT, _LOADING, _STOPPED = "exact", "loading", "stopped"
@@ -42,7 +43,7 @@ class TableRegistry:
         self._connection = connection
         self._session: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]
         self._name = name
-        self._naming = naming
+        self._placement = Placement(connection, name, naming)
         self._stopped = set(stopped)
         self._refilled_later: set[str] = set()
         self._schemas: dict[str, list[TableSchema]] = {}
@@ -69,10 +70,11 @@ class TableRegistry:
         """Take notice of definitions, in the order in which they were used.
 
         Raises:
-            ConfigError: two topics would share a replica table, or a table was mapped elsewhere before.
+            ConfigError: a table would be mirrored into itself.
         """
         changed: dict[str, None] = {}
         for schema in schemas:
+            changed |= dict.fromkeys(self._placement.learn(schema) & {schema.topic, *self._schemas})
             known = self._schemas.setdefault(schema.topic, [])
             if known and known[-1] == schema:
                 continue  # published again, as each of the bridge's sessions does
@@ -80,7 +82,7 @@ class TableRegistry:
                 known.remove(schema)
             known.append(schema)
             changed[schema.topic] = None
-        for topic in changed:
+        for topic in sorted(changed, key=self._is_retired, reverse=True):
             self._establish(topic, self._schemas[topic])
 
     def stop(self, topic: str, reason: str, record: StoredRecord | None = None) -> None:
@@ -126,14 +128,22 @@ class TableRegistry:
             )
 
     def _establish(self, topic: str, schemas: Sequence[TableSchema]) -> None:
-        newest = schemas[-1]
-        name = self._naming.name(newest)
+        newest, known = schemas[-1], self._tables.get(topic)
+        if known is None and self._is_retired(topic):
+            return  # nothing of it was ever here
+        try:
+            name = self._placement.place(newest, known and known.name)
+        except TableRefused as error:
+            if known is None:
+                self._enter(topic, nowhere(topic), newest.fingerprint)
+            self.stop(topic, str(error))
+            return
         if self.is_source and (newest.namespace, newest.name) == name:
             raise ConfigError(
                 f"sink.dsn is the source database, and table {name} would be mirrored into itself",
                 remedy="set sink.schema or sink.prefix, and keep the replica tables out of source.tables",
             )
-        self._enter(topic, name, newest.fingerprint)
+        self._enter(topic, str(name), newest.fingerprint)
         if topic in self._stopped:
             return
         try:
@@ -175,30 +185,18 @@ class TableRegistry:
             .values(state=_LOADING)
         )
 
-    def _enter(self, topic: str, name: ReplicaName, fingerprint: str) -> None:
+    def _is_retired(self, topic: str) -> bool:
+        """Whether its source table is published to another topic by now."""
+        return self._placement.successor(self._schemas[topic][-1]) is not None
+
+    def _enter(self, topic: str, table: str, fingerprint: str) -> None:
+        values: dict[str, Any] = {"replica_table": table, "fingerprint": fingerprint}
         known = self._tables.get(topic)
-        if known is not None and known.name != str(name):
-            raise ConfigError(
-                f"topic {topic!r} was mirrored into {known.name} until now, the configuration says {name}",
-                remedy=f"put the old name under sink.tables; or rename the table and run in the replica: "
-                f"UPDATE cdc.mirrored_table SET replica_table = '{name}' WHERE topic = '{topic}';",
-            )
-        holder = self._connection.execute(
-            sa.select(mirrored_table.c.name, mirrored_table.c.topic).where(
-                mirrored_table.c.replica_table == str(name),
-                sa.or_(mirrored_table.c.name != self._name, mirrored_table.c.topic != topic),
-            )
-        ).first()
-        if holder is not None:
-            raise ConfigError(
-                f"replica table {name} is the mirror of topic {holder.topic!r} (sink {holder.name!r}) already",
-                remedy="give this sink another sink.schema or sink.prefix",
-            )
-        if known is None:
-            self._tables[topic] = ReplicaTable(topic, str(name), _LOADING, None, 0)
-        values = {"replica_table": str(name), "fingerprint": fingerprint, "state": _LOADING}
+        if known is None or known.name != table:
+            self._tables[topic] = ReplicaTable(topic, table, _LOADING, None, 0)
+            values |= {"state": _LOADING, "reason": None}
         self._connection.execute(
             insert(mirrored_table)
-            .values(name=self._name, topic=topic, **values)
-            .on_conflict_do_update(index_elements=["name", "topic"], set_={"fingerprint": fingerprint})
+            .values(name=self._name, topic=topic, **{"state": _LOADING, **values})
+            .on_conflict_do_update(index_elements=["name", "topic"], set_=values)
         )
