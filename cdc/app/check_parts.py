@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cdc.app.tables import history_topics, state_topic, topic_specifications
-from cdc.capture.catalog import find_others, find_tables, unmatched
+from cdc.capture.catalog import find_others, find_tables, out_of_line, unmatched
 from cdc.capture.connect import connect, describe
 from cdc.capture.copy_both import CopyBoth
 from cdc.capture.failover import check_failover, failover_facts
@@ -53,8 +53,9 @@ def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
         others = find_others(conn, source.tables, source.exclude)
         findings += check_scope(tables, others, unmatched(source.tables, tables))
         rights = table_rights(conn, tables)
+        stored = out_of_line(conn, tables)
         for info in tables:
-            findings += check_table(info, rights, facts.role)
+            findings += check_table(info, rights, facts.role, has_out_of_line=info.oid in stored)
         if tables:
             findings += check_publication(
                 inspect_publication(conn, source.publication),

@@ -122,6 +122,13 @@ def unmatched(patterns: Sequence[str], tables: Sequence[TableInfo]) -> tuple[str
     )
 
 
+def out_of_line(conn: psycopg.Connection[Any], tables: Iterable[TableInfo]) -> frozenset[int]:
+    """The oids of those tables that hold values stored out of line (TOAST) now, in a partition maybe."""
+    with source_errors("looking for TOAST values"):
+        rows = conn.execute(_OUT_OF_LINE, ([each.oid for each in tables],)).fetchall()
+    return frozenset(oid for (oid,) in rows)
+
+
 def _read(
     conn: psycopg.Connection[Any], keys: Mapping[str, Sequence[str]], where: sql.Composable
 ) -> tuple[TableInfo, ...]:
@@ -178,6 +185,13 @@ def _with_article(noun: str) -> str:
 
 
 _SCOPE: Final = "n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND n.nspname <> '" + OWN_NAMESPACE + "'"
+
+_OUT_OF_LINE: Final = """
+SELECT DISTINCT root::bigint FROM unnest(%s::oid[]) AS root
+CROSS JOIN LATERAL (SELECT relid::oid FROM pg_catalog.pg_partition_tree(root) UNION SELECT root) AS l (oid)
+JOIN pg_catalog.pg_class c ON c.oid = l.oid
+WHERE c.reltoastrelid <> 0 AND pg_catalog.pg_relation_size(c.reltoastrelid) > 0
+"""
 
 # Names are collated as bytes so that the order is the same on every server. A value is at most 20 bytes long, and so
 # never stored out of line, in a short varchar or numeric: those would only be noise in the warnings.

@@ -48,24 +48,35 @@ def check_scope(
     return findings
 
 
-def check_table(info: TableInfo, rights: Mapping[str, TableRights], role: str) -> list[Finding]:
-    """Key, replica identity, TOAST exposure and privileges of one table; one OK finding when all is well."""
+def check_table(
+    info: TableInfo, rights: Mapping[str, TableRights], role: str, *, has_out_of_line: bool
+) -> list[Finding]:
+    """Key, replica identity, TOAST exposure and privileges of one table; one OK finding when all is well.
+
+    Args:
+        has_out_of_line: the table holds values that are stored out of line now.
+    """
     subject = f"table {info.qualified_name}"
     refusal = why_unusable(info)
     findings = [
         Finding("FAIL", subject, why.reason.removeprefix(subject).strip(), why.remedy)
         for why in (*([refusal] if refusal else []), *why_unreadable(info, rights, role))
     ]
-    findings += [] if refusal else _cautions(info)
+    findings += [] if refusal else _cautions(info, has_out_of_line)
     if not findings:
-        key = ", ".join(info.key)
-        return [
-            Finding("OK", subject, f"key ({key}), from the {info.key_source}; identity {info.replica_identity.name}")
-        ]
+        text = f"key ({', '.join(info.key)}), from the {info.key_source}; identity {info.replica_identity.name}"
+        if _may_lack_values(info):
+            text += f"; no value of {', '.join(info.toastable)} is large enough yet to be left out of the stream"
+        return [Finding("OK", subject, text)]
     return findings
 
 
-def _cautions(info: TableInfo) -> list[Finding]:
+def _may_lack_values(info: TableInfo) -> bool:
+    """Whether the stream would leave out large values that an update does not touch."""
+    return bool(info.toastable) and info.replica_identity is not ReplicaIdentity.FULL
+
+
+def _cautions(info: TableInfo, has_out_of_line: bool) -> list[Finding]:
     subject, table = f"table {info.qualified_name}", info.quoted_name
     findings = []
     if info.key and not info.key_is_enforced:
@@ -74,7 +85,7 @@ def _cautions(info: TableInfo) -> list[Finding]:
         text = f"nothing keeps its configured key ({', '.join(info.key)}) unique: rows with the same key become one"
         remedy = f"ALTER TABLE {table} {not_null}; CREATE UNIQUE INDEX ON {table} ({columns});"
         findings.append(Finding("WARN", subject, text, remedy))
-    if info.toastable and info.replica_identity is not ReplicaIdentity.FULL:
+    if has_out_of_line and _may_lack_values(info):
         text = (
             f"the stream leaves out large values of {', '.join(info.toastable)} that an update does not touch; "
             "the bridge re-reads them, and may then publish a newer value than the change's own"

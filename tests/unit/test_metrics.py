@@ -37,3 +37,4 @@ def test_states_are_one_hot() -> None:
 def test_both_outcomes_are_there_before_the_first_kafka_transaction() -> None:
     said = generate_latest(BridgeMetrics().registry).decode()
     assert 'cdc_bridge_kafka_transactions_total{outcome="aborted"} 0.0' in said
+    assert "_created" not in said

@@ -140,6 +140,25 @@ def test_columns_that_can_lie_out_of_line(conn):
     assert info.leaves == (("public", "parted_1"),)
 
 
+def test_large_values_are_a_warning_where_there_are_some(database, conn):
+    conn.execute("create table t (id int primary key, body text)")
+    conn.execute("create table parted (id int primary key, body text) partition by range (id)")
+    conn.execute("create table parted_1 partition of parted for values from (0) to (9)")
+    conn.execute("insert into t values (1, 'short')")
+    told = {each.subject: each for each in findings(database.dsn, tables=["public.t", "public.parted"])}
+    assert told["table public.t"].level == "OK"
+    assert "no value of body is large enough yet" in told["table public.t"].text
+
+    for table in ("t", "parted"):
+        conn.execute(f"alter table {table} alter body set storage external")
+    conn.execute("alter table parted_1 alter body set storage external")
+    conn.execute("insert into t values (2, repeat('long', 2000)); insert into parted values (2, repeat('long', 2000))")
+    warned = [
+        each.subject for each in findings(database.dsn, tables=["public.*"]) if "leaves out large values" in each.text
+    ]
+    assert sorted(warned) == ["table public.parted", "table public.t"]
+
+
 def test_estimated_rows_of_a_root_are_those_of_its_leaves(conn):
     conn.execute("create table parted (id int primary key) partition by range (id)")
     conn.execute("create table parted_1 partition of parted for values from (0) to (100)")

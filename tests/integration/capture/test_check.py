@@ -130,6 +130,10 @@ def test_warnings_that_have_a_remedy_end_with_it(database, conn):
     conn.execute("create table public.loose (a int, b int); alter table public.loose replica identity full")
     conn.execute("create table public.parted (id int primary key, body text) partition by range (id)")
     conn.execute("create table public.parted_1 partition of public.parted for values from (0) to (9)")
+    for table in ("doc", "parted", "parted_1"):
+        conn.execute(f"alter table public.{table} alter body set storage external")
+    for table in ("doc", "parted"):
+        conn.execute(f"insert into public.{table} values (1, repeat('large', 2000))")
     source = {"tables": ["public.*"], "keys": {"public.loose": ["a", "b"]}}
 
     warnings = [each for each in findings(database.dsn, **source) if each.level == "WARN"]
