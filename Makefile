@@ -7,7 +7,7 @@ WORKERS ?= 2
 STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo browser test test-unit test-integration test-matrix test-fault check bench bench-spark clean
+.PHONY: help demo browser test test-unit test-integration test-matrix soak test-fault check bench bench-spark clean
 
 help: ## what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test-integration: $(STAMP) ## rooms against real servers
 
 test-matrix: $(STAMP) ## rooms against PostgreSQL 14, 15, 16, 17 and 18 (more than an hour)
 	@$(BIN)/python -m pytest tests/integration tests/property --pg-majors=14,15,16,17,18
+
+soak: $(STAMP) ## what meets kills and loads at random, many times instead of a few; SEED=n replays a run
+	@SOAK=1 $(BIN)/python -m pytest tests -m soak
 
 test-fault: $(STAMP) ## kill, cut and fence; SEED=n replays a run
 	@$(BIN)/python -m pytest tests/fault

@@ -22,15 +22,18 @@ from cdc.record import BackfillRequest
 from tests.support import versioned
 from tests.support.deployment import Deploy, Deployment, deployed
 from tests.support.servers import Database, OwnStack
+from tests.support.soak import times
 from tests.support.topic_audit import audit
 from tests.support.waiting import eventually
 
 _ROWS = 15_000
-_KILLS_OF_EACH = 2
+_KILLS_OF_EACH = times(1, soak=6)
 _LONGEST_PAUSE_S = 1.5
 BACKFILL = ("backfill.before_chunk_done:3", "backfill.inside_sweep:2")
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
 def test_killed_at_random_during_backfills(own_stack: OwnStack, tmp_path: Path) -> None:
     seed = int(os.environ.get("SEED", random.randrange(10**6)))
     sys.stdout.write(f"replay with: make test-fault SEED={seed}\n")

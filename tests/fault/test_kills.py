@@ -12,18 +12,23 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from cdc.stack import KafkaBroker, PostgresServer
 from tests.support import bank
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import deployed
 from tests.support.servers import Database, OwnStack
+from tests.support.soak import times
 from tests.support.topic_audit import audit
 from tests.support.waiting import eventually
 
-_KILLS_OF_EACH = 2
+_KILLS_OF_EACH = times(1, soak=6)
 _LONGEST_PAUSE_S = 2.5
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
 def test_killed_at_random(own_stack: OwnStack, tmp_path: Path) -> None:
     seed = int(os.environ.get("SEED", random.randrange(10**6)))
     sys.stdout.write(f"replay with: make test-fault SEED={seed}\n")

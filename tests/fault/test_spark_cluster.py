@@ -105,7 +105,7 @@ def writing(database: Database) -> Iterator[Writer]:
 
 def reconciled(deployment: Deployment, cluster: SparkCluster, folder: Path) -> tuple[int, TableReport, str]:
     """Exit code, the table's part of the report, and what the command said."""
-    code, said = run_command(deployment, folder, "--no-replica", *on(cluster), timeout_s=TIMEOUT_S)
+    code, said = run_command(deployment, folder, "--no-replica", *on(cluster), timeout_s=TIMEOUT_S, own_jvm=True)
     assert (folder / "report.json").exists(), said
     report = from_json((folder / "report.json").read_text(encoding="utf-8"))
     assert report.engine.master == cluster.master

@@ -22,11 +22,12 @@ from cdc.stack import Kafka, Postgres, PostgresMajor
 from cdc.stack.embedded import free_port
 from tests.support.oracle import assert_three_way, wait_until_mirrored
 from tests.support.servers import Database, fresh_database
+from tests.support.soak import times
 from tests.support.type_catalogue import CUSTOM_TYPES
 from tests.support.workload import Workload
 
-_SEEDS_PER_VERSION = 1 if "SEED" in os.environ else 2
-_ROUNDS = 3
+_SEEDS_PER_VERSION = 1 if "SEED" in os.environ else times(2, soak=6)
+_ROUNDS = times(2, soak=12)
 _TRANSACTIONS_PER_ROUND = 80
 
 
@@ -46,6 +47,8 @@ def place(database: Database, replica: Database, kafka: Kafka, tmp_path: Path) -
     return here
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
 @pytest.mark.pg(16, 18)
 @pytest.mark.parametrize("nth", range(_SEEDS_PER_VERSION))
 def test_source_topic_and_replica_agree(

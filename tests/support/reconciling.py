@@ -18,6 +18,7 @@ from cdc.spark.reconcile.job import ReconcileJob
 from cdc.spark.reconcile.main import reconcile
 from cdc.spark.report.model import Report, TableReport
 from tests.support.deployment import Deployment
+from tests.support.spark_jvm import SHARED
 
 
 def job_for(
@@ -44,10 +45,21 @@ def reconciled(job: ReconcileJob, spark: SparkSession) -> Report:
     return reconcile(job, contextlib.nullcontext(spark))
 
 
-def run_command(deployment: Deployment, folder: Path, *arguments: str, timeout_s: float = 900) -> tuple[int, str]:
-    """``cdc reconcile`` as a process: exit code, and all that it said."""
+def run_command(
+    deployment: Deployment, folder: Path, *arguments: str, timeout_s: float = 900, own_jvm: bool = False
+) -> tuple[int, str]:
+    """``cdc reconcile`` as a process: exit code, and all that it said.
+
+    Args:
+        deployment: what to compare.
+        folder: for the report.
+        arguments: further ones.
+        timeout_s: longest time to wait for its end.
+        own_jvm: whether its job starts a JVM as it does for a user, and does not use the warm one of the tests.
+    """
     command = [sys.executable, "-m", "cdc", "reconcile", "-c", str(deployment.config), "--report", str(folder)]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=timeout_s)
+    environment = None if own_jvm else SHARED.environment()
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=timeout_s, env=environment)
     return done.returncode, done.stdout + done.stderr
 
 

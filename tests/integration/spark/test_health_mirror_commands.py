@@ -12,14 +12,16 @@ import pyarrow.parquet
 
 from tests.support.deployment import Deploy
 from tests.support.servers import Database
+from tests.support.spark_jvm import SHARED
 from tests.support.waiting import eventually
 
 TIMEOUT_S = 300
 
 
-def cdc(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def cdc(*arguments: str | Path, own_jvm: bool = False) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "cdc", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    environment = None if own_jvm else SHARED.environment()
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment)
 
 
 def test_health_and_a_lake_from_the_command_line(database: Database, deploy: Deploy, tmp_path: Path) -> None:
@@ -32,7 +34,8 @@ def test_health_and_a_lake_from_the_command_line(database: Database, deploy: Dep
     deployment.wait_published()
 
     health = cdc(
-        "health", "-c", deployment.config, "--json", tmp_path / "health.json", "--html", tmp_path / "health.html"
+        "health", "-c", deployment.config, "--json", tmp_path / "health.json", "--html", tmp_path / "health.html",
+        own_jvm=True,
     )  # fmt: skip
     assert health.returncode == 0, health.stdout + health.stderr
     assert "12 records" in health.stdout

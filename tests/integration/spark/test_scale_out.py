@@ -30,13 +30,14 @@ from cdc.spark.mirror.job import MirrorJob, ParquetTarget, PostgresTarget
 from cdc.spark.mirror.main import mirror
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
+from tests.support.soak import times
 from tests.support.type_catalogue import CUSTOM_TYPES
 from tests.support.type_matrix import MORE_TYPES, PINNED, matrix_tables
 from tests.support.waiting import eventually
 from tests.support.workload import Workload
 
 NAMESPACE = "copies"
-KILLS = 3
+KILLS = times(2, soak=8)
 
 
 def postgres_target(database: Database) -> PostgresTarget:
@@ -212,12 +213,6 @@ class Killed:
         self.process.kill()
         self.process.wait(30)
 
-    def run(self) -> None:
-        """To its end."""
-        self.start()
-        assert self.process is not None
-        assert self.process.wait(600) == 0, self._log.read_text()[-4000:]
-
 
 def written(job: MirrorJob, replica: Database) -> int:
     """How often any table's position was written so far, for telling that it goes on."""
@@ -231,9 +226,10 @@ def written(job: MirrorJob, replica: Database) -> int:
     return rows[0][0] or 0
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_killed_again_and_again_under_load(
+    spark: SparkSession,
     spark_settings: SparkSettings,
     database: Database,
     replica: Database,
@@ -286,7 +282,7 @@ def test_killed_again_and_again_under_load(
             writer.join()
         assert died == []
         deployment.wait_published()
-        Killed(job.model_copy(update={"once": True, "records_per_batch": 5000}), tmp_path / "mirror.log").run()
+        run(spark, job.model_copy(update={"once": True, "records_per_batch": 5000}))
         assert_equal(deployment, job, names)
     deployment.stop()
 

@@ -22,6 +22,7 @@ from cdc.spark.snapshot.job import AsOfLsn
 from tests.integration.spark.snapshots import Snapshots
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
+from tests.support.spark_jvm import SHARED
 from tests.support.waiting import eventually
 
 TABLE = "public.account"
@@ -123,13 +124,14 @@ def test_a_killed_run_leaves_nothing_that_counts(
     job = snapshots.job(TABLE, settings=spark_settings)
     log = tmp_path / "job.log"
 
-    def run() -> subprocess.Popen[bytes]:
+    def run(environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
         with log.open("ab") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "cdc.spark", "snapshot"],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                env=environment,
             )
         assert process.stdin is not None
         process.stdin.write(document(job).encode())
@@ -151,7 +153,7 @@ def test_a_killed_run_leaves_nothing_that_counts(
     assert first.wait(30) == -signal.SIGKILL
     assert finished(snapshots.folder) == []
     assert list(snapshots.folder.glob(".unfinished-*"))
-    second = run()
+    second = run(SHARED.environment())
     assert second.wait(180) == 0, log.read_text()
     (only,) = finished(snapshots.folder)
     assert list(snapshots.folder.glob(".unfinished-*")) == []
