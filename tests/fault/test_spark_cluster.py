@@ -28,6 +28,7 @@ from tests.support.order_writer import TABLE, Writer
 from tests.support.reconciling import run_command, table_of
 from tests.support.servers import Database
 from tests.support.spark_cluster import SparkCluster, spark_cluster
+from tests.support.spark_jvm import QUICK
 from tests.support.topic_damage import Damage
 from tests.support.waiting import eventually
 
@@ -61,7 +62,12 @@ def on(cluster: SparkCluster) -> list[str]:
     """Options of a job that runs there. The name of this machine may lead elsewhere."""
     here = ("spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1", "spark.executor.memory=768m")
     few_cores = "spark.sql.shuffle.partitions=8"
-    return ["--master", cluster.master, *(each for setting in (*here, few_cores) for each in ("--conf", setting))]
+    quick = (f"spark.driver.extraJavaOptions={QUICK}", f"spark.executor.extraJavaOptions={QUICK}")
+    return [
+        "--master",
+        cluster.master,
+        *(each for setting in (*here, few_cores, *quick) for each in ("--conf", setting)),
+    ]
 
 
 def captured(database: Database, deploy: Deploy, rows: int) -> Deployment:

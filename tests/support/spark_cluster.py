@@ -25,10 +25,11 @@ import pyspark
 from cdc.stack.account import CURRENT
 from cdc.stack.embedded import HOST, free_port
 from cdc.stack.spark import spark_runtime
+from tests.support.spark_jvm import QUICK
 from tests.support.waiting import eventually
 
 _START_TIMEOUT_S: Final = 90
-_JAVA_OPTIONS: Final = ("-Xmx256m", "-Dspark.master.rest.enabled=false")
+_JAVA_OPTIONS: Final = ("-Xmx256m", *QUICK.split(), "-Dspark.master.rest.enabled=false")
 """Without the submission server: it has a port of its own, always the same, and nobody asks it."""
 _RUNNING: Final = re.compile(r"Running task \S+ in stage (\d+)\.\d+ \(TID (\d+)\)")
 _ENDED: Final = re.compile(r"(?:Finished|Exception in|Executor killed|Executor interrupted).* \(TID (\d+)\)")
