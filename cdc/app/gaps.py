@@ -4,8 +4,10 @@ Theory of operation. Everything rests on three things that must fit together: th
 stored progress (which WAL is published) and the topics (what was published). Each may be lost, exchanged or set back
 behind our back, and then the stream would go on without a word. So each is compared with what was written down of it.
 
-A ``SlotGap`` is closed by a slot made anew and a backfill, with sweep, of every table; a ``TopicGap`` by one of the
-topic's tables. Any other ``GapError`` needs a person: most of all another database, which must never overwrite topics.
+The publication decides what of the WAL comes, and is compared, too.
+
+A ``SlotGap`` is closed by a slot made anew and a backfill, with sweep, of every table; a ``TableGap`` by one of its
+tables. Any other ``GapError`` needs a person: most of all another database, which must never overwrite topics.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Final
 
 from cdc.capture.slot import SlotState
 from cdc.encode.known_topic import KnownTopic
+from cdc.encode.membership import Membership
 from cdc.errors import GapError
 from cdc.lsn import LSN
 from cdc.record import Progress, SourceIdentity
@@ -43,18 +46,26 @@ class SlotGap(GapError):
         )
 
 
-class TopicGap(GapError):
-    """A topic lost records.
+class TableGap(GapError):
+    """Rows of some tables may be missing, and a backfill of these brings them in.
 
     Args:
-        message: names the topic, and what may be missing.
-        tables: ``schema.table`` whose rows it held.
+        message: says what may be missing, and why.
+        tables: ``schema.table`` of each.
     """
 
     def __init__(self, message: str, tables: Sequence[str]) -> None:
         again = tables[0] if len(tables) == 1 else "all tables"
         super().__init__(message, remedy=f"{_HEAL}  # publishes {again} again, deletes rows that are gone")
         self.tables = tuple(tables)
+
+
+class TopicGap(TableGap):
+    """A topic lost records; its tables are not whole."""
+
+
+class PublicationGap(TableGap):
+    """Tables were out of the publication for a while: what changed in them meanwhile is not in the stream."""
 
 
 def published_until(stored: Progress) -> LSN:
@@ -142,12 +153,60 @@ def slot_gap(name: str, stored: Progress, slot: SlotState | None) -> SlotGap | N
     return None
 
 
+def slot_before_publication(slot: str, publication: str) -> GapError:
+    """The slot is older than the publication, and the server refuses to read the WAL between the two, for ever."""
+    return GapError(
+        f"replication slot {slot!r} begins before publication {publication!r} was made, and the server cannot tell "
+        "what of that WAL it would have carried",
+        remedy=f"SELECT pg_drop_replication_slot('{slot}');  -- then: {_HEAL}  # makes it anew",
+    )
+
+
 def forgotten_progress(progress_topic: str, newest: LSN) -> SlotGap:
     """The topics hold records, and nothing says how far they go."""
     return SlotGap(
         f"topic {progress_topic!r} holds no progress, but topics hold records up to {newest}: "
         "where to go on is forgotten, and changes since then may be missing"
     )
+
+
+def publication_gaps(
+    name: str, recorded: Mapping[str, Membership], now: Mapping[str, Membership], *, options_tell: bool
+) -> list[GapError]:
+    """Changes that the publication may have left out since it was seen last.
+
+    Args:
+        name: of the publication.
+        recorded: what carried each table then.
+        now: what carries it now; tables of other names, and tables made anew, are no gap.
+        options_tell: whether a publication whose options were written counts: PostgreSQL 14 has them written when
+            partitions are attached.
+    """
+    same = [table for table, was in recorded.items() if table in now and now[table].table == was.table]
+    for table in same:
+        was, one = recorded[table], now[table]
+        if was.publication != one.publication:
+            return [
+                SlotGap(
+                    f"publication {name!r} was dropped and made anew: changes between the two are not in the stream"
+                )
+            ]
+        if was.version != one.version and was.owner == one.owner and options_tell:
+            return [
+                SlotGap(
+                    f"publication {name!r} was altered (its options, or its name): for a while it may have left out "
+                    "changes, and afterwards nobody can tell"
+                )
+            ]
+    if absent := [table for table in same if not set(recorded[table].routes) <= set(now[table].routes)]:
+        return [
+            PublicationGap(
+                f"publication {name!r} did not carry {', '.join(sorted(absent))} for a while, or carried less of it: "
+                "what changed meanwhile is not in the stream",
+                sorted(absent),
+            )
+        ]
+    return []
 
 
 def topic_gaps(

@@ -7,7 +7,7 @@ of the old progress; killed behind it, the demands are on record.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +16,13 @@ import structlog
 
 from cdc.app.gaps import (
     SlotGap,
+    TableGap,
     TopicGap,
     foreign_source,
     forgotten_progress,
+    publication_gaps,
     published_until,
+    slot_before_publication,
     slot_gap,
     stream_gap,
     topic_gaps,
@@ -28,18 +31,23 @@ from cdc.app.tables import state_topic
 from cdc.brokers import BrokerAdmin
 from cdc.capture.connect import connect
 from cdc.capture.copy_both import System
+from cdc.capture.membership import publication_oid
 from cdc.capture.slot import SlotState, create_slot, drop_slot, identify, inspect_slot, wal_end
 from cdc.capture.table import TableInfo
 from cdc.capture.timeline import left_at
 from cdc.config import Config
 from cdc.encode.known_topic import KnownTopic
+from cdc.encode.membership import Membership, membership_key, membership_value
 from cdc.encode.naming import progress_topic, schemas_topic
 from cdc.encode.progress import stream_key
 from cdc.errors import CdcError, FencedError, GapError, SourceUnavailable
 from cdc.lsn import LSN
 from cdc.order.demand import Demand
 from cdc.record import Progress
-from cdc.replay.topic_state import look_at, newest_lsn, read_known, refuse_hidden_ends
+from cdc.replay.topic_state import Known, look_at, newest_lsn, read_known, refuse_hidden_ends
+
+_OPTIONS_TELL_SINCE = 150000
+"""On PostgreSQL 14 the publication's options are to be written whenever a partition is attached or detached."""
 
 log = structlog.get_logger("cdc.bridge")
 
@@ -64,6 +72,9 @@ class Resumption:
         """The topics as they were on record at ``resume``."""
         self.seen: dict[str, KnownTopic] = {}
         """And as they were then: to be put on record in the first Kafka transaction."""
+        self._recorded_members: dict[str, Membership] = {}
+        self.members: Mapping[str, Membership] = {}
+        """What carries each table in the publication, as ``resume`` was told."""
 
     def refuse(self) -> None:
         """Call it before anything is touched.
@@ -71,7 +82,7 @@ class Resumption:
         Raises:
             GapError: the topics were published from another database, or a topic's partitions are not what they were.
         """
-        stored, known = self._read(fenced=False)
+        stored, known, _ = self._read(fenced=False)
         self._compare_source(stored)
         for gap in topic_gaps(known, self._look(known), dict.fromkeys(known, ())):
             if not isinstance(gap, TopicGap):
@@ -79,18 +90,21 @@ class Resumption:
 
     def is_first_start(self, topics: Collection[str]) -> bool:
         """Whether nothing was ever published: no progress, and no record in any of these topics."""
-        stored, _ = self._read(fenced=False)
+        stored = self._read(fenced=False).progress
         return stored is None and newest_lsn(self._kafka, self._look(topics)) is None
 
-    def resume(self, tables: Mapping[str, Sequence[str]]) -> tuple[Progress, list[Demand]]:
+    def resume(
+        self, tables: Mapping[str, Sequence[str]], members: Mapping[str, Membership]
+    ) -> tuple[Progress, list[Demand]]:
         """Where to go on. Call it as the one active bridge: after fencing the others, with the slot free.
 
         Args:
             tables: topics of this bridge, and whose rows each holds.
+            members: what carries each table in the publication.
 
         Returns:
             The progress to go on from, and what must be published again: to be committed together with what was seen of
-            the topics, before all else.
+            topics and publication, before all else.
 
         Raises:
             GapError: changes may be missing, and it is for a person to close the gap.
@@ -98,21 +112,34 @@ class Resumption:
             TopicUnavailable: an open Kafka transaction hides the end of a topic, or no broker answers.
         """
         refuse_hidden_ends(self._kafka, [self._progress_topic, *tables])
-        stored, known = self._read(fenced=True)
+        stored, known, recorded = self._read(fenced=True)
         self._compare_source(stored)
         slot = inspect_slot(self._sql, self._slot)
         now = self._look(tables)
         newest = newest_lsn(self._kafka, now) if stored is None else None
-        gaps = [*self._stream_gaps(stored, newest, slot), *topic_gaps(known, now, tables)]
-        if gaps and not (self._config.heals_gaps and all(isinstance(gap, SlotGap | TopicGap) for gap in gaps)):
+        gaps = [
+            *self._stream_gaps(stored, newest, slot),
+            *topic_gaps(known, now, tables),
+            *self._publication_gaps(recorded, members),
+        ]
+        if gaps and not (self._config.heals_gaps and all(isinstance(gap, SlotGap | TableGap) for gap in gaps)):
             raise _merged(gaps)
-        demands = _demands(gaps, tables)
+        demands = [*_demands(gaps, tables), *_made_anew(recorded, members)]
         if any(isinstance(gap, SlotGap) for gap in gaps):
             progress = self._make_slot_anew(stored, published_until(stored) if stored is not None else newest)
         else:
             progress = self._go_on(stored, slot)
         self.recorded, self.seen = known, now
+        self._recorded_members, self.members = recorded, members
         return progress, demands
+
+    def record_members(self, produce: Callable[[str, bytes, bytes | None, bytes], None]) -> None:
+        """Put on record what carries each table, in the open Kafka transaction: the one that holds the demands, too."""
+        for table in self._recorded_members.keys() | self.members.keys():
+            now = self.members.get(table)
+            if now != self._recorded_members.get(table):
+                value = None if now is None else membership_value(now)
+                produce(self._progress_topic, membership_key(table), value, b"")
 
     def expect(self, system: System) -> None:
         """Refuse a walsender on another server than the catalog was read from: several hosts, and one just promoted.
@@ -142,7 +169,9 @@ class Resumption:
         try:
             with connect(self._config.source.connection(), application_name=f"cdc {self._config.name}") as sql:
                 slot = inspect_slot(sql, self._slot)
-            stored, _ = self._read(fenced=False)
+                if self._begins_too_early(error, sql):
+                    return slot_before_publication(self._slot, self._config.source.publication)
+            stored = self._read(fenced=False).progress
         except CdcError:
             return None  # the server or the broker went away, not the slot
         if slot is not None and slot.active_pid not in (None, own_pid):
@@ -157,7 +186,15 @@ class Resumption:
         gap = slot_gap(self._slot, stored, slot)
         return gap and GapError(f"{gap.message}; {error.message}", remedy=gap.remedy)
 
-    def _read(self, *, fenced: bool) -> tuple[Progress | None, dict[str, KnownTopic]]:
+    def _begins_too_early(self, error: SourceUnavailable, sql: psycopg.Connection[Any]) -> bool:
+        """Whether the WAL to be read was written before the publication that is there, and was there all the time."""
+        name = self._config.source.publication
+        if f'publication "{name}" does not exist' not in error.message:
+            return False
+        known = {each.publication for each in self.members.values()}
+        return publication_oid(sql, name) in known
+
+    def _read(self, *, fenced: bool) -> Known:
         return read_known(self._kafka, self._progress_topic, self._progress_key, fenced=fenced)
 
     def _look(self, topics: Collection[str]) -> dict[str, KnownTopic]:
@@ -181,6 +218,21 @@ class Resumption:
         )
         return [gap] if gap else []
 
+    def _publication_gaps(
+        self, recorded: Mapping[str, Membership], members: Mapping[str, Membership]
+    ) -> list[GapError]:
+        name, is_old = self._config.source.publication, self._sql.info.server_version < _OPTIONS_TELL_SINCE
+        gaps = publication_gaps(name, recorded, members, options_tell=not is_old)
+        versions = {recorded[table].version != members[table].version for table in recorded.keys() & members.keys()}
+        if not gaps and any(versions):
+            log.warning(
+                "the publication was altered (its options or its owner); if it left out changes for a while, "
+                "nobody can tell now",
+                publication=name,
+                remedy="if it did: cdc backfill --sweep",
+            )
+        return gaps
+
     def _go_on(self, stored: Progress | None, slot: SlotState | None) -> Progress:
         if slot is None or slot.confirmed_flush_lsn is None:
             raise SourceUnavailable(f"slot {self._slot!r} is still being made")
@@ -203,6 +255,14 @@ class Resumption:
         return Progress(start, None, 0 if stored is None else stored.commit_ts, self._source)
 
 
+def _made_anew(recorded: Mapping[str, Membership], members: Mapping[str, Membership]) -> list[Demand]:
+    """Tables that were dropped and made again: the stream has nothing of what was written before they joined anew."""
+    remade = [table for table in recorded.keys() & members.keys() if recorded[table].table != members[table].table]
+    return [
+        Demand(table, sweep=True, reason="it is another table than the one of that name before") for table in remade
+    ]
+
+
 def topics_of(config: Config, tables: Collection[TableInfo]) -> dict[str, list[str]]:
     """Topics that must not lose a record, and the tables that are not whole without them."""
     topics = {state_topic(config, each.namespace, each.name): [each.qualified_name] for each in tables}
@@ -211,7 +271,7 @@ def topics_of(config: Config, tables: Collection[TableInfo]) -> dict[str, list[s
 
 def _merged(gaps: Sequence[GapError]) -> GapError:
     """One error for all; what needs a person most comes first."""
-    first, *others = sorted(gaps, key=lambda gap: isinstance(gap, TopicGap) + 2 * isinstance(gap, SlotGap))
+    first, *others = sorted(gaps, key=lambda gap: isinstance(gap, TableGap) + 2 * isinstance(gap, SlotGap))
     if not others:
         return first
     return GapError("; ".join(gap.message for gap in (first, *others)), remedy=first.remedy)
@@ -222,7 +282,7 @@ def _demands(gaps: Sequence[GapError], tables: Mapping[str, Sequence[str]]) -> l
     reasons: dict[str, str] = {}
     everywhere = [table for names in tables.values() for table in names]
     for gap in gaps:
-        touched = gap.tables if isinstance(gap, TopicGap) else everywhere
+        touched = gap.tables if isinstance(gap, TableGap) else everywhere
         log.warning("closing a gap", gap=gap.message, tables=sorted(set(touched)))
         for table in touched:
             reasons.setdefault(table, gap.message)

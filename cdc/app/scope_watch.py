@@ -24,6 +24,7 @@ from cdc.app.tables import TableRegistry, captured
 from cdc.app.worker import Worker
 from cdc.capture.catalog import find_tables
 from cdc.capture.connect import connect
+from cdc.capture.membership import memberships
 from cdc.capture.publication import add_table, inspect_publication
 from cdc.capture.table import TableInfo, quoted, why_unusable
 from cdc.config import Config
@@ -146,16 +147,30 @@ class ScopeWatch:
     def _look(self) -> None:
         """Compare the tables in scope with those that the session streams."""
         registry, config = self._registry, self.config
-        if registry is None or self._session.is_set() or config.source.publication_mode == "all_tables":
-            return  # FOR ALL TABLES, the stream brings a new table by itself
+        if registry is None or self._session.is_set():
+            return
         source = config.source
         known = {each.qualified_name: each for each in registry.tables}
         found = find_tables(self._connection(), source.tables, source.exclude, source.keys)
         self._tell_of_the_gone([each for each in known.values() if not any(_same_name(each, one) for one in found)])
+        if altered := self._altered(registry, found):
+            log.warning("the publication was altered: starting again, to see what that means", tables=altered)
+            self._session.set()
+            return
+        if source.publication_mode == "all_tables":
+            return  # the stream brings a new table by itself
         joined = [each for each in found if self._joins(known.get(each.qualified_name), each)]
         if joined:
             log.info("tables join", tables=[each.qualified_name for each in joined])
             self._session.set()
+
+    def _altered(self, registry: TableRegistry, found: Sequence[TableInfo]) -> list[str]:
+        """Tables that the publication does not carry as it did when the session began; a table made anew is none."""
+        now = memberships(self._connection(), self.config.source.publication, found)
+        known = {each.qualified_name: each.oid for each in found}
+        return sorted(
+            name for name, was in registry.members.items() if known.get(name) == was.table and now.get(name) != was
+        )
 
     def _joins(self, known: TableInfo | None, table: TableInfo) -> bool:
         """Whether the table is new, or made anew, and can be captured; if it cannot, that is said once."""

@@ -28,7 +28,8 @@ from cdc.app.translate import Counts, Translator
 from cdc.app.truncate import publish_tombstones
 from cdc.capture.connect import connect
 from cdc.capture.copy_both import CopyBoth
-from cdc.capture.publication import ensure_publication
+from cdc.capture.membership import memberships
+from cdc.capture.publication import ensure_publication, refuse_unfit
 from cdc.capture.reread import current_snapshot, reread
 from cdc.capture.slot import recent_xid
 from cdc.capture.stream import WalStream
@@ -114,14 +115,18 @@ class BridgeSession:
         resumption = Resumption(config, sql)
         resumption.refuse()
         registry = TableRegistry(config, sql, TopicAdmin(self._kafka), self._scope.left_out)
-        ensure_publication(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
+        refuse_unfit(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
         registry.ensure_topics()
         if not self._free_slot(sql, resumption, registry):
-            return
+            return  # it was not free at once: what was looked up is old
         self._publisher = publisher = self._new_publisher(registry)
         publisher.start()
+        self._ensure_publication(
+            sql, registry
+        )  # not before: a bridge that waits must not alter what the active one reads
         registry.successions = Successions(read_definitions(self._kafka, schemas_topic(config.name)))
-        resume, demands = resumption.resume(topics_of(config, registry.tables))
+        registry.members = memberships(sql, source.publication, registry.tables)
+        resume, demands = resumption.resume(topics_of(config, registry.tables), registry.members)
         self._demands += demands
         self._stream_on(sql, registry, publisher, resumption, resume)
 
@@ -209,11 +214,17 @@ class BridgeSession:
         finally:
             self._meter.streaming(False)
 
+    def _ensure_publication(self, sql: psycopg.Connection[Any], registry: TableRegistry) -> None:
+        source = self._config.source
+        ensure_publication(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
+
     def _free_slot(self, sql: psycopg.Connection[Any], resumption: Resumption, registry: TableRegistry) -> bool:
-        """Wait until nobody reads from the slot; False when told to stop meanwhile."""
+        """Whether nobody reads from the slot; if somebody does, wait for the end of that, and then say False."""
 
         def is_first_start() -> bool:
             first = resumption.is_first_start(topics_of(self._config, registry.tables))
+            if first:
+                self._ensure_publication(sql, registry)  # a slot must not begin before the publication that it reads
             if first and self._config.snapshot.mode == "never":
                 self._warn_of_older_rows(registry)
             return first
@@ -239,6 +250,7 @@ class BridgeSession:
             heals=self._config.heals_gaps,
         )
         watch.record(resumption.seen)
+        resumption.record_members(publisher.produce)
         return watch.look
 
     def _warn_of_older_rows(self, registry: TableRegistry) -> None:

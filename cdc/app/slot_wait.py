@@ -32,18 +32,18 @@ def wait_for_slot(
     is_first_start: Callable[[], bool],
     waiting: Callable[[int | None], None],
 ) -> bool:
-    """Return once nobody reads from the slot; it is made if this is the first start.
+    """Whether nobody reads from the slot; if somebody does, wait for the end of that. A missing one is made.
 
     Args:
         sql: a connection to the source.
         name: of the slot.
         stop: ends the waiting.
         application_name: the connection's while it waits, so that others see it.
-        is_first_start: whether a missing slot is as it should be; if not, it is left missing.
+        is_first_start: whether a missing slot is as it should be; if not, it is left missing. Called before it is made.
         waiting: told the process id of the server's session that reads from it, and None when it is free.
 
     Returns:
-        False when told to stop meanwhile.
+        False when it had to wait, or was told to stop: what the caller knows of the source may be hours old.
 
     Raises:
         SourceRefused: the slot is another database's, or cannot be made.
@@ -60,22 +60,13 @@ def wait_for_slot(
                 remedy="set source.slot to another name",
             )
         if state is None or not state.active:
-            if told is not None:
-                _show(sql, None)
             waiting(None)
-            return True
+            return told is None
         if state.active_pid != told:
             told = state.active_pid
-            _show(sql, application_name)
+            with source_errors("naming the connection"):
+                sql.execute("SELECT pg_catalog.set_config('application_name', %s, false)", (application_name,))
             log.warning("waiting for the slot: another session reads from it", slot=name, pid=told)
             waiting(told)
         stop.wait(_POLL_S)
     return False
-
-
-def _show(sql: psycopg.Connection[Any], application_name: str | None) -> None:
-    with source_errors("naming the connection"):
-        if application_name is None:
-            sql.execute("RESET application_name")
-        else:
-            sql.execute("SELECT pg_catalog.set_config('application_name', %s, false)", (application_name,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -14,6 +14,7 @@ from cdc.capture.rights import table_rights, why_unreadable
 from cdc.capture.table import TableInfo, why_unusable
 from cdc.change import Relation, ReplicaIdentity
 from cdc.config import Config
+from cdc.encode.membership import Membership
 from cdc.encode.naming import history_topic, progress_topic, schemas_topic, topic_name
 from cdc.encode.schema import schema_key, schema_value
 from cdc.encode.table import TableEncoder
@@ -84,6 +85,7 @@ class TableRegistry:
     Attributes:
         successions: which definition each topic was last written with; set it before the first ``encoder``.
         histories: history topic by state topic; grows with the tables.
+        members: what carries each table in the publication, as the session began.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class TableRegistry:
         self._described: dict[str, str] = {}
         self._root: Relation | None = None
         self.successions = Successions()
+        self.members: Mapping[str, Membership] = {}
         self.tables = captured(connection, config, left_out)
         self.histories = history_topics(config, self.tables)
         self._infos = {(each.namespace, each.name): each for each in self.tables}

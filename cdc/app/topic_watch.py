@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import structlog
 
-from cdc.app.gaps import TopicGap, topic_gaps
+from cdc.app.gaps import TableGap, topic_gaps
 from cdc.brokers import BrokerAdmin
 from cdc.encode.known_topic import KnownTopic, known_topic_key, known_topic_value
 from cdc.errors import CdcError, TopicUnavailable
@@ -92,7 +92,7 @@ class TopicWatch:
             log.debug("the topics could not be looked at", error=error.message)
             return
         for gap in topic_gaps(self._recorded, now, self._tables()):
-            if self._heals and isinstance(gap, TopicGap):
+            if self._heals and isinstance(gap, TableGap):
                 raise TopicUnavailable(f"{gap.message}; starting again, to publish it anew") from gap
             raise gap
         self.record(now)

@@ -89,17 +89,36 @@ def ensure_publication(
     Raises:
         SourceRefused: it is missing something that we may not or must not change ourselves.
     """
-    state = inspect_publication(conn, name)
+    state = refuse_unfit(conn, name=name, mode=mode, tables=tables)
     if state is None:
-        _create(conn, name, mode, tables)
+        statement = creation_command(name, mode, tables)
+        _run(conn, f"making publication {name}", statement)
         return "created"
-    if refusal := why_unfit(state, mode=mode, tables=tables):
-        raise refusal
     if mode != "filtered" or state.tables == {table.qualified_name for table in tables}:
         return "kept"
     statement = alteration_command(name, tables)
     _run(conn, f"altering publication {name}", statement)
     return "altered"
+
+
+def refuse_unfit(
+    conn: psycopg.Connection[Any], *, name: str, mode: Mode, tables: Sequence[TableInfo]
+) -> PublicationState | None:
+    """Look only: the publication as it is, None when it is to be made. Arguments as for ``ensure_publication``.
+
+    Raises:
+        SourceRefused: it cannot serve, and must not be changed by us.
+    """
+    state = inspect_publication(conn, name)
+    if state is None:
+        if mode == "disabled":
+            raise SourceRefused(
+                f"publication {name} does not exist, and source.publication_mode is disabled",
+                remedy=creation_command(name, mode, tables),
+            )
+    elif refusal := why_unfit(state, mode=mode, tables=tables):
+        raise refusal
+    return state
 
 
 def add_table(conn: psycopg.Connection[Any], name: str, table: TableInfo) -> bool:
@@ -195,15 +214,6 @@ def _uncovered(state: PublicationState, tables: Sequence[TableInfo]) -> tuple[st
                 f"ALTER PUBLICATION {publication} ADD TABLE {table.quoted_name} ({whole});",
             )
     return None
-
-
-def _create(conn: psycopg.Connection[Any], name: str, mode: Mode, tables: Sequence[TableInfo]) -> None:
-    statement = creation_command(name, mode, tables)
-    if mode == "disabled":
-        raise SourceRefused(
-            f"publication {name} does not exist, and source.publication_mode is disabled", remedy=statement
-        )
-    _run(conn, f"making publication {name}", statement)
 
 
 def _run(conn: psycopg.Connection[Any], doing: str, statement: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import OffsetSpec
@@ -12,6 +12,7 @@ from confluent_kafka.admin import OffsetSpec
 from cdc.brokers import BrokerAdmin
 from cdc.encode.header import header_position
 from cdc.encode.known_topic import KnownTopic, named_topic, parse_known_topic
+from cdc.encode.membership import Membership, member_table, parse_membership
 from cdc.encode.progress import parse_progress
 from cdc.errors import DecodeError
 from cdc.lsn import LSN
@@ -27,10 +28,22 @@ _WIDER: Final = 64
 """Nearly always one of a partition's last offsets is a record; where all are markers, look 64 times further back."""
 
 
-def read_known(
-    options: Mapping[str, Any], progress_topic: str, stream_key: bytes, *, fenced: bool
-) -> tuple[Progress | None, dict[str, KnownTopic]]:
-    """The stored progress, and the topics as they were seen last; nothing when there is no progress topic.
+class Known(NamedTuple):
+    """What the progress topic says of stream, topics and publication; nothing when there is no such topic.
+
+    Attributes:
+        progress: of the stream.
+        topics: as they were seen last.
+        members: what carried each table in the publication.
+    """
+
+    progress: Progress | None
+    topics: dict[str, KnownTopic]
+    members: dict[str, Membership]
+
+
+def read_known(options: Mapping[str, Any], progress_topic: str, stream_key: bytes, *, fenced: bool) -> Known:
+    """The stored progress, and what was seen last of all that it rests on.
 
     Args:
         options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
@@ -45,13 +58,20 @@ def read_known(
     """
     stream: bytes | None = None
     topics: dict[str, KnownTopic] = {}
+    members: dict[str, Membership | None] = {}
     read = read_to_end if fenced else read_what_is_stable
     for record in read(options, topic_partitions(BrokerAdmin(options), options, progress_topic)):
         if record.key == stream_key:
             stream = record.value
         elif (topic := named_topic(record.key)) is not None and record.value is not None:
             topics[topic] = parse_known_topic(record.value)
-    return None if stream is None else parse_progress(stream), topics
+        elif (table := member_table(record.key)) is not None:
+            members[table] = None if record.value is None else parse_membership(record.value)
+    return Known(
+        None if stream is None else parse_progress(stream),
+        topics,
+        {table: each for table, each in members.items() if each is not None},
+    )
 
 
 def look_at(admin: BrokerAdmin, options: Mapping[str, Any], topics: Collection[str]) -> dict[str, KnownTopic]:

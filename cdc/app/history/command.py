@@ -116,10 +116,10 @@ def _published(config: Config, moment: Moment | None) -> str:
     """
     if isinstance(moment, datetime) and moment > datetime.now(UTC):
         raise ConfigError(f"--as-of {moment.isoformat()} is in the future")
-    progress, _ = read_known(
+    known = read_known(
         config.kafka.client_options(), progress_topic(config.name), stream_key(config.source.slot), fenced=False
     )
-    until = None if progress is None else progress.lsn
+    until = None if known.progress is None else known.progress.lsn
     if isinstance(moment, LSN) and (until is None or moment > until):
         raise TopicUnavailable(
             f"the topics are published up to {until}, not yet to {moment}",

@@ -18,7 +18,9 @@ from cdc.app.gaps import SlotGap, TopicGap
 from cdc.app.resume import Resumption
 from cdc.app.topic_watch import TopicWatch
 from cdc.brokers import BrokerAdmin
+from cdc.capture.catalog import find_tables
 from cdc.capture.connect import connect
+from cdc.capture.membership import memberships
 from cdc.config import load
 from cdc.encode.naming import progress_topic, schemas_topic
 from cdc.errors import CdcError, GapError, TopicUnavailable
@@ -78,7 +80,8 @@ def resume(deployment: Deployment, *, on_gap: str = "fail") -> tuple[Progress, l
     with connect(config.source.connection(), application_name="cdc test") as sql:
         resumption = Resumption(config, sql)
         resumption.refuse()
-        return resumption.resume(topics)
+        tables = [each for each in find_tables(sql, ["public.*"], (), {}) if each.qualified_name in TABLES]
+        return resumption.resume(topics, memberships(sql, config.source.publication, tables))
 
 
 def gap(deployment: Deployment, kind: type[GapError]) -> GapError:

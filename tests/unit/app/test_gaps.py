@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from cdc.app.gaps import SlotGap, TopicGap, foreign_source, stream_gap, topic_gaps
+from cdc.app.gaps import PublicationGap, SlotGap, TopicGap, foreign_source, publication_gaps, stream_gap, topic_gaps
 from cdc.capture.slot import SlotState
 from cdc.capture.timeline import parse_history
 from cdc.encode.known_topic import KnownTopic, known_topic_key, known_topic_value, named_topic, parse_known_topic
+from cdc.encode.membership import Membership, member_table, membership_key, membership_value, parse_membership
 from cdc.encode.progress import stream_key
 from cdc.errors import DecodeError
 from cdc.lsn import LSN
@@ -144,3 +145,41 @@ def test_known_topics_are_read_back() -> None:
 def test_timeline_history() -> None:
     content = "1\t0/3000000\tno recovery target specified\n\n# a comment\n2\t1/A0\tbefore 2000-01-01 00:00:00+00\n"
     assert parse_history(content) == {1: LSN.parse("0/3000000"), 2: LSN.parse("1/A0")}
+
+
+MEMBER = Membership(16400, "751", 10, 16390, ("pg_publication_rel 16401",))
+
+
+@pytest.mark.parametrize(
+    ("now", "options_tell", "kind"),
+    [
+        (MEMBER, True, None),
+        (replace(MEMBER, routes=(*MEMBER.routes, "pg_publication_namespace 16500")), True, None),
+        (replace(MEMBER, table=16777, routes=("pg_publication_rel 16778",)), True, None),  # made anew: not this table
+        (replace(MEMBER, version="760"), False, None),  # PostgreSQL 14, where attaching a partition writes it
+        (replace(MEMBER, version="760", owner=11), True, None),
+        (replace(MEMBER, version="760"), True, SlotGap),
+        (replace(MEMBER, publication=16999, version="760", owner=11), False, SlotGap),
+        (replace(MEMBER, routes=("pg_publication_rel 16409",)), True, PublicationGap),
+        (replace(MEMBER, version="760", owner=11, routes=("pg_publication_rel 16409",)), True, PublicationGap),
+    ],
+)
+def test_what_the_publication_may_have_left_out(now: Membership, options_tell: bool, kind: type | None) -> None:
+    recorded = {"public.items": MEMBER, "public.gone": MEMBER}
+    found = publication_gaps(
+        "cdc_shop", recorded, {"public.items": now, "public.new": MEMBER}, options_tell=options_tell
+    )
+    assert [type(each) for each in found] == ([kind] if kind else [])
+    if kind is PublicationGap:
+        assert isinstance(found[0], PublicationGap)
+        assert found[0].tables == ("public.items",)
+
+
+def test_a_membership_is_read_back() -> None:
+    assert parse_membership(membership_value(MEMBER)) == MEMBER
+    assert member_table(membership_key('public."ü')) == 'public."ü'
+    assert member_table(known_topic_key("shop.public.x")) is None
+    assert named_topic(membership_key("public.x")) is None
+    for bad in (b"{}", b"[]", b'{"v":2}', membership_value(replace(MEMBER, owner=True))):
+        with pytest.raises(DecodeError, match="published record is not of topic contract version 1"):
+            parse_membership(bad)
