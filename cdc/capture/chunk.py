@@ -22,8 +22,10 @@ from psycopg import pq
 
 from cdc.capture.connect import connect, source_errors
 from cdc.capture.sqlstates import message_of, result_error, sqlstate_of
+from cdc.capture.standby import Sight
 from cdc.capture.table import TableInfo, quoted, select_grant
-from cdc.capture.view import BLOCK_BYTES, describe, moment_of, published_part
+from cdc.capture.view import describe, moment_of, published_part
+from cdc.capture.wal_end import BLOCK_BYTES
 from cdc.change import Relation
 from cdc.errors import CdcError, SourceRefused, SourceUnavailable
 from cdc.lsn import LSN
@@ -62,7 +64,7 @@ class ChunkView(NamedTuple):
     """What a chunk is read in.
 
     Attributes:
-        snapshot: whose changes its rows have.
+        snapshot: whose changes its rows have; on a standby they may have more.
         snapshot_text: the same, as ``pg_current_snapshot()`` prints it.
         lsn: H: everything that the snapshot sees committed before it.
         filenode: of the heap.
@@ -100,22 +102,29 @@ class TableView(NamedTuple):
     snapshot_text: str
 
 
-def view_table(conn: psycopg.Connection[Any], table: TableInfo, publication: str, where: str | None) -> TableView:
-    """Look at a table as a whole; waits while somebody holds it locked.
+def view_table(
+    conn: psycopg.Connection[Any], table: TableInfo, publication: str, where: str | None, sight: Sight | None
+) -> TableView:
+    """Look at a table as a whole; waits while somebody holds it locked. ``sight`` as for a chunk.
 
     Raises:
         SourceRefused: ``where`` is no condition, or we may not read the table.
         SourceUnavailable: the connection broke.
     """
     with source_errors(f"looking at {table.qualified_name}"):
-        row = conn.execute("SELECT pg_catalog.pg_current_snapshot()::text").fetchone()
-        assert row is not None
+        snapshot_text = sight.snapshot_text if sight is not None else _snapshot_text(conn)
         try:
             relation = describe(conn, table, published_part(conn, table, publication).columns)
             heaps = tuple(Heap(*each) for each in conn.execute(_HEAPS, (BLOCK_BYTES, table.quoted_name)).fetchall())
-            return TableView(heaps, _estimate_rows(conn, table, where), relation, row[0])
+            return TableView(heaps, _estimate_rows(conn, table, where), relation, snapshot_text)
         except (sqlstate.UndefinedTable, sqlstate.InvalidSchemaName):
-            return TableView((), 0, None, row[0])
+            return TableView((), 0, None, snapshot_text)
+
+
+def _snapshot_text(conn: psycopg.Connection[Any]) -> str:
+    row = conn.execute("SELECT pg_catalog.pg_current_snapshot()::text").fetchone()
+    assert row is not None
+    return str(row[0])
 
 
 def flush_wal(conn: psycopg.Connection[Any]) -> None:
@@ -135,16 +144,6 @@ def flush_wal(conn: psycopg.Connection[Any]) -> None:
         conn.execute("SET LOCAL synchronous_commit = local")
         flush = f"{emit}(false, 'cdc', '', true)" if version >= 170000 else f"{emit}(true, 'cdc', '')"
         conn.execute(f"SELECT {flush} WHERE NOT pg_catalog.pg_is_in_recovery()".encode())
-
-
-def replayed(conn: psycopg.Connection[Any], lsn: LSN) -> bool:
-    """Whether this server shows what committed before ``lsn``; a standby may be behind."""
-    with source_errors("asking how far the server is"):
-        row = conn.execute(
-            "SELECT NOT pg_catalog.pg_is_in_recovery() OR pg_catalog.pg_last_wal_replay_lsn() >= %s::pg_lsn",
-            (str(lsn),),
-        ).fetchone()
-    return row == (True,)
 
 
 class ChunkReader:
@@ -175,8 +174,11 @@ class ChunkReader:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.end()
 
-    def begin(self) -> ChunkView | None:
+    def begin(self, sight: Sight | None) -> ChunkView | None:
         """Take the snapshot; None when the heap is gone. Can be called again for a newer snapshot.
+
+        Args:
+            sight: on a standby that has replayed so far: what it certainly shows.
 
         Raises:
             SourceUnavailable: the connection broke.
@@ -190,7 +192,7 @@ class ChunkReader:
                 self._conn.execute(
                     f"LOCK TABLE ONLY {quoted(chunk.namespace, chunk.name)} IN ACCESS SHARE MODE".encode()
                 )
-                moment = moment_of(self._conn, quoted(chunk.namespace, chunk.name))
+                moment = moment_of(self._conn, quoted(chunk.namespace, chunk.name), sight)
                 published = published_part(self._conn, table, self._publication)
                 relation = describe(self._conn, table, published.columns)
             except (sqlstate.UndefinedTable, sqlstate.InvalidSchemaName):

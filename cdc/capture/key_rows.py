@@ -18,6 +18,7 @@ from cdc.capture.connect import source_errors
 from cdc.capture.keyed_table import keyed_table
 from cdc.capture.reread import text_array
 from cdc.capture.sqlstates import result_error, sqlstate_of
+from cdc.capture.standby import Sight
 from cdc.capture.table import TableInfo, quoted, select_grant
 from cdc.capture.view import Moment, describe, moment_of, published_part
 from cdc.change import Column, Relation
@@ -56,6 +57,7 @@ def read_keys(
     publication: str,
     texts: Callable[[Sequence[Column]], Sequence[KeyTexts | None]],
     suffices: Callable[[Snapshot], bool],
+    sight: Sight | None,
 ) -> KeyRows | None:
     """Look up the rows of some keys.
 
@@ -65,6 +67,7 @@ def read_keys(
         publication: whose row filter and column list apply.
         texts: given the key's columns, says what the keys are; None for what cannot be one.
         suffices: whether a snapshot sees enough; if not, nothing is read.
+        sight: on a standby that has replayed so far: what it certainly shows.
 
     Returns:
         None when the snapshot does not suffice; a later one may.
@@ -78,7 +81,7 @@ def read_keys(
         try:
             conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             conn.execute(f"LOCK TABLE {_only(table)}{name} IN ACCESS SHARE MODE".encode())
-            moment = moment_of(conn, name)
+            moment = moment_of(conn, name, sight)
             if not suffices(moment.snapshot):
                 return None
             published = published_part(conn, table, publication)

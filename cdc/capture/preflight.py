@@ -19,8 +19,6 @@ Level: TypeAlias = Literal["OK", "WARN", "FAIL"]
 OLDEST_VERSION: Final = 140000
 """PostgreSQL 14, the oldest release that its makers still supported when this was written."""
 
-_STANDBY_DECODING: Final = 160000
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -51,14 +49,14 @@ def _version(facts: ServerFacts) -> Finding:
     subject = "PostgreSQL version"
     if facts.version_number < OLDEST_VERSION:
         return Finding("FAIL", subject, f"{facts.version} is too old", "upgrade the server to PostgreSQL 14 or newer")
-    if facts.in_recovery and facts.version_number < _STANDBY_DECODING:
+    if facts.in_recovery:
         return Finding(
             "FAIL",
             subject,
-            f"this is a standby, and {facts.version} cannot decode there",
-            "point source.dsn at the primary (target_session_attrs=read-write), or upgrade to PostgreSQL 16",
+            "this is a standby, which does not tell the transactions that are running: rows would be lost",
+            "point source.dsn at the primary (target_session_attrs=read-write); snapshot.dsn may name a standby of it",
         )
-    return Finding("OK", subject, f"{facts.version}{', a standby' if facts.in_recovery else ''}")
+    return Finding("OK", subject, facts.version)
 
 
 def _encoding(facts: ServerFacts) -> Finding:

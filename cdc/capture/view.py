@@ -11,22 +11,20 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from psycopg import errors as sqlstate
 
-from cdc.capture.connect import source_errors
+from cdc.capture.standby import Sight
 from cdc.capture.table import TableInfo
+from cdc.capture.wal_end import at_rest, wal_end
 from cdc.change import Column, Relation
 from cdc.lsn import LSN
 from cdc.pgtypes import type_name
 from cdc.snapshot import Snapshot
-
-BLOCK_BYTES: Final = 8_192
-"""Of heaps and of WAL, as every packaged server is built."""
 
 
 class Moment(NamedTuple):
     """When a transaction reads.
 
     Attributes:
-        snapshot: whose changes it sees.
+        snapshot: whose changes it sees; on a standby it may see more.
         snapshot_text: the same, as ``pg_current_snapshot()`` prints it.
         lsn: H: everything that the snapshot sees committed before it.
         filenode: of the table then; None for a partitioned one.
@@ -38,16 +36,21 @@ class Moment(NamedTuple):
     filenode: int | None
 
 
-def moment_of(conn: psycopg.Connection[Any], quoted_name: str) -> Moment:
+def moment_of(conn: psycopg.Connection[Any], quoted_name: str, sight: Sight | None) -> Moment:
     """Take the snapshot of the transaction that has just begun.
+
+    Args:
+        sight: on a standby, what it certainly shows.
 
     Raises:
         UndefinedTable: there is no such table any more.
     """
-    row = conn.execute(_MOMENT, (quoted_name,)).fetchone()
+    row = conn.execute(_STANDBY_MOMENT if sight else _MOMENT, (quoted_name,)).fetchone()
     assert row is not None
+    if sight is not None:
+        return Moment(Snapshot.parse(sight.snapshot_text), sight.snapshot_text, wal_end(sight.primary), row[0])
     snapshot, lsn, filenode = row
-    return Moment(Snapshot.parse(snapshot), snapshot, _at_rest(LSN.parse(lsn)), filenode)
+    return Moment(Snapshot.parse(snapshot), snapshot, at_rest(LSN.parse(lsn)), filenode)
 
 
 class PublishedPart(NamedTuple):
@@ -89,33 +92,10 @@ def describe(conn: psycopg.Connection[Any], table: TableInfo, columns: Sequence[
     )
 
 
-def wal_end(conn: psycopg.Connection[Any]) -> LSN:
-    """Everything that committed until now did so before this, and the stream will come to it.
+_STANDBY_MOMENT: Final = "SELECT pg_catalog.pg_relation_filenode(%s::pg_catalog.regclass)::bigint"
 
-    Raises:
-        SourceUnavailable: the connection broke.
-    """
-    with source_errors("asking where the WAL ends"):
-        row = conn.execute(f"SELECT {_WAL_END}".encode()).fetchone()
-    assert row is not None
-    return _at_rest(LSN.parse(row[0]))
-
-
-def _at_rest(lsn: LSN) -> LSN:
-    """``lsn``, but the end of a page where it lies just behind the next page's header.
-
-    The insert position skips the header (24 bytes, 40 at the start of a segment) of a page that nothing was written
-    to yet. On a server at rest no WAL ends there, so the stream would never come to it.
-    """
-    return LSN(lsn - lsn % BLOCK_BYTES) if lsn % BLOCK_BYTES in (24, 40) else lsn
-
-
-_WAL_END: Final = """(CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
-   ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text"""
-
-_MOMENT: Final = f"""
-SELECT pg_catalog.pg_current_snapshot()::text,
-  {_WAL_END},
+_MOMENT: Final = """
+SELECT pg_catalog.pg_current_snapshot()::text, pg_catalog.pg_current_wal_insert_lsn()::text,
   pg_catalog.pg_relation_filenode(%s::pg_catalog.regclass)::bigint
 """
 

@@ -30,14 +30,12 @@ class BackfillJob:
     Args:
         table: as the catalog has it now.
         progress: as stored, or new.
-        after: where the stream stood when recording of touched keys began.
         recording: of the keys that the stream touches.
     """
 
-    def __init__(self, table: TableInfo, progress: BackfillProgress, after: LSN, recording: Recording) -> None:
+    def __init__(self, table: TableInfo, progress: BackfillProgress, recording: Recording) -> None:
         self.table = table
         self.progress = progress
-        self.after = after
         self.recording = recording
         self.is_dirty = True
         self.view: TableView | None = None
@@ -115,7 +113,7 @@ class BackfillJob:
                 taken[blocks] = newest
                 end = None if blocks.end >= 2**32 else blocks.end
                 chunk = Chunk(self.table, leaf.namespace, leaf.name, blocks.start, end, self.progress.where)
-                return ChunkTask(self, leaf, blocks, chunk, self.recording.guard, self.after, portion_rows)
+                return ChunkTask(self, leaf, blocks, chunk, self.recording.guard, portion_rows)
         return None
 
     def published(self, rows: int, seq: int) -> None:

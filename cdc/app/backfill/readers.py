@@ -12,28 +12,27 @@ import queue
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-import psycopg
 import structlog
 
 from cdc.app.backfill.plan import Blocks
+from cdc.app.backfill.servers import ReadingServers
 from cdc.app.worker import Worker
 from cdc.capture.chunk import (
     Chunk,
     ChunkReader,
     ChunkView,
     TableView,
-    open_chunk_reader,
-    replayed,
+    flush_wal,
     view_table,
 )
 from cdc.capture.key_rows import KeyRows, read_keys
+from cdc.capture.standby import Sight, has_replayed, sight
 from cdc.capture.table import TableInfo
 from cdc.change import Column
 from cdc.encode.key_text import key_texts
 from cdc.errors import CdcError
-from cdc.lsn import LSN
 from cdc.record import LeafProgress
 from cdc.snapshot import Snapshot
 
@@ -42,6 +41,9 @@ _PORTION_BYTES: Final = 1024 * 1024
 _PORTIONS_PER_READER: Final = 8
 _POLL_S: Final = 0.05
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0
+_ASKS_BEFORE_FLUSH: Final = 4
+"""On a database at rest the source may keep WAL to itself for a quarter of a minute, and so from its standby."""
+
 _INVISIBLE: Final = "a published transaction to become visible (a synchronous standby is awaited?)"
 
 log = structlog.get_logger("cdc.backfill")
@@ -56,7 +58,6 @@ class ChunkTask(NamedTuple):
         blocks: of that leaf.
         chunk: the same for the server.
         guard: transactions that the snapshot must see.
-        after: on a standby: what it must have replayed before the snapshot is taken.
         portion_rows: at most so many rows in one portion.
     """
 
@@ -65,7 +66,6 @@ class ChunkTask(NamedTuple):
     blocks: Blocks
     chunk: Chunk
     guard: frozenset[int]
-    after: LSN
     portion_rows: int = _PORTION_ROWS
 
 
@@ -84,7 +84,6 @@ class KeysTask(NamedTuple):
     table: TableInfo
     keys: tuple[bytes, ...]
     guard: frozenset[int]
-    after: LSN
 
 
 class KeysRead(NamedTuple):
@@ -121,24 +120,38 @@ Task: TypeAlias = ChunkTask | ViewTask | KeysTask
 News: TypeAlias = Portion | Viewed | KeysRead | ReadFailure
 
 
+class _Closed(Exception):
+    """The readers were told to end."""
+
+
 class ChunkReaders:
     """Reading threads.
 
     Args:
-        connection: of the server to read from.
+        source: the server of the stream.
+        standby: of it, to read from in its place; None to read from the source.
         application_name: what ``pg_stat_activity`` shows.
         publication: whose row filters and column lists apply.
         count: how many.
     """
 
-    def __init__(self, connection: Mapping[str, str], *, application_name: str, publication: str, count: int) -> None:
-        self._connection = connection
+    def __init__(
+        self,
+        source: Mapping[str, str],
+        standby: Mapping[str, str] | None,
+        *,
+        application_name: str,
+        publication: str,
+        count: int,
+    ) -> None:
+        self._source = source
+        self._standby = standby
         self._application_name = application_name
         self._publication = publication
         self._stop = threading.Event()
         self._tasks: queue.Queue[Task] = queue.Queue()
         self._ready: queue.Queue[News] = queue.Queue(count * _PORTIONS_PER_READER)
-        self._connections: dict[str, psycopg.Connection[Any]] = {}
+        self._servers: dict[str, ReadingServers] = {}
         self.count = count
         self.waits_for: str = ""
         """Why a reader cannot go on at the moment, for people."""
@@ -164,45 +177,33 @@ class ChunkReaders:
         self._stop.set()
         for worker in self._workers:
             while worker.is_alive:
-                if (conn := self._connections.get(worker.name)) is not None:
-                    with contextlib.suppress(psycopg.Error):  # gone, which is as good
-                        conn.cancel()
+                if (servers := self._servers.get(worker.name)) is not None:
+                    servers.cancel()
                 worker.join(_POLL_S)
 
     def _work(self, name: str) -> None:
-        conn: psycopg.Connection[Any] | None = None
         task: Task | None = None
         pause_s = _FIRST_PAUSE_S
-        while not self._stop.is_set():
-            try:
-                task = task or self._next()
-                if task is None:
-                    continue
-                if conn is None or conn.closed:
-                    conn = open_chunk_reader(self._connection, application_name=self._application_name)
-                    self._connections[name] = conn
-                if isinstance(task, ViewTask):
-                    self._put(Viewed(task, view_table(conn, task.table, self._publication, task.where)))
-                elif isinstance(task, KeysTask):
-                    self._look_up(conn, task)
-                else:
-                    self._read(conn, task)
-                task, pause_s = None, _FIRST_PAUSE_S
-            except CdcError as error:
-                assert task is not None
-                if conn is not None:
-                    conn.close()
-                if self._stop.is_set():
-                    break
-                if error.retryable:
-                    log.warning("reading a table is tried again", error=error.message, pause_s=pause_s)
-                    self._stop.wait(pause_s)
-                    pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-                    continue
-                self._put(ReadFailure(task, error))
-                task = None
-        if conn is not None:
-            conn.close()
+        with contextlib.suppress(_Closed):
+            while not self._stop.is_set():
+                try:
+                    task = task or self._next()
+                    if task is not None:
+                        self._do(self._open(name), task)
+                    task, pause_s = None, _FIRST_PAUSE_S
+                except CdcError as error:
+                    assert task is not None
+                    self._disconnect(name)
+                    if self._stop.is_set():
+                        break
+                    if error.retryable:
+                        log.warning("reading a table is tried again", error=error.message, pause_s=pause_s)
+                        self._stop.wait(pause_s)
+                        pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                        continue
+                    self._put(ReadFailure(task, error))
+                    task = None
+        self._disconnect(name)
 
     def _next(self) -> Task | None:
         try:
@@ -210,15 +211,34 @@ class ChunkReaders:
         except queue.Empty:
             return None
 
-    def _read(self, conn: psycopg.Connection[Any], task: ChunkTask) -> None:
-        if not self._wait_for_replay(conn, task.after):
-            return
-        with ChunkReader(conn, task.chunk, self._publication) as reader:
-            view = reader.begin()
+    def _open(self, name: str) -> ReadingServers:
+        """This thread's connections."""
+        servers = self._servers.get(name)
+        if servers is None or servers.are_closed:
+            self._disconnect(name)
+            self._servers[name] = servers = ReadingServers.open(self._source, self._standby, self._application_name)
+        return servers
+
+    def _disconnect(self, name: str) -> None:
+        if (servers := self._servers.pop(name, None)) is not None:
+            servers.close()
+
+    def _do(self, servers: ReadingServers, task: Task) -> None:
+        if isinstance(task, ViewTask):
+            view = view_table(servers.conn, task.table, self._publication, task.where, self._sight(servers))
+            self._put(Viewed(task, view))
+        elif isinstance(task, KeysTask):
+            self._look_up(servers, task)
+        else:
+            self._read(servers, task)
+
+    def _read(self, servers: ReadingServers, task: ChunkTask) -> None:
+        with ChunkReader(servers.conn, task.chunk, self._publication) as reader:
+            view = reader.begin(self._sight(servers))
             while view is not None and not all(map(view.snapshot.sees, task.guard)):
-                if not self._wait(_INVISIBLE):
-                    return
-                view = reader.begin()
+                reader.end()  # an open transaction would hold up who wants to alter the table
+                self._wait(_INVISIBLE)
+                view = reader.begin(self._sight(servers))
             self.waits_for = ""
             if view is None or view.filenode != task.leaf.filenode:
                 self._put(Portion(task, view, [], True))
@@ -228,29 +248,35 @@ class ChunkReaders:
                 lines = reader.rows(task.portion_rows, _PORTION_BYTES)
                 self._put(Portion(task, view, lines, reader.is_at_end))
 
-    def _look_up(self, conn: psycopg.Connection[Any], task: KeysTask) -> None:
+    def _look_up(self, servers: ReadingServers, task: KeysTask) -> None:
         def suffices(snapshot: Snapshot) -> bool:
             return all(map(snapshot.sees, task.guard))
 
-        if not self._wait_for_replay(conn, task.after):
-            return
         texts = partial(_texts, task.keys)
-        while (found := read_keys(conn, task.table, self._publication, texts, suffices)) is None:
-            if not self._wait(_INVISIBLE):
-                return
+        found = None
+        while found is None:
+            found = read_keys(servers.conn, task.table, self._publication, texts, suffices, self._sight(servers))
+            if found is None:
+                self._wait(_INVISIBLE)
         self.waits_for = ""
         self._put(KeysRead(task, found))
 
-    def _wait_for_replay(self, conn: psycopg.Connection[Any], lsn: LSN) -> bool:
-        """Wait until the server shows what is published; False when there is no time for it any more."""
-        while not replayed(conn, lsn):
-            if not self._wait("the standby to replay what is published already"):
-                return False
-        return True
+    def _sight(self, servers: ReadingServers) -> Sight | None:
+        """What the standby certainly shows from now on; None for the source, whose snapshots tell by themselves."""
+        if servers.primary is None:
+            return None
+        seen, asked = sight(servers.primary), 1
+        while not has_replayed(servers.conn, seen.lsn):
+            self._wait("the standby to replay what the source shows")
+            if asked == _ASKS_BEFORE_FLUSH:
+                flush_wal(servers.primary)
+            asked += 1
+        return seen
 
-    def _wait(self, reason: str) -> bool:
+    def _wait(self, reason: str) -> None:
         self.waits_for = reason
-        return not self._stop.wait(_POLL_S)
+        if self._stop.wait(_POLL_S):
+            raise _Closed
 
     def _put(self, portion: News) -> None:
         while not self._stop.is_set():

@@ -177,8 +177,7 @@ class Repairs:
         if self._reader is None:
             self._reader = self._start_reader()
         keys = tuple(each.key for each in part.keys)
-        after = self._streamed.complete_lsn
-        self._reader.submit(KeysTask(part, job.table, keys, part.recording.guard, after))
+        self._reader.submit(KeysTask(part, job.table, keys, part.recording.guard))
 
     def _take(self) -> KeysRead | None:
         """What the reader brings next; what it cannot read ends the part."""

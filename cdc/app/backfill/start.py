@@ -20,7 +20,7 @@ from cdc.app.backfill.work import Backfill
 from cdc.app.tables import TableRegistry, state_topic
 from cdc.capture.chunk import flush_wal
 from cdc.capture.table import TableInfo
-from cdc.capture.view import wal_end
+from cdc.capture.wal_end import wal_end
 from cdc.change import Relation
 from cdc.config import Config
 from cdc.encode.backfill import backfill_key, backfill_value
@@ -115,7 +115,8 @@ def _with_topics(config: Config, registry: TableRegistry) -> list[tuple[TableInf
 def _readers(config: Config, count: int) -> ChunkReaders:
     snapshot, source = config.snapshot, config.source
     return ChunkReaders(
-        source.connection() if snapshot.dsn is None else snapshot.connection(),
+        source.connection(),
+        None if snapshot.dsn is None else snapshot.connection(),
         application_name=f"cdc {config.name} backfill",
         publication=source.publication,
         count=count,

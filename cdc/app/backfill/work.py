@@ -296,7 +296,7 @@ class Backfill:
             progress = replace(progress, below=self._around.end_offsets(progress.topic))
         recording = self._touched.watch(progress.topic, self._streamed.unseen)
         self._streamed.watch_keys()
-        job = BackfillJob(table, progress, self._streamed.complete_lsn, recording)
+        job = BackfillJob(table, progress, recording)
         self._jobs[table.qualified_name] = job
         job.change("running")
         self._look_at(job)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from cdc.encode.naming import progress_topic
+from cdc.publish.requests import write_request
+from cdc.record import BackfillRequest
 from cdc.stack import Kafka
 from tests.support import versioned
 from tests.support.deployment import deployed
@@ -43,3 +47,58 @@ def test_read_from_a_standby_that_is_behind(own_stack: OwnStack, kafka: Kafka, t
             versions = versioned.VersionAudit().add(deployment.records(*versioned.TABLES))
             assert versions.faults == []
             assert versions.backfilled > _ROWS
+
+
+@pytest.mark.pg(18, matrix=False)
+def test_transactions_that_a_standby_takes_for_finished(own_stack: OwnStack, kafka: Kafka, tmp_path: Path) -> None:
+    """Open when the table joins or a chunk is read, they commit later: no row is lost, and no TRUNCATE is undone."""
+    primary = own_stack.postgres(settings={"max_prepared_transactions": "2"})
+    source = Database("postgres", primary.dsn())
+    source.execute(
+        "CREATE TABLE first (id int PRIMARY KEY); CREATE TABLE emptied (id int PRIMARY KEY, pad text);"
+        "INSERT INTO emptied SELECT i, repeat('x', 200) FROM generate_series(1, 20000) i"
+    )
+    with Standby.of(primary) as standby, ExitStack() as stack:
+        sections = {"snapshot": {"dsn": standby.dsn(), "parallel": 1}}
+        deployment = stack.enter_context(deployed(source, kafka.bootstrap, source, tmp_path, sections))
+        deployment.start_bridge()
+        deployment.wait_backfilled("public.first", "public.emptied")
+        source.execute("CREATE TABLE late (id int PRIMARY KEY, s text); INSERT INTO late VALUES (1, 'old'), (2, 'old')")
+        plain, nested, truncating = (stack.enter_context(psycopg.connect(source.dsn)) for _ in range(3))
+        plain.execute("INSERT INTO late VALUES (10, 'open')")
+        plain.execute("UPDATE late SET s = 'new' WHERE id = 1")
+        nested.execute("INSERT INTO first VALUES (0)")
+        for number in range(70):  # more than a snapshot has room for
+            nested.execute(f"SAVEPOINT s{number}")
+            nested.execute("INSERT INTO late VALUES (%s, 'nested')", (100 + number,))
+        with source.connect(autocommit=False) as preparing:
+            preparing.execute("INSERT INTO late VALUES (20, 'prepared')")
+            preparing.execute("PREPARE TRANSACTION 'later'")
+        source.execute("INSERT INTO late VALUES (3, 'committed behind them')")
+
+        def waits() -> bool:
+            progress = deployment.backfills().get("public.late")
+            assert progress is None or progress.state != "done", "backfilled beside transactions of before it joined"
+            return progress is not None and "to become visible" in progress.reason
+
+        eventually(waits, 60, lambda: f"late waits: {deployment.backfills()}\n{deployment.bridge.tail()}")
+        plain.commit()
+        nested.commit()
+        source.execute("COMMIT PREPARED 'later'")
+        deployment.wait_backfilled("public.late")
+
+        truncating.execute("INSERT INTO first VALUES (1)")
+        source.execute("INSERT INTO first VALUES (2)")
+        again = BackfillRequest("again", "start", ("public.emptied",), rate=4_000)
+        write_request({"bootstrap.servers": kafka.bootstrap}, progress_topic(deployment.name), again)
+
+        def is_read() -> bool:
+            progress = deployment.backfills()["public.emptied"]
+            return progress.request == "again" and progress.rows > 0
+
+        eventually(is_read, 30, lambda: f"rows of emptied: {deployment.backfills()}\n{deployment.bridge.tail()}")
+        truncating.execute("TRUNCATE emptied")
+        truncating.execute("INSERT INTO emptied VALUES (7, 'behind it')")
+        truncating.commit()
+        deployment.wait_backfilled()
+        deployment.assert_published("public.first", "public.late", "public.emptied")

@@ -64,7 +64,7 @@ class Source:
 
     def repair(self, info: TableInfo, *keys: tuple[bytes, ...]) -> list[bytes | None]:
         """The last column of these keys' rows, as a repair reads them."""
-        found = read_keys(self.conn, info, "none", lambda _: keys, lambda _: True)
+        found = read_keys(self.conn, info, "none", lambda _: keys, lambda _: True, None)
         assert found is not None
         assert [answer.key for answer in found.answers] == list(keys)
         return [None if answer.row is None else answer.row[-1] for answer in found.answers]
@@ -88,7 +88,7 @@ def test_a_row_of_a_table_that_inherits_is_not_the_parents(database: Database, s
     info, relation = source.table("parent")
     assert source.reread(info, relation, (b"1",), (b"2",)) == [(b"of the parent",)]
     assert source.repair(info, (b"1",), (b"2",)) == [b"of the parent", None]
-    assert view_table(source.conn, info, "none", None).estimated_rows < 3_000
+    assert view_table(source.conn, info, "none", None, None).estimated_rows < 3_000
     info, relation = source.table("root")
     assert source.reread(info, relation, (b"1",)) == [(b"of the leaf",)]
     assert source.repair(info, (b"1",)) == [b"of the leaf"]

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cdc.app import http, scope_watch, slot_watch, topic_watch
-from cdc.app.backfill import own_bridge, readers, sweep
+from cdc.app.backfill import own_bridge, readers, servers, sweep
 from cdc.app.backfill.readers import ChunkReaders, ReadFailure, ViewTask
 from cdc.app.demo import probes
 from cdc.app.mirror_session import MirrorSession
@@ -60,8 +60,8 @@ def http_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def reader_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "open_chunk_reader", boom)
-    running = ChunkReaders({}, application_name="", publication="", count=1)
+    monkeypatch.setattr(servers, "open_chunk_reader", boom)
+    running = ChunkReaders({}, None, application_name="", publication="", count=1)
     try:
         running.submit(ViewTask(None, None, None))  # type: ignore[arg-type] - never looked at
         eventually(running.take, 10)
@@ -176,9 +176,10 @@ def test_what_a_reader_is_refused_fails_the_table_and_not_the_thread(monkeypatch
     def refused(*_: Any, **__: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(readers, "open_chunk_reader", Connection)
+    monkeypatch.setattr(servers, "open_chunk_reader", Connection)
+    monkeypatch.setattr(servers, "refuse_standby", lambda _: None)
     monkeypatch.setattr(readers, "view_table", refused)
-    running = ChunkReaders({}, application_name="", publication="", count=1)
+    running = ChunkReaders({}, None, application_name="", publication="", count=1)
     try:
         for _ in range(2):  # it goes on to the next task
             running.submit(ViewTask(None, None, None))  # type: ignore[arg-type] - never looked at

@@ -74,8 +74,10 @@ def test_server(facts, level, subject):
     assert all(each.remedy for each in found if each.level != "OK")
 
 
-def test_standby_of_16_will_do():
-    assert not_ok(check_server(replace(FACTS, in_recovery=True))) == []
+def test_a_standby_does_not_tell_who_is_running():
+    found = check_server(replace(FACTS, in_recovery=True))
+    assert not_ok(found) == [("FAIL", "PostgreSQL version")]
+    assert "target_session_attrs=read-write" in found[0].remedy
 
 
 @pytest.mark.parametrize(
