@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from cdc.spark.errors import NotCaughtUp, TopicUnreadable
@@ -17,6 +17,7 @@ from cdc.spark.kafka_options import client_options
 
 _TIMEOUT_S: Final = 30.0
 _PAUSE_S: Final = 0.02
+_MESSAGES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ class Brokers:
                         f"topic {topic}: no record came from offset {position} in {_TIMEOUT_S:.0f} s",
                         remedy=f"see whether the brokers at {self._address} are well, then try again",
                     )
-                for message in consumer.consume(10_000, 0.2):
+                for message in waiting(consumer, 0.2):
                     if message.error() is None:
                         records.append((message.key(), message.value()))
                         deadline = time.monotonic() + _TIMEOUT_S
@@ -180,6 +181,13 @@ class Brokers:
         return TopicUnreadable(
             f"there is no topic {topic} at {self._address}", remedy="start the bridge once (cdc run): it makes it"
         )
+
+
+def waiting(consumer: Consumer, timeout_s: float) -> list[Message]:
+    """The messages that are there, or the first that come; none after ``timeout_s``."""
+    # With a timeout, consume() waits until all that it may bring are there.
+    first: list[Message] = consumer.consume(1, timeout_s)
+    return [*first, *consumer.consume(_MESSAGES, 0)] if first else []
 
 
 def _offsets_json(topic: str, offsets: tuple[int, ...]) -> str:

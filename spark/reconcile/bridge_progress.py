@@ -13,7 +13,7 @@ from cdc.lsn import LSN
 from cdc.spark.errors import NotCaughtUp, TopicUnreadable
 from cdc.spark.job import KafkaSettings, Stream
 from cdc.spark.kafka_options import client_options
-from cdc.spark.offsets import Brokers
+from cdc.spark.offsets import Brokers, waiting
 
 _QUIET_S: Final = 30.0
 
@@ -114,7 +114,7 @@ class BridgeProgress:
 
     def _poll(self, timeout_s: float) -> int:
         try:
-            messages = self._consumer.consume(10_000, timeout_s)
+            messages = waiting(self._consumer, timeout_s)
         except KafkaException as error:
             raise TopicUnreadable(f"topic {self._topic}: {error}", remedy="see whether the brokers are well") from error
         for message in messages:

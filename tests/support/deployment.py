@@ -99,7 +99,7 @@ class Deployment:
                 return None
             self._consumer = open_consumer(self.bootstrap)
             self._consumer.assign([TopicPartition(topic, 0, 0)])
-        for message in self._consumer.consume(1000, 0.05):
+        for message in [*self._consumer.consume(1, 0.05), *self._consumer.consume(1000, 0)]:
             if message.error() is None and message.key() == stream_key(self.slot()):
                 self._progress = parse_progress(message.value() or b"")
         return self._progress

@@ -135,12 +135,16 @@ def open_consumer(bootstrap: str) -> Consumer:
 
 
 def poll(consumer: Consumer, max_records: int = 1000, timeout_s: float = 0.1) -> Iterator[StoredRecord | EndSeen]:
-    """What comes next: as soon as there are ``max_records``, else after ``timeout_s``.
+    """What comes next, up to ``max_records``; nothing after ``timeout_s``.
 
     Raises:
         TopicUnavailable: the client reports an error.
     """
-    for message in consumer.consume(max_records, timeout_s):
+    # With a timeout, consume() waits until all of max_records are there; so wait for one, then take what is there.
+    messages = consumer.consume(1, timeout_s)
+    if messages:
+        messages += consumer.consume(max_records - 1, 0)
+    for message in messages:
         error = message.error()
         topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
         if error is None:
