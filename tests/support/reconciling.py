@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,8 @@ from cdc.spark.job import SparkSettings
 from cdc.spark.reconcile.job import ReconcileJob
 from cdc.spark.reconcile.main import reconcile
 from cdc.spark.report.model import Report, TableReport
+from tests.support.commands import cdc
 from tests.support.deployment import Deployment
-from tests.support.spark_jvm import SHARED
 
 
 def job_for(
@@ -48,18 +46,9 @@ def reconciled(job: ReconcileJob, spark: SparkSession) -> Report:
 def run_command(
     deployment: Deployment, folder: Path, *arguments: str, timeout_s: float = 900, own_jvm: bool = False
 ) -> tuple[int, str]:
-    """``cdc reconcile`` as a process: exit code, and all that it said.
-
-    Args:
-        deployment: what to compare.
-        folder: for the report.
-        arguments: further ones.
-        timeout_s: longest time to wait for its end.
-        own_jvm: whether its job starts a JVM as it does for a user, and does not use the warm one of the tests.
-    """
-    command = [sys.executable, "-m", "cdc", "reconcile", "-c", str(deployment.config), "--report", str(folder)]
-    environment = None if own_jvm else SHARED.environment()
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=timeout_s, env=environment)
+    """``cdc reconcile``: exit code, and all that it said; ``own_jvm`` as in ``commands.cdc``."""
+    where = ("-c", deployment.config, "--report", folder)
+    done = cdc("reconcile", *where, *arguments, own_jvm=own_jvm, timeout_s=timeout_s)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -158,7 +158,8 @@ class SparkCluster:
         Returns:
             The dead worker; its logs still say what it was doing.
         """
-        killed = eventually(lambda: self._killed_working(first_stage), timeout_s, f"a task of stage {first_stage}")
+        message = f"a task of stage {first_stage}"
+        killed = eventually(lambda: self._killed_working(first_stage), timeout_s, message, is_momentary=True)
         assert killed is not None
         return killed
 

@@ -9,20 +9,31 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 _INTERVAL_S = 0.02
+_LONGEST_INTERVAL_S = 0.1
+_SHARE = 0.1
+"""Of the time that it took so far: many questions ask a server, which has the answer to work for."""
 
 
-def eventually(condition: Callable[[], Result], timeout_s: float = 30, message: str | Callable[[], str] = "") -> Result:
-    """The first truthy result of ``condition``, asked every 20 ms.
+def eventually(
+    condition: Callable[[], Result],
+    timeout_s: float = 30,
+    message: str | Callable[[], str] = "",
+    *,
+    is_momentary: bool = False,
+) -> Result:
+    """The first truthy result of ``condition``, asked every 20 ms, and every 100 ms when it takes longer.
 
     Args:
         condition: any callable; what it raises is not caught.
         timeout_s: how long to ask.
         message: what was expected, or a callable that says it when the time is over.
+        is_momentary: it may be true for a moment only, and is asked every 20 ms however long it takes.
 
     Raises:
         AssertionError: the time is over.
     """
-    deadline = time.monotonic() + timeout_s
+    started = time.monotonic()
+    deadline = started + timeout_s
     while True:
         result = condition()
         if result:
@@ -30,4 +41,5 @@ def eventually(condition: Callable[[], Result], timeout_s: float = 30, message: 
         if time.monotonic() > deadline:
             expected = message() if callable(message) else message
             raise AssertionError(f"not within {timeout_s:g} s: {expected or condition}; last answer: {result!r}")
-        time.sleep(_INTERVAL_S)
+        longest = _INTERVAL_S if is_momentary else _LONGEST_INTERVAL_S
+        time.sleep(min(longest, max(_INTERVAL_S, _SHARE * (time.monotonic() - started))))

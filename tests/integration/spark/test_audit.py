@@ -13,6 +13,7 @@ from cdc.spark.errors import JobError
 from cdc.spark.history.job import AuditJob
 from cdc.spark.history.main import write_audit
 from cdc.spark.job import SparkSettings
+from tests.support.commands import cdc
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 
@@ -63,6 +64,10 @@ def test_each_change_is_told_with_what_differs(spark: SparkSession, audited: Dep
     assert (tmp_path / "all" / "summary.txt").read_text() == summary
     lines = [line.strip() for line in summary.splitlines()]
     assert {"backfilled: 2", "inserts: 2", "updates: 1", "deletes: 2", '{"id":3}: 3'} <= set(lines)
+
+    command = cdc("audit", TABLE, "--to", tmp_path / "command", "-c", audited.config)
+    assert (command.returncode, command.stdout) == (0, summary), command.stderr
+    assert list((tmp_path / "command" / "trail").glob("*.parquet"))
 
 
 def test_keys_and_times_choose(spark: SparkSession, audited: Deployment, tmp_path: Path) -> None:

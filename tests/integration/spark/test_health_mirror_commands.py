@@ -10,18 +10,12 @@ from pathlib import Path
 
 import pyarrow.parquet
 
+from tests.support.commands import cdc
 from tests.support.deployment import Deploy
 from tests.support.servers import Database
-from tests.support.spark_jvm import SHARED
 from tests.support.waiting import eventually
 
 TIMEOUT_S = 300
-
-
-def cdc(*arguments: str | Path, own_jvm: bool = False) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cdc", *map(str, arguments)]
-    environment = None if own_jvm else SHARED.environment()
-    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment)
 
 
 def test_health_and_a_lake_from_the_command_line(database: Database, deploy: Deploy, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def cleaned(deploy: Deploy, database: Database) -> Deployment:
 
 @pytest.mark.pg(16, matrix=False)
 @pytest.mark.timeout(900)
-def test_what_the_cleaner_left_is_the_table(
+def test_what_the_cleaner_left_is_the_table_and_damage_is_found_in_it(
     cleaned: Deployment, database: Database, tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings
 ) -> None:
     records = cleaned.records(TABLE)
@@ -63,17 +63,12 @@ def test_what_the_cleaner_left_is_the_table(
     assert report.verdict == "identical", (table.reason, table.counts, table.samples)
     assert table.counts.identical == table.counts.source_rows == 450
     assert table.counts.tombstones + table.counts.live_keys <= len(offsets)
-    cleaned.stop()
 
-
-@pytest.mark.pg(16, matrix=False)
-@pytest.mark.timeout(900)
-def test_damage_is_found_after_a_cleaning_too(cleaned: Deployment, tmp_path: Path) -> None:
-    newest = {each.key: each for each in cleaned.records(TABLE)}
+    newest = {each.key: each for each in records}
     damage = Damage(cleaned)
     damage.write(TABLE, b'{"id":100}', None, header=newest[b'{"id":100}'].header)
     damage.done()
-    code, said = run_command(cleaned, tmp_path / "report", "--no-replica")
+    code, said = run_command(cleaned, tmp_path / "damaged", "--no-replica")
     assert code == 1, said
     assert "1 of" in said or "missing" in said, said
     cleaned.stop()

@@ -143,6 +143,7 @@ def test_a_killed_run_leaves_nothing_that_counts(
         lambda: list(snapshots.folder.glob(".unfinished-*/*/_temporary")) or first.poll() is not None,
         120,
         log.read_text,
+        is_momentary=True,
     )
     assert first.poll() is None, log.read_text()
     children = psutil.Process(first.pid).children(recursive=True)
