@@ -7,7 +7,7 @@ WORKERS ?= 2
 STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo browser test test-unit test-integration test-matrix soak test-fault check bench bench-spark clean
+.PHONY: help demo browser test test-unit test-integration test-matrix test-install soak test-fault check bench bench-spark clean
 
 help: ## what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ test-matrix: $(STAMP) ## rooms against PostgreSQL 14, 15, 16, 17 and 18 (more th
 
 soak: $(STAMP) ## what meets kills and loads at random, many times instead of a few; SEED=n replays a run
 	@SOAK=1 $(BIN)/python -m pytest tests -m soak
+
+test-install: $(STAMP) ## wheel and sdist in bare environments, on each Python 3.11 to 3.13 that is here
+	@$(BIN)/python -m pytest tests/install/test_wheel.py tests/install/every_python.py
 
 test-fault: $(STAMP) ## kill, cut and fence; SEED=n replays a run
 	@$(BIN)/python -m pytest tests/fault

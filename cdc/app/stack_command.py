@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import signal
 from typing import Annotated, Literal, cast
 
 import typer
 
+from cdc import extras
 from cdc.errors import StackError
 
 stack_app = typer.Typer(
@@ -41,7 +41,7 @@ def up(
 
         eval "$(cdc stack up --detach)"     # sets CDC_PG_URL and CDC_KAFKA in this shell
     """
-    _require_extra()
+    extras.require("embedded", "cdc stack")
     from cdc.stack import PostgresMajor, open_stack
     from cdc.stack.running import running
 
@@ -73,7 +73,7 @@ def down() -> None:
 
         cdc stack down
     """
-    _require_extra()
+    extras.require("embedded", "cdc stack")
     from cdc.stack.running import stop_detached, sweep
 
     stopped = [*stop_detached(), *sweep()]
@@ -91,7 +91,7 @@ def status(backend: BackendOption = "auto") -> None:
 
         cdc stack status
     """
-    _require_extra()
+    extras.require("embedded", "cdc stack")
     from cdc.stack import probe
     from cdc.stack.running import running, sweep
 
@@ -136,13 +136,3 @@ def _materials() -> list[tuple[str, str]]:
 def _tell(line: str) -> None:
     """For the person, not for ``eval``."""
     typer.echo(f"# {line}", err=True)
-
-
-def _require_extra() -> None:
-    """The stack's libraries are an extra, so they are imported only here."""
-    missing = [name for name in ("filelock", "platformdirs", "psutil") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise StackError(
-            f"the stack needs libraries that are not installed: {', '.join(missing)}",
-            remedy="pip install 'cdc-bridge[embedded]'",
-        )

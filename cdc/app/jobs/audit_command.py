@@ -50,9 +50,10 @@ def audit(
     until_us = None if until is None else parse_time(until, "--until")
     loaded = load_config(config)
     configure(log_level, loaded.secrets())
+    spark = spark_settings(master, conf=conf or ())
     deployment = describe_deployment(loaded, [table])
     job = AuditJob(
-        spark=spark_settings(master, conf=conf or ()),
+        spark=spark,
         kafka=deployment.kafka,
         table=deployment.tables[0],
         keys=tuple(key or ()),

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import psycopg
+import typer
 from pydantic import SecretStr
 
+from cdc import extras
 from cdc.app.tables import captured, history_topics, state_topic
 from cdc.capture.connect import connect, source_errors
 from cdc.capture.table import TableInfo
@@ -19,7 +21,6 @@ from cdc.pgtypes import CATALOG, element_name, split_type_name, sql_type
 from cdc.record import TableSchema
 from cdc.sink.naming import ReplicaName, ReplicaNaming
 from cdc.spark import job
-from cdc.stack.spark import spark_runtime
 
 _APPLICATION: Final = "cdc job"
 _DELIMITERS: Final = """
@@ -86,15 +87,19 @@ def spark_settings(master: str, jars: Sequence[str] = (), conf: Sequence[str] = 
         conf: ``name=value``.
 
     Raises:
-        ConfigError: a setting without ``=``.
+        ConfigError: the extra is not installed, or a setting has no ``=``.
         StackError: a jar or a Java cannot be had.
     """
+    extras.require("spark", "this command")
     settings = dict(each.split("=", 1) for each in conf if "=" in each)
     if len(settings) < len(conf):
         raise ConfigError("--conf wants name=value", remedy="for instance --conf spark.executor.memory=4g")
     if jars:
         return job.SparkSettings(master=master, jars=tuple(jars), conf=settings)
-    runtime = spark_runtime()
+    # Imported here: its libraries are part of the extra.
+    from cdc.stack.spark import spark_runtime
+
+    runtime = spark_runtime(say=lambda line: typer.echo(line, err=True))
     return job.SparkSettings(
         master=master, jars=tuple(map(str, runtime.jars)), java_home=str(runtime.java_home), conf=settings
     )

@@ -49,6 +49,7 @@ def health(
         cdc health -c shop.yaml --topic dbserver1.inventory.orders
     """
     loaded = load_config(config)
+    spark = spark_settings(master, conf=conf or ())
     topics = [HealthTopic(topic=name) for name in topic or ()]
     described: dict[str, Any] = {"kafka": kafka_settings(loaded)}
     # Topics of other programs need no source: they can be looked at with PostgreSQL down.
@@ -57,7 +58,7 @@ def health(
         topics = [*(HealthTopic(topic=table.topic, table=table) for table in deployment.tables), *topics]
         described["schemas_topic"] = schemas_topic(loaded.name)
     job = HealthJob(
-        spark=spark_settings(master, conf=conf or ()),
+        spark=spark,
         topics=tuple(topics),
         json_path=None if json_path is None else str(json_path.absolute()),
         html_path=None if html_path is None else str(html_path.absolute()),

@@ -6,7 +6,6 @@ with it. The description goes in through standard input: it holds passwords, whi
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -16,7 +15,6 @@ from typing import Any, Final
 
 from pydantic import BaseModel, SecretStr
 
-from cdc.errors import ConfigError
 from cdc.spark.parent import PARENT_VARIABLE
 
 JOB_FAILED: Final = 2
@@ -32,12 +30,7 @@ def run_job(kind: str, job: BaseModel) -> int:
     Args:
         kind: as ``python -m cdc.spark`` knows it.
         job: its description.
-
-    Raises:
-        ConfigError: pyspark is not installed.
     """
-    if importlib.util.find_spec("pyspark") is None:
-        raise ConfigError(f"cdc {kind} needs pyspark", remedy="pip install 'cdc-bridge[spark]'")
     environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}
     process = subprocess.Popen([sys.executable, "-m", "cdc.spark", kind], stdin=subprocess.PIPE, env=environment)
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())

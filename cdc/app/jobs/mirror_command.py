@@ -64,9 +64,9 @@ def mirror(
         cdc mirror -c shop.yaml --to parquet --path /lake/shop --interval 60 --master spark://head:7077
     """
     loaded = load_config(config)
-    deployment = describe_deployment(loaded, tables or ())
+    spark, deployment = spark_settings(master, conf=conf or ()), describe_deployment(loaded, tables or ())
     job = MirrorJob(
-        spark=spark_settings(master, conf=conf or ()),
+        spark=spark,
         kafka=deployment.kafka,
         schemas_topic=schemas_topic(loaded.name),
         tables=deployment.tables,

@@ -1,0 +1,1 @@
+"""What users install: the wheel and the sdist, in environments that hold nothing else."""

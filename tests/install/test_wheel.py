@@ -1,0 +1,119 @@
+"""The wheel as it is installed: every command starts without an extra, and names the extra that it lacks."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.install.environments import Environment
+
+EVERY_HELP = """
+import json, sys
+from typer.testing import CliRunner
+from cdc.app.cli import app
+from cdc.app.commands import COMMANDS, load
+
+def paths(command, path):
+    children = getattr(command, "commands", {})
+    return [each for name, child in children.items() for each in paths(child, [*path, name])] or [path]
+
+shown = {}
+for name in COMMANDS:
+    for path in paths(load(name), [name]):
+        result = CliRunner().invoke(app, [*path, "--help"])
+        shown[" ".join(path)] = result.exit_code == 0 and "Example" in result.output or repr(result)
+print(json.dumps({path: found for path, found in shown.items() if found is not True}), len(shown))
+"""
+
+NOBODY = """
+name: shop
+source:
+  dsn: host=127.0.0.1 port=1 dbname=shop user=cdc
+kafka:
+  bootstrap: 127.0.0.1:1
+sink:
+  dsn: host=127.0.0.1 port=1 dbname=shop user=cdc
+"""
+
+
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    environment = Environment(tmp_path_factory.mktemp("bare"))
+    environment.borrow()
+    environment.pip_install("--no-deps", "--no-index", wheel)
+    (environment.folder / "shop.yaml").write_text(NOBODY)
+    return environment
+
+
+def test_it_puts_nothing_but_cdc_among_everybodys_packages(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names} == {"cdc", f"{wheel.name.rpartition('-py3')[0]}.dist-info"}
+    for needed in (
+        "cdc/stack/kafka.lock",
+        "cdc/spark/reconcile/main.py",
+        "cdc/spark/report/schema.json",
+        "cdc/migrations/script.py.mako",
+        "cdc/migrations/versions/0001_sink_state.py",
+    ):
+        assert needed in names
+
+
+def test_every_command_tells_of_itself_without_an_extra(bare: Environment) -> None:
+    absent = bare.run("python", "-c", "import psutil, pyspark")
+    assert "ModuleNotFoundError" in absent.stderr, "the environment is not bare"
+    assert "Usage: cdc" in bare.run("cdc", "--help").stdout
+    done = bare.run("python", "-c", EVERY_HELP)
+    assert done.stdout.startswith("{} 2"), done.stdout + done.stderr
+
+
+def test_check_says_that_nobody_answers(bare: Environment) -> None:
+    done = bare.run("cdc", "check", "-c", "shop.yaml")
+    assert done.returncode == 3, done.stderr
+    assert "FAIL  source" in done.stdout
+    assert "FAIL  kafka" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+COMMANDS = {
+    "spark": (
+        ("reconcile",),
+        ("health",),
+        ("mirror", "--once"),
+        ("snapshot", "public.orders", "--to", "snapshots"),
+        ("audit", "public.orders", "--to", "trail"),
+    ),
+    "embedded": (("stack", "status"), ("demo",)),
+}
+
+
+@pytest.mark.parametrize("extra", COMMANDS)
+def test_a_command_without_its_extra_says_how_to_get_it(bare: Environment, wheel: Path, extra: str) -> None:
+    for command in COMMANDS[extra]:
+        done = bare.run("cdc", *command, CDC_CONFIG=str(bare.folder / "shop.yaml"))
+        assert done.returncode == 2, done.stderr
+        assert f"needs the extra {extra}; not installed: " in done.stderr
+        assert f"pip install '.[{extra}]' in a checkout" in done.stderr
+        assert f"pip install './{wheel.name}[{extra}]'" in done.stderr
+    # What the remedy names, pip takes.
+    bare.pip_install("--dry-run", "--no-deps", "--no-index", "--force-reinstall", f"{wheel}[{extra}]")
+
+
+def test_with_spark_alone_a_job_says_what_it_downloads(wheel: Path, tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "spark")
+    environment.borrow("spark")
+    environment.pip_install("--no-deps", "--no-index", wheel)
+    (environment.folder / "shop.yaml").write_text(NOBODY)
+    nowhere = "http://127.0.0.1:1"
+    done = environment.run(
+        "cdc",
+        *("reconcile", "-c", "shop.yaml"),
+        CDC_CACHE_DIR=str(tmp_path / "cache"),
+        HOME=str(tmp_path),
+        **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), nowhere),
+    )
+    assert done.stderr.startswith("Spark's connectors 4.2.0: downloading "), done.stderr
+    assert "error: cannot download org." in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 4
