@@ -209,10 +209,14 @@ class RepairOutcome:
 
 @dataclass(frozen=True, slots=True)
 class SchemaColumn:
-    """One column of a ``TableSchema``: ``sql_type`` is a complete SQL type, e.g. ``numeric(12,2)``, ``text[]``."""
+    """One column of a ``TableSchema``: ``sql_type`` is a complete SQL type, e.g. ``numeric(12,2)``, ``text[]``.
+
+    ``number`` is the column's ``attnum`` in the source, 0 when unknown: with another it is another column of that name.
+    """
 
     name: str
     sql_type: str
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)

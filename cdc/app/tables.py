@@ -16,7 +16,7 @@ from cdc.change import Relation, ReplicaIdentity
 from cdc.config import Config
 from cdc.encode.membership import Membership
 from cdc.encode.naming import history_topic, progress_topic, schemas_topic, topic_name
-from cdc.encode.schema import schema_key, schema_value
+from cdc.encode.schema import numbered, schema_key, schema_value
 from cdc.encode.table import TableEncoder
 from cdc.errors import GapError, SourceRefused, TopicRefused
 from cdc.order.demand import Demand
@@ -210,8 +210,11 @@ class TableRegistry:
 
     def describe(self, table: TableEncoder, produce: Produce) -> None:
         """Write the table's definition to ``__schemas`` unless it is the one that its topic was last written with."""
-        schema = table.schema
-        before, newest = self.successions.last(table.topic), self.successions.last_of(schema.relation_id)
+        relation, before = table.relation, self.successions.last(table.topic)
+        info = self._infos.get((relation.namespace, relation.name))
+        numbers = {} if info is None else dict(zip(info.columns, info.numbers, strict=False))
+        schema = numbered(table.schema, numbers, before)
+        newest = self.successions.last_of(schema.relation_id)
         if self._described.get(table.topic) == table.fingerprint and before == newest == schema:
             return
         if before is not None and (change := shape_change(before, schema)) and set(before.key) == set(schema.key):

@@ -138,7 +138,7 @@ def _read(
 
 
 def _table(row: tuple[Any, ...], keys: Mapping[str, Sequence[str]]) -> TableInfo:
-    namespace, name, kind, relreplident, columns, toastable, indexes, rows, leaves, unlike, oid = row
+    namespace, name, kind, relreplident, columns, toastable, indexes, rows, leaves, unlike, oid, numbers = row
     identity = ReplicaIdentity(relreplident)
     by_role: dict[str, list[Index]] = {"primary": [], "identity": [], "unique": []}
     for index in indexes:
@@ -165,6 +165,7 @@ def _table(row: tuple[Any, ...], keys: Mapping[str, Sequence[str]]) -> TableInfo
         unlike_partitions=tuple((leaf, mend) for leaf, mend in unlike),
         configured_key=configured,
         oid=oid,
+        numbers=tuple(numbers),
     )
 
 
@@ -251,7 +252,8 @@ SELECT nspname::text, relname::text, relkind::text, relreplident::text,
        AND top.indexrelid IN (SELECT pg_catalog.pg_partition_ancestors(i.indexrelid))) twin ON true
    WHERE leaf.root = chosen.oid AND chosen.relkind = 'p' AND (leaf.relreplident <> chosen.relreplident
      OR chosen.relreplident = 'i' AND twin.indisreplident IS NOT TRUE)),
-  chosen.oid::bigint
+  chosen.oid::bigint,
+  ARRAY(SELECT attnum FROM attribute WHERE attrelid = chosen.oid ORDER BY attnum)
 FROM chosen ORDER BY nspname COLLATE "C", relname COLLATE "C"
 """
 )

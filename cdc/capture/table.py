@@ -63,6 +63,7 @@ class TableInfo:
     unlike_partitions: tuple[tuple[str, str], ...]
     configured_key: tuple[str, ...]
     oid: int
+    numbers: tuple[int, ...] = ()
 
     @property
     def qualified_name(self) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
@@ -41,6 +42,15 @@ def table_schema(relation: Relation, key: Sequence[str], topic: str) -> TableSch
     )
 
 
+def numbered(schema: TableSchema, numbers: Mapping[str, int], before: TableSchema | None) -> TableSchema:
+    """The definition with its columns' numbers: of the catalog today, or else as they were known before."""
+    known = {column.name: column.number for column in before.columns} if before is not None else {}
+    columns = (
+        replace(column, number=numbers.get(column.name) or known.get(column.name, 0)) for column in schema.columns
+    )
+    return replace(schema, columns=tuple(columns))
+
+
 def schema_key(schema_fingerprint: str) -> bytes:
     """The key under which a definition stands."""
     return orjson.dumps({"schema": schema_fingerprint})
@@ -56,7 +66,9 @@ def schema_value(schema: TableSchema) -> bytes:
             "name": schema.name,
             "topic": schema.topic,
             "key": schema.key,
-            "columns": [{"name": column.name, "type": column.sql_type} for column in schema.columns],
+            "columns": [
+                {"name": column.name, "type": column.sql_type, "number": column.number} for column in schema.columns
+            ],
             "relation": schema.relation_id,
         }
     )
@@ -78,7 +90,9 @@ def _schema(fields: dict[str, Any]) -> TableSchema:
         name=fields["name"],
         topic=fields["topic"],
         key=tuple(fields["key"]),
-        columns=tuple(SchemaColumn(column["name"], column["type"]) for column in fields["columns"]),
+        columns=tuple(
+            SchemaColumn(column["name"], column["type"], int(column.get("number", 0))) for column in fields["columns"]
+        ),
         relation_id=int(fields.get("relation", 0)),
     )
     texts = [schema.fingerprint, schema.namespace, schema.name, schema.topic, *schema.key]

@@ -7,11 +7,12 @@
 | float4, float8 | number as the server wrote it; ``"NaN"``, ``"Infinity"``, ``"-Infinity"`` |
 | json, jsonb | the document, byte for byte; the document ``null`` is told from NULL by the header's ``json_null`` |
 | array | JSON array of the element's form, nested; with explicit bounds: the server's text as a string |
-| array of json, jsonb | that too, if it has one dimension and no element ``null``; else the text as a string |
+| array of json, jsonb | that too, if it has one dimension and no document ``null``; else the text as a string |
 | all others | the server's text as a string |
 
 A domain has its base type's form: the stream names that. int2vector and oidvector are not array literals in text and so
-are strings. Of an array of a type that is not built in, the stream does not name the element; elements are strings.
+are strings. Of an array of a type that is not built in, domains included, the stream does not name the element, and
+today's catalog may know it no more or know another one by that name; so elements are strings, whatever they are.
 """
 
 from __future__ import annotations

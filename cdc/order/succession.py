@@ -118,14 +118,22 @@ def _carries(relation: Relation, key: Sequence[str]) -> bool:
 
 def shape_change(before: TableSchema, now: TableSchema) -> str:
     """What of a table's rows that do not change looks different from now on, in words; empty when nothing does."""
-    old = {column.name: column.sql_type for column in before.columns}
-    new = {column.name: column.sql_type for column in now.columns}
+    old, new = ({column.name: column for column in each.columns} for each in (before, now))
+    former = {column.number: column.name for column in before.columns if column.number}
+    renamed = {name: former[each.number] for name, each in new.items() if name not in old and each.number in former}
+    renamed = {name: other for name, other in renamed.items() if other not in new}
+    both = [(old[name], each) for name, each in new.items() if name in old]
     parts = (
-        ("added", [name for name in new if name not in old]),
-        ("dropped", [name for name in old if name not in new]),
+        ("renamed", [f"{other} → {name}" for name, other in renamed.items()]),
+        ("added", [name for name in new if name not in old and name not in renamed]),
+        ("dropped", [name for name in old if name not in new and name not in renamed.values()]),
         (
             "of another type",
-            [f"{name} ({old[name]} → {new[name]})" for name in new if old.get(name, new[name]) != new[name]],
+            [f"{was.name} ({was.sql_type} → {now.sql_type})" for was, now in both if was.sql_type != now.sql_type],
+        ),
+        (
+            "dropped and added again",
+            [was.name for was, now in both if was.sql_type == now.sql_type and 0 != was.number != now.number != 0],
         ),
     )
     return "; ".join(f"{what}: {', '.join(names)}" for what, names in parts if names)

@@ -29,6 +29,7 @@ NULL: Final = "\0N"
 _INTEGERS: Final = frozenset({"int2", "int4", "int8", "oid"})
 _BARE: Final = frozenset({"bool", "float4", "float8"})
 _DOCUMENTS: Final = frozenset({"json", "jsonb"})
+_BLANKS: Final = " \t\n\r"
 _BRACES: Final = str.maketrans("[]", "{}")
 _BARE_ELEMENT: Final = r'"(?!(?i:null)")[^"\\\[\]{},\s]+"'
 _BARE_STRINGS: Final = re.compile(rf"\[{_BARE_ELEMENT}(?:,{_BARE_ELEMENT})*\]")
@@ -117,5 +118,19 @@ def _number_array(raw: str) -> str:
 def _document_array(raw: str) -> str:
     if raw.startswith('"'):
         return _decode_text(raw)
-    documents = [str(document, "utf-8") for document in _decode_documents(raw)]
+    documents = _whole(raw, [str(document, "utf-8") for document in _decode_documents(raw)])
     return array_literal([None if document == "null" else document for document in documents])
+
+
+def _whole(array: str, documents: Sequence[str]) -> list[str]:
+    """Documents with the blanks around them: between its elements the bridge writes none, so all are the documents'."""
+    if len(array) == sum(map(len, documents)) + max(len(documents), 1) + 1:
+        return [*documents]
+    whole, place = [], 1
+    for document in documents:
+        end = array.index(document, place) + len(document)
+        while array[end] in _BLANKS:
+            end += 1
+        whole.append(array[place:end])
+        place = end + 1
+    return whole

@@ -7,7 +7,6 @@ every value (``NaN`` and 1000 digits of a numeric, ``infinity`` of a date).
 from __future__ import annotations
 
 import fcntl
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -103,11 +102,16 @@ class ParquetMirror:
             name = f"changes-{batch.number}-{uuid.uuid4().hex}"
             self._rows(topic, latest).write.parquet(str(self._root / topic / name))
             changes = (*changes, name)
-        position = manifest.position.after(batch, ends, time.time_ns() // 1_000_000)
-        self._switch(replace(manifest, changes=changes, position=position))
+        self._switch(replace(manifest, changes=changes, position=manifest.position.after(batch, ends)))
         if len(changes) >= self._compact_every:
             self._compact(topic)
         return True
+
+    def note_current(self, topic: str, position: Position, ends: Offsets, at_ms: int) -> None:
+        """In the manifest."""
+        manifest = self._manifests[topic]
+        if manifest.position == position:
+            self._switch(replace(manifest, position=position.current(ends, at_ms)))
 
     def finish(self) -> None:
         """Leave one row per key, and nothing for a reader to merge."""

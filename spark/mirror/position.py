@@ -6,12 +6,16 @@ the *generation* (one checkpoint's life), the number of the last batch of that g
 partition. A batch is taken only if it is the next one of the same generation, or the first one of a generation that
 began at exactly these offsets; a batch whose number and records were taken already changes nothing; any other one is
 refused. So whatever is lost or comes twice, rows and offsets stay together.
+
+Tombstones go some time after they were written. So the target also keeps when it last had all that the topic held, and
+where the topic ended then: who comes back later has missed nothing if the topic still ends there, or if tombstones are
+kept for longer than that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
@@ -24,16 +28,35 @@ Offsets = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What a target remembers of a table; ``written_ms`` is when."""
+    """What a target remembers of a table.
+
+    Attributes:
+        generation: of the last batch.
+        batch: its number.
+        offsets: behind what was applied.
+        current_ms: when the target last had everything; it had nothing, and needed nothing, when the copying began.
+        current_ends: where the topic's partitions ended then.
+    """
 
     generation: str = ""
     batch: int = -1
     offsets: Offsets = field(default_factory=dict)
-    written_ms: int = 0
+    current_ms: int = 0
+    current_ends: Offsets = field(default_factory=dict)
 
-    def after(self, batch: Batch, ends: Offsets, now_ms: int) -> Position:
+    def after(self, batch: Batch, ends: Offsets) -> Position:
         """Behind a batch that read up to ``ends`` (exclusive)."""
-        return Position(batch.generation, batch.number, {**self.offsets, **ends}, now_ms)
+        since_ms = self.current_ms or batch.began_ms
+        return Position(batch.generation, batch.number, {**self.offsets, **ends}, since_ms, self.current_ends)
+
+    def current(self, ends: Offsets, at_ms: int) -> Position:
+        """With everything that the topic held when it ended there."""
+        return replace(self, current_ms=at_ms, current_ends=dict(ends))
+
+    def may_have_missed(self, ends: Offsets, now_ms: int, retention_ms: int) -> bool:
+        """Whether a tombstone may have come and gone since the target had everything."""
+        is_begun = bool(self.offsets)
+        return is_begun and dict(ends) != dict(self.current_ends) and now_ms - self.current_ms > retention_ms
 
     def as_fields(self) -> dict[str, Any]:
         """For JSON, whose member names are strings."""
@@ -41,23 +64,28 @@ class Position:
             "generation": self.generation,
             "batch": self.batch,
             "offsets": {str(partition): offset for partition, offset in self.offsets.items()},
-            "written_ms": self.written_ms,
+            "current_ms": self.current_ms,
+            "current_ends": {str(partition): offset for partition, offset in self.current_ends.items()},
         }
 
     @staticmethod
     def from_fields(fields: Mapping[str, Any]) -> Position:
         """The way back."""
-        offsets = {int(partition): offset for partition, offset in fields["offsets"].items()}
-        return Position(fields["generation"], fields["batch"], offsets, fields["written_ms"])
+        offsets, ends = (
+            {int(partition): offset for partition, offset in fields[name].items()}
+            for name in ("offsets", "current_ends")
+        )
+        return Position(fields["generation"], fields["batch"], offsets, fields["current_ms"], ends)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A micro-batch of one topic; ``began`` are the target's offsets at which the generation began."""
+    """A micro-batch of one topic; ``began`` are the target's offsets where its run began, ``began_ms`` when."""
 
     generation: str
     number: int
     began: Offsets
+    began_ms: int = 0
 
 
 class NotItsTurn(Exception):
@@ -113,6 +141,9 @@ class Target(Protocol):
         Raises:
             NotItsTurn: nothing was changed.
         """
+
+    def note_current(self, topic: str, position: Position, ends: Offsets, at_ms: int) -> None:
+        """Keep that the table had everything, unless it does not stand at ``position`` any more."""
 
     def finish(self) -> None:
         """At the end of a run that was to come to an end."""

@@ -7,7 +7,6 @@ topic, also while a key's old spelling (``1.0``) and its new one (``1.00``) come
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -123,6 +122,12 @@ class PostgresMirror:
                 remedy="nothing of the batch counts: start again",
             ) from error
 
+    def note_current(self, topic: str, position: Position, ends: Offsets, at_ms: int) -> None:
+        """In the table's position."""
+        with self._connection.transaction():
+            if self._locked(topic) == position:
+                self._write(topic, position.current(ends, at_ms))
+
     def finish(self) -> None:
         """Nothing: each batch left the tables whole."""
 
@@ -135,7 +140,7 @@ class PostgresMirror:
             if ends:
                 stage_rows(latest, self._forms[topic], self._arguments, table.stage, table.columns, token)
                 table.merge(self._connection, token)
-            self._write(topic, position.after(batch, ends, time.time_ns() // 1_000_000))
+            self._write(topic, position.after(batch, ends))
         return True
 
     def _claim(self, topic: str, table: ReplicaTable) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import tempfile
@@ -13,11 +14,12 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from cdc.encode.header import HEADER_NAME
@@ -30,6 +32,8 @@ from cdc.spark.offsets import Brokers, Extent
 from cdc.spark.topic import GROUP_PREFIX, header_field
 
 _LOOK_S: Final = 1
+_NOTE_EVERY_S: Final = 60
+"""A note costs a small transaction, or a file, per table; tombstones are kept for hours at least."""
 _REFUSED: Final = re.compile(r"RecordRefused: (.+)")
 
 
@@ -54,12 +58,15 @@ class MirrorStream:
         self._brokers = brokers
         self._topics = sorted(table.topic for table in job.tables)
         self._definitions = Definitions(brokers, job.schemas_topic, self._topics)
-        # Held while a batch is applied, and for good by who stops the query: a batch that is torn in the middle makes
-        # Spark search the traceback with a pattern that overflows the stack, and print a thousand lines.
+        # Held while a batch is applied, and by who stops the query: a batch that is torn in the middle makes Spark
+        # search the traceback with a pattern that overflows the stack, and print a thousand lines.
         self._turn = threading.Lock()
+        self._is_stopping = False
+        self._noted_s = -math.inf
         self._failures: list[Exception] = []
         self._generation = ""
         self._began: Mapping[str, Offsets] = {}
+        self._began_ms = 0
 
     def run(self) -> None:
         """Until everything is copied (``once``) or ``stop`` is set.
@@ -85,6 +92,7 @@ class MirrorStream:
 
     def _run_query(self, *, may_resume: bool) -> None:
         positions = self._target.positions()
+        self._began_ms = _now_ms()
         extents = {topic: self._brokers.extent(topic) for topic in self._topics}
         for topic in self._topics:
             self._refuse_if_erased(topic, positions.get(topic, Position()), extents[topic])
@@ -98,12 +106,18 @@ class MirrorStream:
                 root = Path(self._job.checkpoint).absolute()
             checkpoint = self._choose_generation(root, positions, may_resume=may_resume)
             query = self._start(checkpoint, starts)
+            seen = Seen(extents, self._began_ms)
             try:
                 while not query.awaitTermination(_LOOK_S):
                     if self._stop.is_set():
-                        self._turn.acquire()
+                        with self._turn:
+                            self._is_stopping = True
                         query.stop()
                         return
+                    if seen.are_behind(query.lastProgress):
+                        seen = self._note_current(seen, every_s=_NOTE_EVERY_S)
+                if self._job.once:
+                    self._note_current(seen)
             except PySparkException as error:
                 raise (self._failures or [error])[0] from error
             finally:
@@ -146,8 +160,12 @@ class MirrorStream:
 
     def _apply(self, records: DataFrame, number: int) -> None:
         """One micro-batch; whatever fails ends the query, and nothing of it counts."""
-        if not self._turn.acquire(blocking=False):
-            raise NotItsTurn(f"batch {number} comes after the stop")
+        with self._turn:
+            if self._is_stopping:
+                raise NotItsTurn(f"batch {number} comes after the stop")
+            self._apply_in_turn(records, number)
+
+    def _apply_in_turn(self, records: DataFrame, number: int) -> None:
         records = records.persist()
         try:
             ends = self._survey(records)
@@ -158,7 +176,7 @@ class MirrorStream:
                     .agg(fn.max_by(fn.struct("value", "partition", "offset", "header"), "offset").alias("last"))
                     .select("key", "last.*")
                 )
-                batch = Batch(self._generation, number, self._began[topic])
+                batch = Batch(self._generation, number, self._began[topic], self._began_ms)
                 self._target.apply(topic, latest, batch, ends.get(topic, {}))
         except (NotItsTurn, JobError) as error:
             self._failures.append(error)
@@ -168,7 +186,6 @@ class MirrorStream:
             raise
         finally:
             records.unpersist()
-            self._turn.release()
 
     def _survey(self, records: DataFrame) -> dict[str, dict[int, int]]:
         """By topic and partition the offset behind the last record; definitions that are new are read before use."""
@@ -188,19 +205,57 @@ class MirrorStream:
             ends.setdefault(row["topic"], {})[row["partition"]] = row["end"]
         return ends
 
+    def _note_current(self, seen: Seen, *, every_s: float = 0) -> Seen:
+        """Keep that every table has all that was seen, now and then; what is to be seen next."""
+        if time.monotonic() - self._noted_s < every_s:
+            return seen
+        with self._turn:
+            positions = self._target.positions()
+            for topic, extent in seen.extents.items():
+                position = positions.get(topic, Position())
+                if self._is_ours(topic, position):
+                    self._target.note_current(topic, position, dict(enumerate(extent.ends)), seen.at_ms)
+        self._noted_s = time.monotonic()
+        at_ms = _now_ms()
+        return Seen({topic: self._brokers.extent(topic) for topic in self._topics}, at_ms)
+
+    def _is_ours(self, topic: str, position: Position) -> bool:
+        """Whether this run wrote the position, or found it: with nothing to read, there was no batch."""
+        return position.generation == self._generation or dict(position.offsets) == dict(self._began[topic])
+
     def _refuse_if_erased(self, topic: str, position: Position, extent: Extent) -> None:
         """Whoever was away for longer than tombstones are kept may have missed one."""
-        behind = any(end > position.offsets.get(partition, 0) for partition, end in enumerate(extent.ends))
-        if not position.offsets or not behind:
-            return
         retention_ms = int(self._brokers.settings(topic)["delete.retention.ms"])
-        away_ms = time.time_ns() // 1_000_000 - position.written_ms
-        if away_ms > retention_ms:
+        if position.may_have_missed(dict(enumerate(extent.ends)), self._began_ms, retention_ms):
+            away_s = (self._began_ms - position.current_ms) // 1000
             raise PastErased(
-                f"topic {topic} was last read {away_ms // 1000:,} s ago, and tombstones are kept for "
-                f"{retention_ms // 1000:,} s (delete.retention.ms): deletes may have been missed",
+                f"topic {topic} was last read to its end {away_s:,} s ago, and "
+                f"tombstones are kept for {retention_ms // 1000:,} s (delete.retention.ms): deletes may have been "
+                "missed",
                 remedy="build the tables anew: the same command with --rebuild",
             )
+
+
+class Seen(NamedTuple):
+    """Where the topics ended at a moment."""
+
+    extents: Mapping[str, Extent]
+    at_ms: int
+
+    def are_behind(self, progress: StreamingQueryProgress | None) -> bool:
+        """Whether the query has applied everything up to there."""
+        if progress is None or not progress.sources[0].endOffset:
+            return False
+        read = json.loads(progress.sources[0].endOffset)
+        return all(
+            read.get(topic, {}).get(str(partition), 0) >= end
+            for topic, extent in self.extents.items()
+            for partition, end in enumerate(extent.ends)
+        )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _starts(extent: Extent, position: Position) -> dict[str, int]:

@@ -69,8 +69,8 @@ def test_names_of_every_kind(live: Deployment) -> None:
         ("ADD COLUMN defaulted text DEFAULT 'not rewritten'", "added: defaulted"),
         ("ADD COLUMN rolled double precision DEFAULT random()", "added: rolled"),  # rewrites the table
         ("ADD COLUMN made text GENERATED ALWAYS AS (a || '!') STORED", ""),
-        ("RENAME COLUMN a TO b", "added: b; dropped: a"),
-        ("DROP COLUMN big, ADD COLUMN big text DEFAULT 'at the end'", ""),
+        ("RENAME COLUMN a TO b", "renamed: a → b"),
+        ("DROP COLUMN big, ADD COLUMN big text DEFAULT 'at the end'", "dropped and added again: big"),
         ("ALTER COLUMN n TYPE bigint USING n * 10", "of another type: n (int4 → int8)"),  # rewrites, too
         ("ALTER COLUMN n TYPE text USING 'n' || n", "of another type: n (int8 → text)"),
         ("DROP COLUMN plain", "dropped: plain"),

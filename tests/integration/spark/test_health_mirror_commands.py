@@ -79,6 +79,8 @@ def test_a_mirror_that_follows_ends_with_sigterm(
         eventually(lambda: replica.execute(count) == [(1,)] or process.poll() is not None, TIMEOUT_S, said)
         database.execute("INSERT INTO item VALUES (2)")
         eventually(lambda: replica.execute(count) == [(2,)] or process.poll() is not None, TIMEOUT_S, said)
+        noted = "SELECT position -> 'current_ends' <> '{}' FROM cdc_mirror.position"
+        eventually(lambda: replica.execute(noted) == [(True,)] or process.poll() is not None, TIMEOUT_S, said)
         process.send_signal(signal.SIGTERM)
         assert process.wait(TIMEOUT_S) == 0, said()
     finally:

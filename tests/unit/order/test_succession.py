@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cdc.change import Column, Relation, ReplicaIdentity
+from cdc.encode.schema import numbered, parse_schema, schema_value
 from cdc.order.succession import Successions, shape_change
 from cdc.record import SchemaColumn, TableSchema
 
@@ -79,3 +80,18 @@ def test_shape_change() -> None:
     now = replace(before, columns=(SchemaColumn("a", "text"), SchemaColumn("b", "int4"), SchemaColumn("d", "text")))
     assert shape_change(before, now) == "added: d; dropped: c; of another type: b (text → int4)"
     assert shape_change(before, before) == ""
+
+
+def test_a_column_that_was_dropped_and_added_again_is_another_one() -> None:
+    """Its name and type are as before, and rows that do not change keep the values of the former."""
+    before, now = (
+        replace(written("a"), columns=tuple(SchemaColumn(name, "text", number) for name, number in columns))
+        for columns in ((("a", 1), ("b", 2), ("c", 3)), (("a", 1), ("z", 2), ("c", 4)))
+    )
+    assert shape_change(before, now) == "renamed: b → z; dropped and added again: c"
+    unknown = replace(now, columns=tuple(replace(each, number=0) for each in now.columns))
+    assert shape_change(unknown, now) == shape_change(now, unknown) == ""
+    assert numbered(unknown, {"c": 5}, now).columns == tuple(
+        SchemaColumn(name, "text", number) for name, number in (("a", 1), ("z", 2), ("c", 5))
+    )
+    assert parse_schema(schema_value(now)) == now

@@ -22,7 +22,7 @@ def test_the_next_batch_is_taken_and_the_same_again_is_not() -> None:
     assert admits(position, Batch("g", 5, {}), {0: 12})
     assert not admits(position, Batch("g", 4, {}), {0: 10})
     assert not admits(position, Batch("g", 0, {}), {})
-    after = position.after(Batch("g", 5, {}), {1: 3, 0: 12}, 99)
+    after = position.after(Batch("g", 5, {}, 99), {1: 3, 0: 12})
     assert after == Position("g", 5, {0: 12, 1: 3}, 99)
     assert not admits(after, Batch("g", 5, {}), {0: 12, 1: 3})
 
@@ -47,8 +47,22 @@ def test_whatever_would_leave_something_out_is_refused(position: Position, batch
         admits(position, batch, {0: 13})
 
 
+def test_who_missed_nothing_may_come_back_after_any_time() -> None:
+    """`cdc mirror --once` from cron on a quiet topic refused once tombstones of its last record could be gone."""
+    begun = Position().after(Batch("g", 0, {}, 1_000), {0: 10})
+    assert not Position().may_have_missed({0: 10}, 10**9, 100), "it has nothing that a tombstone could delete"
+    assert not begun.may_have_missed({0: 20}, 1_100, 100)
+    assert begun.may_have_missed({0: 20}, 1_101, 100), "it never had everything, and began too long ago"
+    current = begun.current({0: 11}, 5_000)
+    assert not current.may_have_missed({0: 11}, 10**9, 100), "nothing was written since"
+    assert not current.may_have_missed({0: 12}, 5_100, 100)
+    assert current.may_have_missed({0: 12}, 5_101, 100)
+    later = current.after(Batch("g", 1, {}, 6_000), {0: 15})
+    assert later.may_have_missed({0: 16}, 5_101, 100), "a batch on the way is not the end"
+
+
 def test_positions_survive_json() -> None:
-    position = Position("g", 4, {0: 10, 11: 3}, 5)
+    position = Position("g", 4, {0: 10, 11: 3}, 5, {0: 11, 11: 3})
     assert Position.from_fields(position.as_fields()) == position
 
 
