@@ -78,6 +78,7 @@ def test_names_of_every_kind(live: Deployment) -> None:
     ],
 )
 def test_a_column_changes_and_a_backfill_heals_the_rows_that_do_not(live: Deployment, change: str, told: str) -> None:
+    live.wait_backfilled()
     with live.source.connect() as connection:
         connection.execute(f"ALTER TABLE shaped {change}".encode())
         connection.execute("UPDATE shaped SET id = id WHERE id = 1")
