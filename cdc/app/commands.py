@@ -77,6 +77,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "audit",
         "Write the audit trail of a table: each change with its commit, its old and new row, and what differs.",
     ),
+    "connect-schema": Command(
+        "connect_schema",
+        "connect_schema",
+        "Print a Kafka Connect sink connector (Debezium's JDBC sink) that copies one table, as JSON.",
+    ),
     "demo": Command(
         "demo.command",
         "demo",

@@ -244,9 +244,9 @@ class Seen(NamedTuple):
 
     def are_behind(self, progress: StreamingQueryProgress | None) -> bool:
         """Whether the query has applied everything up to there."""
-        if progress is None or not progress.sources[0].endOffset:
+        if progress is None:
             return False
-        read = json.loads(progress.sources[0].endOffset)
+        read = json.loads(progress.sources[0].endOffset) or {}  # null before the first batch
         return all(
             read.get(topic, {}).get(str(partition), 0) >= end
             for topic, extent in self.extents.items()

@@ -20,7 +20,9 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 _GROUPS = "config|grants|stack|tables"
 _OPTIONS = r"(?: -{1,2}[a-z-]+(?: [\w./]+)?)*"
-COMMANDS = sorted(set(re.findall(rf"\bcdc ((?:{_GROUPS}) \w+|(?!(?:{_GROUPS})\b)[a-z]+)({_OPTIONS})", README)))
+COMMANDS = sorted(
+    set(re.findall(rf"\bcdc ((?:{_GROUPS}) \w+|(?!(?:{_GROUPS})\b)[a-z]+(?:-[a-z]+)*)({_OPTIONS})", README))
+)
 
 
 ROOT_COMMAND: Any = SimpleNamespace(commands=loaded_commands())
