@@ -12,6 +12,7 @@ TID range scans: https://www.postgresql.org/docs/14/release-14.html
 from __future__ import annotations
 
 import contextlib
+import json
 import select
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -20,6 +21,7 @@ import psycopg
 from psycopg import errors as sqlstate
 from psycopg import pq
 
+from cdc.capture.condition import OF_A_CONDITION, check_condition, in_parentheses
 from cdc.capture.connect import connect, source_errors
 from cdc.capture.sqlstates import message_of, result_error, sqlstate_of
 from cdc.capture.standby import Sight
@@ -27,12 +29,9 @@ from cdc.capture.table import TableInfo, quoted, select_grant
 from cdc.capture.view import describe, moment_of, published_part
 from cdc.capture.wal_end import BLOCK_BYTES
 from cdc.change import Relation
-from cdc.errors import CdcError, SourceRefused, SourceUnavailable
+from cdc.errors import CdcError, SourceAltered, SourceRefused, SourceUnavailable
 from cdc.lsn import LSN
 from cdc.snapshot import Snapshot
-
-_OF_A_CONDITION: Final = ("22", "42", "0A", "25006")
-"""SQLSTATEs that a condition earns: its values, its words, what it may not do."""
 
 
 class Heap(NamedTuple):
@@ -108,16 +107,19 @@ def view_table(
     """Look at a table as a whole; waits while somebody holds it locked. ``sight`` as for a chunk.
 
     Raises:
-        SourceRefused: ``where`` is no condition, or we may not read the table.
+        ConfigError: ``where`` is no condition on it.
+        SourceRefused: we may not read the table.
         SourceUnavailable: the connection broke.
     """
     with source_errors(f"looking at {table.qualified_name}"):
         snapshot_text = sight.snapshot_text if sight is not None else _snapshot_text(conn)
         try:
             relation = describe(conn, table, published_part(conn, table, publication).columns)
+            if where is not None:
+                check_condition(conn, table.namespace, table.name, where)
             heaps = tuple(Heap(*each) for each in conn.execute(_HEAPS, (BLOCK_BYTES, table.quoted_name)).fetchall())
             return TableView(heaps, _estimate_rows(conn, table, where), relation, snapshot_text)
-        except (sqlstate.UndefinedTable, sqlstate.InvalidSchemaName):
+        except (sqlstate.UndefinedTable, sqlstate.InvalidSchemaName, SourceAltered):
             return TableView((), 0, None, snapshot_text)
 
 
@@ -212,13 +214,13 @@ class ChunkReader:
         conditions = [f"ctid >= '({chunk.start},0)'::pg_catalog.tid"]
         if chunk.end is not None:
             conditions.append(f"ctid < '({chunk.end},0)'::pg_catalog.tid")
-        conditions += [f"({each})" for each in (self._filter, chunk.where) if each]
+        conditions += [in_parentheses(each) for each in (self._filter, chunk.where) if each]
         columns = ", ".join(map(quoted, self._columns))
         query = (
             f"COPY (SELECT {columns} FROM ONLY {quoted(chunk.namespace, chunk.name)}"
             f" WHERE {' AND '.join(conditions)}) TO STDOUT"
         )
-        result = self._conn.pgconn.exec_(query.encode())
+        result = self._conn.pgconn.exec_params(query.encode(), None)  # takes one statement only
         if result.status != pq.ExecStatus.COPY_OUT:
             raise self._failed(result)
         self._reading = True
@@ -269,7 +271,7 @@ class ChunkReader:
 
     def _failed(self, result: pq.abc.PGresult) -> CdcError:
         name, role = f"{self._chunk.namespace}.{self._chunk.name}", quoted(self._conn.info.user)
-        if self._chunk.where and (sqlstate_of(result) or "").startswith(_OF_A_CONDITION):
+        if self._chunk.where and (sqlstate_of(result) or "").startswith(OF_A_CONDITION):
             return SourceRefused(
                 f"PostgreSQL refuses to read {name} with this condition: {message_of(result)}",
                 remedy="correct --where",
@@ -280,15 +282,12 @@ class ChunkReader:
 def _estimate_rows(conn: psycopg.Connection[Any], table: TableInfo, where: str | None) -> int:
     """What the planner expects: it looks at the files, and not only at what ANALYZE once counted."""
     source = table.quoted_name if table.kind == "p" else f"ONLY {table.quoted_name}"
-    query = f"EXPLAIN (FORMAT JSON) SELECT FROM {source}" + (f" WHERE ({where})" if where else "")
-    try:
-        row = conn.execute(query.encode()).fetchone()
-    except (sqlstate.UndefinedTable, sqlstate.InsufficientPrivilege):
-        raise
-    except (psycopg.ProgrammingError, psycopg.DataError) as error:
-        raise SourceRefused(f"PostgreSQL does not take the condition: {error}", remedy="correct --where") from error
-    assert row is not None
-    return int(row[0][0]["Plan"]["Plan Rows"])
+    query = f"EXPLAIN (FORMAT JSON) SELECT FROM {source}" + (f" WHERE {in_parentheses(where)}" if where else "")
+    result = conn.pgconn.exec_params(query.encode(), None)
+    if result.status != pq.ExecStatus.TUPLES_OK:
+        grant = select_grant(table.namespace, table.quoted_name, quoted(conn.info.user))
+        raise result_error(f"planning to read {table.qualified_name}", result, remedy=grant)
+    return int(json.loads(result.get_value(0, 0) or b"")[0]["Plan"]["Plan Rows"])
 
 
 _HEAPS: Final = """

@@ -8,14 +8,14 @@ rows up, in the same transaction. Order of things as in ``chunk``: lock → snap
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg import errors as sqlstate
 from psycopg import pq, sql
 
 from cdc.capture.connect import source_errors
-from cdc.capture.keyed_table import keyed_table
+from cdc.capture.keyed_table import KeyedTable, keyed_table
 from cdc.capture.reread import text_array
 from cdc.capture.sqlstates import result_error, sqlstate_of
 from cdc.capture.standby import Sight
@@ -30,16 +30,24 @@ KeyTexts: TypeAlias = tuple[bytes, ...]
 """One text per key column, in the order of ``TableInfo.key``."""
 
 
+MAX_BYTES: Final = 8 * 1024 * 1024
+"""Of rows that are read at once; what is not read by then is asked for again."""
+
+_FIRST_ROWS: Final = 8
+
+
 class KeyAnswer(NamedTuple):
     """What the table has for one key.
 
     Attributes:
         key: as the server writes it; None when it is no key of this table.
         row: in the relation's order of columns; None when the publication has no such row.
+        is_read: False when it was left out, because the rows before were as large as may be read at once.
     """
 
     key: KeyTexts | None
     row: tuple[bytes | None, ...] | None
+    is_read: bool = True
 
 
 class KeyRows(NamedTuple):
@@ -115,10 +123,18 @@ def _answers(
     places = [place for place, each in enumerate(asked) if each is not None]
     for place, key in zip(places, _cast(conn, columns, [each for each in asked if each is not None]), strict=True):
         keys[place] = key
-    places = [place for place, each in enumerate(keys) if each is not None]
-    found = _rows(conn, table, relation, row_filter, columns, [each for each in keys if each is not None])
-    rows = dict(zip(places, found, strict=True))
-    return tuple(KeyAnswer(key, rows.get(place)) for place, key in enumerate(keys))
+    rows: dict[int, tuple[bytes | None, ...] | None] = {place: None for place, key in enumerate(keys) if key is None}
+    keyed = keyed_table(conn, table.quoted_name, table.key)
+    rest = [(place, key) for place, key in enumerate(keys) if key is not None]
+    size, count = 0, _FIRST_ROWS
+    while rest and size < MAX_BYTES:
+        slice_, rest = rest[:count], rest[count:]
+        found = _rows(conn, table, keyed, relation, row_filter, columns, [key for _, key in slice_])
+        rows.update(zip((place for place, _ in slice_), found, strict=True))
+        read = sum(len(cell) for row in found for cell in row or () if cell is not None)
+        size += read
+        count = max(1, min(2 * count, (MAX_BYTES - size) * len(slice_) // max(read, 1)))
+    return tuple(KeyAnswer(key, rows.get(place), place in rows) for place, key in enumerate(keys))
 
 
 def _cast(conn: psycopg.Connection[Any], columns: Sequence[Column], keys: Sequence[KeyTexts]) -> list[KeyTexts | None]:
@@ -147,15 +163,13 @@ def _cast(conn: psycopg.Connection[Any], columns: Sequence[Column], keys: Sequen
 def _rows(
     conn: psycopg.Connection[Any],
     table: TableInfo,
+    keyed: KeyedTable,
     relation: Relation,
     row_filter: str | None,
     columns: Sequence[Column],
     keys: Sequence[KeyTexts],
 ) -> list[tuple[bytes | None, ...] | None]:
     """The row of each key, if there is one."""
-    if not keys:
-        return []
-    keyed = keyed_table(conn, table.quoted_name, table.key)
     # The filter names columns without a table, so it is put where no other names are
     rows = sql.SQL("SELECT {} FROM {}{}").format(
         sql.SQL(", ").join(sql.Identifier(column.name) for column in relation.columns),

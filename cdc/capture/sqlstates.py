@@ -12,6 +12,7 @@ from psycopg import pq
 from cdc.errors import CdcError, SourceAltered, SourceBusy, SourceRefused, SourceUnavailable
 
 # The first list that has a beginning of the SQLSTATE decides, so exceptions to a class stand before it.
+_PROTOCOL_VIOLATION: Final = "08P01"  # ours, in a class of the network's: no retry mends it
 _DAMAGED: Final = ("XX001", "XX002")
 _LOST: Final = (
     "08",  # connection exception
@@ -49,7 +50,7 @@ def source_error(doing: str, sqlstate: str | None, said: str, *, remedy: str = "
         role: ours, quoted as SQL takes it, for the remedy where row-level security is in the way.
     """
     words = " ".join(said.split())
-    if not sqlstate or sqlstate.startswith(_LOST):
+    if not sqlstate or (sqlstate.startswith(_LOST) and sqlstate != _PROTOCOL_VIOLATION):
         return SourceUnavailable(f"PostgreSQL went away while {doing}: {words or 'the connection broke'}")
     if sqlstate.startswith(_DAMAGED):
         return SourceRefused(

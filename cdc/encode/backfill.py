@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -66,6 +67,7 @@ def _backfill(fields: dict[str, Any]) -> BackfillProgress:
         for leaf in fields.pop("leaves")
     )
     lsn, below = LSN.parse(fields.pop("lsn")), tuple(map(int, fields.pop("below")))
+    _check_choice(fields)
     return BackfillProgress(**fields, lsn=lsn, below=below, leaves=leaves)
 
 
@@ -75,4 +77,14 @@ def _request(fields: dict[str, Any]) -> BackfillRequest:
     tables = fields.pop("tables")
     if not all(isinstance(table, str) for table in tables):
         raise TypeError("tables")
+    _check_choice(fields)
     return BackfillRequest(**fields, tables=tuple(tables))
+
+
+def _check_choice(fields: Mapping[str, Any]) -> None:
+    """Whoever may write to the topic chose them: what is not of its type must not come as far as a query."""
+    where, rate = fields.get("where"), fields.get("rate")
+    if not isinstance(fields["request"], str) or not isinstance(where, str | None) or "\0" in (where or ""):
+        raise TypeError("request or where")
+    if rate is not None and (type(rate) is not int or rate < 1):
+        raise TypeError("rate")

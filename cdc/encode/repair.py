@@ -86,6 +86,12 @@ def _request(fields: dict[str, Any]) -> RepairRequest:
     keys: Sequence[tuple[str, int | None]] = fields.pop("keys")
     if not all(partition is None or isinstance(partition, int) for _, partition in keys):
         raise TypeError("partition")
+    if (
+        not isinstance(fields["request"], str)
+        or not isinstance(fields["table"], str)
+        or type(fields["part"]) is not int
+    ):
+        raise TypeError("request, table or part")
     decoded = tuple(RepairKey(b64decode(key, validate=True), partition) for key, partition in keys)
     return RepairRequest(**fields, keys=decoded)
 

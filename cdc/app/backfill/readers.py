@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
+from cdc.app.backfill.mailbox import Mailbox
 from cdc.app.backfill.plan import Blocks
 from cdc.app.backfill.servers import ReadingServers
 from cdc.app.worker import Worker
@@ -39,6 +40,9 @@ from cdc.snapshot import Snapshot
 _PORTION_ROWS: Final = 1_000
 _PORTION_BYTES: Final = 1024 * 1024
 _PORTIONS_PER_READER: Final = 8
+_READY_BYTES: Final = 32 * 1024 * 1024
+"""Of rows that wait to be published; many more only if one row is larger."""
+
 _POLL_S: Final = 0.05
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0
 _ASKS_BEFORE_FLUSH: Final = 4
@@ -150,7 +154,7 @@ class ChunkReaders:
         self._publication = publication
         self._stop = threading.Event()
         self._tasks: queue.Queue[Task] = queue.Queue()
-        self._ready: queue.Queue[News] = queue.Queue(count * _PORTIONS_PER_READER)
+        self._ready: Mailbox[News] = Mailbox(count * _PORTIONS_PER_READER, _READY_BYTES)
         self._servers: dict[str, ReadingServers] = {}
         self.count = count
         self.waits_for: str = ""
@@ -167,14 +171,12 @@ class ChunkReaders:
         """The next portion; None when there is none at the moment. A bug that ended a thread is raised here."""
         for worker in self._workers:
             worker.check()
-        try:
-            return self._ready.get_nowait()
-        except queue.Empty:
-            return None
+        return self._ready.take()
 
     def close(self) -> None:
         """End the threads; what they read is dropped, and what they wait for in the server is given up."""
         self._stop.set()
+        self._ready.close()
         for worker in self._workers:
             while worker.is_alive:
                 if (servers := self._servers.get(worker.name)) is not None:
@@ -190,6 +192,8 @@ class ChunkReaders:
                     task = task or self._next()
                     if task is not None:
                         self._do(self._open(name), task)
+                        if _condition(task):
+                            self._disconnect(name)  # it may have called set_config
                     task, pause_s = None, _FIRST_PAUSE_S
                 except CdcError as error:
                     assert task is not None
@@ -278,13 +282,29 @@ class ChunkReaders:
         if self._stop.wait(_POLL_S):
             raise _Closed
 
-    def _put(self, portion: News) -> None:
-        while not self._stop.is_set():
-            try:
-                self._ready.put(portion, timeout=_POLL_S)
-                return
-            except queue.Full:
-                continue
+    def _put(self, news: News) -> None:
+        if not self._ready.put(news, _size(news)):
+            raise _Closed
+
+
+def _size(news: News) -> int:
+    match news:
+        case Portion():
+            return sum(map(len, news.lines))
+        case KeysRead():
+            return sum(len(cell or b"") for answer in news.found.answers for cell in answer.row or ())
+        case _:
+            return 0
+
+
+def _condition(task: Task) -> str | None:
+    match task:
+        case ChunkTask():
+            return task.chunk.where
+        case ViewTask():
+            return task.where
+        case KeysTask():
+            return None
 
 
 def _texts(keys: Sequence[bytes], columns: Sequence[Column]) -> list[tuple[bytes, ...] | None]:

@@ -29,7 +29,7 @@ from cdc.record import RepairKey
 
 @dataclass(slots=True)
 class Repaired:
-    """What was done for a part of a request so far; ``again`` holds canonical keys to be looked up once more."""
+    """What was done for a part of a request so far; ``again`` holds keys to be looked up once more."""
 
     rows: int = 0
     tombstones: int = 0
@@ -89,6 +89,9 @@ class RepairWriter:
         is_emptied = recording.is_emptied(found.moment.snapshot)
         written: set[bytes] = set()
         for (key, partition), answer in zip(keys, found.answers, strict=True):
+            if not answer.is_read:
+                done.again.append(RepairKey(key, partition))
+                continue
             canonical = _canonical(table, found.key, answer)
             is_moved = self._is_misplaced(key, partition)
             if is_moved:

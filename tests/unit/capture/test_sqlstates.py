@@ -16,6 +16,7 @@ GRANT = "GRANT SELECT ON t TO r;"
         (None, SourceUnavailable),
         ("", SourceUnavailable),
         ("08006", SourceUnavailable),
+        ("08P01", SourceRefused),
         ("25P03", SourceUnavailable),
         ("25P04", SourceUnavailable),
         ("57P01", SourceUnavailable),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import orjson
 import pytest
 
 from cdc.encode.backfill import (
@@ -65,3 +66,11 @@ def test_anything_else_is_refused(value: bytes) -> None:
     for parse in (parse_backfill, parse_request):
         with pytest.raises(DecodeError, match="version 1"):
             parse(value)
+
+
+@pytest.mark.parametrize(
+    "strange", [{"where": 5}, {"where": "a\0b"}, {"rate": "5"}, {"rate": 0}, {"rate": True}, {"request": None}]
+)
+def test_a_request_of_other_types_is_not_understood(strange: dict[str, object]) -> None:
+    with pytest.raises(DecodeError):
+        parse_request(orjson.dumps({**orjson.loads(request_value(REQUEST)), **strange}))

@@ -55,13 +55,14 @@ class Written:
         self.recording = Recording(TOPIC, ())
         self.done = Repaired()
 
-    def publish(self, keys: Sequence[RepairKey], present: Iterable[int] = (1,)) -> Written:
-        """Repair these keys of a table with these rows."""
+    def publish(self, keys: Sequence[RepairKey], present: Iterable[int] = (1,), unread: int = 0) -> Written:
+        """Repair these keys of a table with these rows, of which the last ones were too many to be read at once."""
         answers = []
         for each in keys:
             texts = key_texts(RELATION.columns[:1], each.key)
             is_there = texts is not None and int(texts[0]) in present
             answers.append(KeyAnswer(texts, (texts[0], b"row") if texts is not None and is_there else None))
+        answers[len(answers) - unread :] = [KeyAnswer(each.key, None, False) for each in answers[-unread:] if unread]
         moment = Moment(Snapshot(50, frozenset()), "50:50:", LSN(90), None)
         found = KeyRows(moment, RELATION, ("id",), tuple(answers))
         writer = RepairWriter(TOPIC, PARTITIONS, Stream(), self.ordinals, self._produce, self._bury)
@@ -147,3 +148,9 @@ def test_a_truncate_that_the_snapshot_does_not_see_touched_every_row() -> None:
     written.publish([RepairKey(KEY), RepairKey(b'{"id":2}')])
     assert written.records == [(b'{"id":2}', None, None)]
     assert written.done.touched == 1
+
+
+def test_what_was_not_read_is_neither_a_row_nor_gone() -> None:
+    written = Written().publish([RepairKey(KEY), RepairKey(b'{"id":2}', ELSEWHERE)], present=(1, 2), unread=1)
+    assert written.records == [(KEY, ROW, None)]
+    assert written.done.again == [RepairKey(b'{"id":2}', ELSEWHERE)]
