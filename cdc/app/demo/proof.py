@@ -46,6 +46,8 @@ FROM base JOIN pg_type t ON t.oid = base.type
 WHERE t.typtype <> 'd' ORDER BY attnum
 """
 
+_KIND: Final = "SELECT relkind::text FROM pg_class WHERE oid = %s::regclass"
+
 _KEY: Final = """
 SELECT attname FROM pg_index, unnest(indkey) WITH ORDINALITY AS k (number, place), pg_attribute
 WHERE indrelid = %s::regclass AND (indisprimary OR indisreplident) AND attrelid = indrelid AND attnum = number
@@ -135,7 +137,11 @@ def describe(connection: psycopg.Connection[Any], table: str, key: tuple[str, ..
 def table_rows(connection: psycopg.Connection[Any], shape: TableShape, table: str | None = None) -> Rows:
     """Every row of the table (or of ``table``, its replica) as text, over a ``pinned`` connection."""
     columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in shape.columns)
-    cursor = connection.execute(sql.SQL("SELECT {} FROM {}").format(columns, _identifier(table or shape.table)))
+    name = _identifier(table or shape.table)
+    # The rows of tables that inherit are theirs; those of a partitioned table are its partitions'
+    kind = connection.execute(_KIND, (name.as_string(connection),)).fetchone()
+    only = sql.SQL("ONLY " if kind == ("r",) else "")
+    cursor = connection.execute(sql.SQL("SELECT {} FROM {}{}").format(columns, only, name))
     result, width = cursor.pgresult, len(shape.columns)
     assert result is not None
     rows: Rows = {}
