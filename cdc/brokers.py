@@ -7,7 +7,6 @@ and a reason that no retry will change ends it.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -15,6 +14,7 @@ from typing import Any, Final
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
+from cdc.broker_log import BROKER_LOG
 from cdc.errors import ConfigError, TopicRefused, TopicUnavailable
 
 _FIRST_PATIENCE_S: Final = 0.25
@@ -28,8 +28,6 @@ _NO_LEADER_YET: Final = {
 _LEADER_WITHIN_S: Final = 5.0
 _LEADER_POLL_S: Final = 0.05
 _AUTHENTICATION: Final = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
-
-_log = logging.getLogger("cdc.kafka")
 
 
 def refused_connection(error: KafkaError) -> TopicRefused | None:
@@ -70,7 +68,7 @@ class BrokerAdmin(AdminClient):
         self._reports = _Reports()
         ours: dict[str, Any] = {"log.connection.close": False, **options, "error_cb": self._reports.take}
         try:
-            super().__init__(ours, logger=_log)
+            super().__init__(ours, logger=BROKER_LOG)
         except KafkaException as error:
             raise bad_option(error) from error
 
@@ -84,7 +82,7 @@ class BrokerAdmin(AdminClient):
         deadline, patience_s = time.monotonic() + timeout_s, _FIRST_PATIENCE_S
         while True:
             try:
-                return self.list_topics(topic, timeout=patience_s)
+                found = self.list_topics(topic, timeout=patience_s)
             except KafkaException as error:
                 failure: KafkaError = error.args[0]
                 self.poll(0)
@@ -97,6 +95,9 @@ class BrokerAdmin(AdminClient):
                         remedy="is kafka.bootstrap right, and a broker up? Does security.protocol fit its listener?",
                     ) from error
                 patience_s = max(min(2 * patience_s, left_s), _FIRST_PATIENCE_S)
+            else:
+                BROKER_LOG.answered()
+                return found
 
     def offsets(
         self,

@@ -40,11 +40,11 @@ from cdc.encode.known_topic import KnownTopic
 from cdc.encode.membership import Membership, membership_key, membership_value
 from cdc.encode.naming import progress_topic, schemas_topic
 from cdc.encode.progress import stream_key
-from cdc.errors import CdcError, FencedError, GapError, SourceUnavailable
+from cdc.errors import CdcError, FencedError, GapError, SourceUnavailable, TopicRefused
 from cdc.lsn import LSN
 from cdc.order.demand import Demand
 from cdc.record import Progress
-from cdc.replay.topic_state import Known, look_at, newest_lsn, read_known, refuse_hidden_ends
+from cdc.replay.topic_state import Known, foreign_topics, look_at, newest_lsn, read_known, refuse_hidden_ends
 
 _OPTIONS_TELL_SINCE = 150000
 """On PostgreSQL 14 the publication's options are to be written whenever a partition is attached or detached."""
@@ -68,6 +68,7 @@ class Resumption:
         self._progress_topic = progress_topic(config.name)
         self._progress_key = stream_key(self._slot)
         self._source = identify(sql)
+        self._known: Mapping[str, KnownTopic] = {}
         self.recorded: dict[str, KnownTopic] = {}
         """The topics as they were on record at ``resume``."""
         self.seen: dict[str, KnownTopic] = {}
@@ -84,9 +85,24 @@ class Resumption:
         """
         stored, known, _ = self._read(fenced=False)
         self._compare_source(stored)
+        self._known = known
         for gap in topic_gaps(known, self._look(known), dict.fromkeys(known, ())):
             if not isinstance(gap, TopicGap):
                 raise gap
+
+    def refuse_foreign(self, topics: Collection[str]) -> None:
+        """Call it behind ``refuse``, with the topics to write to, before one is made.
+
+        Raises:
+            TopicRefused: a topic that no bridge of this name has written to yet holds records, and no bridge's.
+        """
+        new = [topic for topic in topics if topic not in self._known]
+        for topic in foreign_topics(self._kafka, self._look(new)):
+            raise TopicRefused(
+                f"topic {topic!r} holds records that no bridge wrote; whoever reads it would take them for rows",
+                remedy="give the table another topic under topics.names; or, if nobody needs these records, delete the "
+                f"topic: kafka-topics.sh --bootstrap-server … --delete --topic {topic}",
+            )
 
     def is_first_start(self, topics: Collection[str]) -> bool:
         """Whether nothing was ever published: no progress, and no record in any of these topics."""

@@ -116,6 +116,7 @@ class BridgeSession:
         resumption.refuse()
         registry = TableRegistry(config, sql, TopicAdmin(self._kafka), self._scope.left_out)
         refuse_unfit(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
+        resumption.refuse_foreign(topics_of(config, registry.tables))
         registry.ensure_topics()
         if not self._free_slot(sql, resumption, registry):
             return  # it was not free at once: what was looked up is old

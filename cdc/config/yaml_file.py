@@ -36,7 +36,11 @@ def read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         # The mark's snippet would quote the line, which may hold a password.
-        raise ConfigError(f"{path}, line {line}: not valid YAML: {error.problem}") from None
+        tab = "'\\t'" in str(error.problem)
+        raise ConfigError(
+            f"{path}, line {line}: not valid YAML: {error.problem}",
+            remedy="indent with spaces: YAML takes no tab there" if tab else "",
+        ) from None
     except yaml.YAMLError:
         raise ConfigError(f"{path}: not valid YAML: it holds a character that YAML does not allow") from None
     if not isinstance(content, dict):

@@ -7,7 +7,6 @@ is kept per record, only the first error, to name its key.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,12 +15,11 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from cdc.acls import BRIDGE_ON_TOPICS, Acl
+from cdc.broker_log import BROKER_LOG
 from cdc.brokers import bad_option, refused_connection
 from cdc.config.checks import MAX_MESSAGE_BYTES
 from cdc.encode.header import header_position
 from cdc.errors import CdcError, FencedError, TopicRefused, TopicUnavailable
-
-_log = logging.getLogger("cdc.kafka")
 
 _COMMIT_DEADLINE_S = 60.0
 _SLICE_S = 1.0
@@ -79,7 +77,7 @@ class KafkaPublisher:
             "error_cb": self._client_error,
         }
         try:
-            self._producer = Producer(settings, logger=_log)
+            self._producer = Producer(settings, logger=BROKER_LOG)
         except KafkaException as error:
             raise bad_option(error) from error
         self._send = self._producer.produce
@@ -145,6 +143,7 @@ class KafkaPublisher:
         if not self._open:
             return
         self._until_done("commit_transaction", self._producer.commit_transaction, _COMMIT_DEADLINE_S)
+        BROKER_LOG.answered()
         self._open = False
         self._topics.clear()
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from cdc.acls import Acl
+from cdc.broker_log import BROKER_LOG
 from cdc.brokers import bad_option, refused_connection
 from cdc.encode.backfill import request_key, request_value
 from cdc.encode.repair import repair_request_key, repair_request_value
 from cdc.errors import CdcError, TopicRefused, TopicUnavailable
 from cdc.publish.publisher import PRODUCER_SETTINGS
 from cdc.record import BackfillRequest, RepairRequest
-
-_log = logging.getLogger("cdc.kafka")
 
 _DEADLINE_S: Final = 20.0
 _MISSING: Final = {KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
@@ -72,7 +70,7 @@ def _write(options: Mapping[str, Any], topic: str, records: Sequence[tuple[bytes
         "error_cb": failed,
     }
     try:
-        producer = Producer(settings, logger=_log)
+        producer = Producer(settings, logger=BROKER_LOG)
     except KafkaException as error:
         raise bad_option(error) from error
     try:

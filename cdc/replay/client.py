@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from cdc.acls import SINK_ON_TOPICS, Acl
+from cdc.broker_log import BROKER_LOG
 from cdc.brokers import BrokerAdmin, bad_option, refused_connection
 from cdc.errors import CdcError, TopicRefused, TopicUnavailable
 
@@ -41,8 +41,6 @@ _MISSING: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, 
 _FORBIDDEN: Final = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 _OFFSET_GONE: Final = {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET}
 
-_log = logging.getLogger("cdc.kafka")
-
 
 def open_consumer(options: Mapping[str, Any], **settings: Any) -> Consumer:
     """A consumer that reads committed records of partitions it is told to, and nothing else.
@@ -55,7 +53,7 @@ def open_consumer(options: Mapping[str, Any], **settings: Any) -> Consumer:
         ConfigError: librdkafka knows no such option or value.
     """
     try:
-        return Consumer({**_CONSUMER_SETTINGS, **options}, logger=_log, **settings)
+        return Consumer({**_CONSUMER_SETTINGS, **options}, logger=BROKER_LOG, **settings)
     except KafkaException as error:
         raise bad_option(error) from error
 

@@ -24,6 +24,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
+from cdc.broker_log import BROKER_LOG
 from cdc.brokers import BrokerAdmin
 from cdc.encode.header import HEADER_NAME
 from cdc.errors import CdcError, TopicUnavailable
@@ -96,6 +97,8 @@ class TopicReader:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
+        if messages:
+            BROKER_LOG.answered()
         records: list[StoredRecord] = []
         positions, make = self._positions, StoredRecord._make
         for message in messages:

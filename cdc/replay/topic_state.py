@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,7 @@ from cdc.encode.membership import Membership, member_table, parse_membership
 from cdc.encode.progress import parse_progress
 from cdc.errors import DecodeError
 from cdc.lsn import LSN
-from cdc.ports import Partition
+from cdc.ports import Partition, StoredRecord
 from cdc.record import Progress
 from cdc.replay.bounded import FETCH_ONCE, hidden_end, read_to_end, read_until, read_what_is_stable
 from cdc.replay.client import REQUEST_TIMEOUT_S, topic_partitions, translated
@@ -142,13 +142,56 @@ def newest_lsn(options: Mapping[str, Any], topics: Mapping[str, KnownTopic]) -> 
         TopicUnavailable: no broker answers.
         TopicRefused: we may not read a topic.
     """
+    newest: dict[Partition, LSN] = {}
+
+    def take(record: StoredRecord) -> bool:
+        try:
+            newest[record.topic, record.partition] = header_position(record.header).lsn
+        except DecodeError:
+            return False  # not written by the bridge: it says nothing about the stream
+        return True
+
+    _read_back(options, topics, take)
+    return max(newest.values(), default=None)
+
+
+def foreign_topics(options: Mapping[str, Any], topics: Mapping[str, KnownTopic]) -> list[str]:
+    """Those that hold records of which no partition's newest was written by a bridge. Reads only the ends.
+
+    Args:
+        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        topics: as ``look_at`` tells them.
+
+    Raises:
+        TopicUnavailable: no broker answers.
+        TopicRefused: we may not read a topic.
+    """
+    ours: set[str] = set()
+    others: set[str] = set()
+
+    def take(record: StoredRecord) -> bool:
+        try:
+            header_position(record.header)
+            ours.add(record.topic)
+        except DecodeError:
+            others.add(record.topic)
+        return True
+
+    _read_back(options, topics, take)
+    return sorted(others - ours)
+
+
+def _read_back(
+    options: Mapping[str, Any], topics: Mapping[str, KnownTopic], take: Callable[[StoredRecord], bool]
+) -> None:
+    """Read each partition's newest records, and older ones until ``take`` has had one of it that is enough."""
     places = {
         (name, number): (topic.low[number], end)
         for name, topic in topics.items()
         for number, end in enumerate(topic.ends)
         if end > topic.low[number]
     }
-    newest: dict[Partition, LSN] = {}
+    enough: set[Partition] = set()
     back = _FIRST_LOOK_BACK
     while places:
         starts = {place: max(end - back, low) for place, (low, end) in places.items()}
@@ -156,15 +199,12 @@ def newest_lsn(options: Mapping[str, Any], topics: Mapping[str, KnownTopic]) -> 
             ends = {place: end for place, end in reader.stable_ends(starts).items() if end > starts[place]}
             reader.add({place: starts[place] for place in ends})
             for record in read_until(reader, ends):
-                try:
-                    newest[record.topic, record.partition] = header_position(record.header).lsn
-                except DecodeError:
-                    continue  # not written by the bridge: it says nothing about the stream
+                if take(record):
+                    enough.add((record.topic, record.partition))
         places = {
-            place: bounds for place, bounds in places.items() if place not in newest and starts[place] > bounds[0]
+            place: bounds for place, bounds in places.items() if place not in enough and starts[place] > bounds[0]
         }
         back *= _WIDER
-    return max(newest.values(), default=None)
 
 
 def _offsets(

@@ -84,7 +84,8 @@ class PostgresContainer(_Container):
     def __init__(self, *, major: int, settings: Mapping[str, str], detached: bool) -> None:
         sweep()
         wanted = {"wal_level": "logical", "max_replication_slots": "20", "max_wal_senders": "20", **settings}
-        container = _new(postgres_image(major)).with_env("POSTGRES_HOST_AUTH_METHOD", "trust").with_exposed_ports(5432)
+        container = _new(postgres_image(major)).with_env("POSTGRES_HOST_AUTH_METHOD", "trust")
+        publish(container, 5432)
         container.with_command(["postgres", *(part for pair in wanted.items() for part in ("-c", "=".join(pair)))])
         super().__init__(f"PostgreSQL {major}", container, detached=detached)
         self._start(self.dsn, self._answers)
@@ -125,7 +126,7 @@ class KafkaContainer(_Container):
         }
         for name, value in {**node, **SETTINGS, **settings}.items():
             container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
-        container.with_bind_ports(9092, port)
+        publish(container, 9092, port)
         super().__init__("Kafka", container, detached=detached)
         self._start(lambda: self.bootstrap, self._answers)
 
@@ -136,6 +137,11 @@ class KafkaContainer(_Container):
             )
         except KafkaException:
             return False
+
+
+def publish(container: Any, port: int, host_port: int | None = None) -> None:
+    """Publish a port on the loopback only: these servers let in whoever comes, as superuser."""
+    container.ports[str(port)] = ("127.0.0.1",) if host_port is None else ("127.0.0.1", host_port)
 
 
 def _new(image: str) -> Any:

@@ -159,10 +159,40 @@ def test_image_has_no_extras_and_is_not_root() -> None:
     assert "FROM python:3.11-slim" in dockerfile
     assert re.search(r"^USER \d+$", dockerfile, re.MULTILINE)
     assert not re.search(r"pip install.*\[", dockerfile)
-    for source in re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE):
-        for name in source.split():
-            assert (ROOT / name).exists(), name
-            assert f"!{Path(name).name}" in (ROOT / ".dockerignore").read_text().splitlines(), name
+
+
+def test_image_is_built_from_all_that_its_packages_need() -> None:
+    copied = let_through()
+    linked = {path.readlink().name for path in (ROOT / "cdc").iterdir() if path.is_symlink()}
+    assert {"cdc", "pyproject.toml", "README.md", "LICENSE", *linked} == set(copied)
+
+
+def let_through() -> list[str]:
+    """What the Dockerfile copies out of the build context; all of it must pass .dockerignore."""
+    dockerfile = (ROOT / "config/docker/Dockerfile").read_text()
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    allowed = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    assert "*" in lines
+    names = [
+        name for source in re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE) for name in source.split()
+    ]
+    for name in names:
+        assert (ROOT / name).exists(), name
+        assert Path(name).name in allowed, name
+    return names
+
+
+def test_logs_are_rotated_and_daemons_have_an_init() -> None:
+    for name, service in SERVICES.items():
+        assert {"max-size", "max-file"} <= set(service["logging"]["options"]), name
+    assert all(SERVICES[daemon]["init"] is True for daemon in DAEMONS)
+
+
+def test_a_health_check_starts_no_jvm() -> None:
+    command = SERVICES["kafka"]["healthcheck"]["test"]
+    listeners = SERVICES["kafka"]["environment"]["KAFKA_LISTENERS"]
+    assert command[:3] == ["CMD", "bash", "-c"]
+    assert f"BROKER://:{command[3].rpartition('/')[2]}" in listeners
 
 
 def test_image_starts_our_entry_point() -> None:

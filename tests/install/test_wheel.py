@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.install.environments import Environment
+from tests.architecture.test_compose import let_through
+from tests.install.environments import Environment, build
 
 EVERY_HELP = """
 import json, sys
@@ -117,3 +119,21 @@ def test_with_spark_alone_a_job_says_what_it_downloads(wheel: Path, tmp_path: Pa
     assert "error: cannot download org." in done.stderr
     assert "Traceback" not in done.stderr
     assert done.returncode == 4
+
+
+def test_the_image_is_whole(project: Path, tmp_path: Path) -> None:
+    """As the Dockerfile builds it, without an engine: what it copies is installed, and its entry point starts."""
+    context = tmp_path / "context"
+    for name in let_through():
+        place = context / Path(name).name
+        place.parent.mkdir(exist_ok=True)
+        if (project / name).is_dir():
+            shutil.copytree(project / name, place, symlinks=True)
+        else:
+            shutil.copyfile(project / name, place)
+    environment = Environment(tmp_path / "image")
+    environment.borrow()
+    environment.pip_install("--no-deps", "--no-index", build(context, "wheel", tmp_path / "built"))
+    assert "Usage: cdc" in environment.run("cdc", "--help").stdout
+    imported = "import cdc.app.run_command, cdc.app.sink_command, cdc.app.status_command, cdc.migrations"
+    assert environment.run("python", "-c", imported).returncode == 0

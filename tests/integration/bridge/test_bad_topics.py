@@ -88,6 +88,28 @@ def test_a_topic_that_would_lose_or_scatter_state(items: Deployment) -> None:
     assert "set topics.partitions to 2" in items.bridge.refusal(REFUSED)
 
 
+def test_a_topic_that_holds_the_records_of_another_program(items: Deployment) -> None:
+    topic, admin = items.topic("public.items"), AdminClient({"bootstrap.servers": items.bootstrap})
+    partitions = items.settings["topics"]["partitions"]
+    admin.create_topics([NewTopic(topic, partitions, config={"cleanup.policy": "compact"})])[topic].result(30)
+    other = Producer({"bootstrap.servers": items.bootstrap})
+    other.produce(topic, b"not a row", b"17", partition=0)
+    assert other.flush(30) == 0
+    items.source.execute("INSERT INTO items VALUES (1, 'x')")
+    items.bridge.start()
+    said = items.bridge.refusal(REFUSED)
+    assert f"topic '{topic}' holds records that no bridge wrote" in said
+    assert f"--delete --topic {topic}" in said
+    slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
+    assert items.source.execute(slots) == [(0,)], "nothing is touched before it is refused"
+    # What the remedy says.
+    items.settings["topics"]["names"] = {"public.items": f"rows-of-{items.name}"}
+    items.write()
+    items.start_bridge()
+    items.assert_published("public.items")
+    items.bridge.stop()
+
+
 def test_a_row_larger_than_the_topic_takes(items: Deployment) -> None:
     items.settings["topics"]["max_message_bytes"] = 1_048_588
     items.write()
@@ -139,6 +161,10 @@ def test_a_broker_that_is_down_at_the_start_and_later(own_broker: KafkaBroker, e
     elsewhere.sink.start()
     sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'cdc %'"
     eventually(lambda: elsewhere.source.execute(sessions) != [(0,)])  # it has found PostgreSQL and looks for Kafka
+    for process in (elsewhere.bridge, elsewhere.sink):
+        process.wait_said("trying again")
+        assert f"Kafka does not answer: {own_broker.bootstrap}" in process.said().splitlines()[0]
+        assert "is kafka.bootstrap right, and a broker up?" in process.said().splitlines()[0]
     own_broker.restart()
     elsewhere.bridge.wait_said("streaming", 60)
     elsewhere.source.execute("INSERT INTO items SELECT i, 'before' FROM generate_series(1, 1000) i")
@@ -148,6 +174,11 @@ def test_a_broker_that_is_down_at_the_start_and_later(own_broker: KafkaBroker, e
     own_broker.restart()
     elsewhere.source.execute("INSERT INTO items SELECT i, 'after' FROM generate_series(2001, 3000) i")
     elsewhere.assert_equal("public.items")
+    for process in (elsewhere.bridge, elsewhere.sink):
+        process.wait_said("Kafka is back, after")
+        # One line a minute, whatever the clients of librdkafka say.
+        assert process.said().count("Kafka does not answer") <= 1 + process.said().count("such lines")
+        assert "rdkafka#" not in process.said()
     elsewhere.stop()
 
 

@@ -125,6 +125,8 @@ def test_missing_file_names_the_ways_out(tmp_path: Path) -> None:
         ("name: shop\nname: other\n", "line 2: name is given a second time (first on line 1)"),
         ("source:\n  dsn: a\n  dsn: b\n", "line 3: source.dsn is given a second time (first on line 2)"),
         ("name: [hunter2\n", "not valid YAML: "),
+        ("source:\n\tdsn: host=db\n", "line 2: not valid YAML: found character '\\t' that cannot start any token"),
+        ("source:\n\tdsn: host=db\n", "remedy: indent with spaces"),
         ("name: \x01", "a character that YAML does not allow"),
         ("- name\n", "expected keys such as name, source and kafka at the top, found list"),
         ("a: !!python/object:os.system {}\n", "not valid YAML: could not determine a constructor"),

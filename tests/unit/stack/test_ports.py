@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+from types import SimpleNamespace
 
 import pytest
+from docker.utils import convert_port_bindings
 
 from cdc.errors import StackError
 from cdc.stack import embedded
+from cdc.stack.containers import publish
 from cdc.stack.embedded import free_port
 
 
@@ -23,3 +26,13 @@ def test_a_port_in_use_is_not_given(monkeypatch):
         monkeypatch.setattr(embedded, "_PORTS", (port, port + 1))
         with pytest.raises(StackError, match="no free port"):
             free_port()
+
+
+def test_containers_are_published_on_the_loopback_only() -> None:
+    container = SimpleNamespace(ports={})
+    publish(container, 5432)
+    publish(container, 9092, 29092)
+    assert convert_port_bindings(container.ports) == {
+        "5432/tcp": [{"HostIp": "127.0.0.1", "HostPort": ""}],
+        "9092/tcp": [{"HostIp": "127.0.0.1", "HostPort": "29092"}],
+    }
