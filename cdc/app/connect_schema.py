@@ -96,7 +96,7 @@ def damages(schema: TableSchema) -> list[tuple[str, str]]:
             found.append((column.name, f"{column.sql_type}: NaN and the infinities arrive as 0.0"))
         if element != column.sql_type:
             text = (
-                "arrays of several dimensions arrive with NULLs in them, and those with lower bounds of their own empty"
+                "arrays of several dimensions arrive as NULLs or zeros, and those with lower bounds of their own empty"
             )
             found.append((column.name, f"{column.sql_type}: {text}"))
     return found
