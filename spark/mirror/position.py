@@ -70,12 +70,12 @@ class Position:
 
     @staticmethod
     def from_fields(fields: Mapping[str, Any]) -> Position:
-        """The way back."""
+        """The way back. What does not say when it had everything, may have missed something."""
         offsets, ends = (
-            {int(partition): offset for partition, offset in fields[name].items()}
+            {int(partition): offset for partition, offset in fields.get(name, {}).items()}
             for name in ("offsets", "current_ends")
         )
-        return Position(fields["generation"], fields["batch"], offsets, fields["current_ms"], ends)
+        return Position(fields["generation"], fields["batch"], offsets, fields.get("current_ms", 0), ends)
 
 
 @dataclass(frozen=True, slots=True)
