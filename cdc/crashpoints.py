@@ -17,6 +17,7 @@ NAMES = frozenset(
         "bridge.before_kafka_commit",
         "bridge.after_kafka_commit",
         "bridge.after_confirm",
+        "bridge.inside_begin_anew",
         "bridge.inside_truncate",
         "sink.before_apply",
         "sink.before_replica_commit",

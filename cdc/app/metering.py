@@ -9,12 +9,12 @@ from types import TracebackType
 
 from cdc.app.backfill.pace import remaining_rows
 from cdc.app.http import HealthServer
-from cdc.app.translate import Counts, TableCounts
 from cdc.capture.slot import SlotState
 from cdc.config import HttpConfig
 from cdc.errors import CdcError
 from cdc.lsn import LSN
 from cdc.metrics import WAL_STATUSES, BridgeMetrics
+from cdc.order.counts import Counts, TableCounts
 from cdc.record import BackfillProgress, Progress
 
 

@@ -13,8 +13,8 @@ from cdc.app.scope_watch import ScopeWatch
 from cdc.app.session import BridgeSession
 from cdc.app.slot_watch import SlotWatch
 from cdc.app.supervise import supervise
-from cdc.app.translate import Counts
 from cdc.config import Config
+from cdc.order.counts import Counts
 
 _ALLOCATIONS_PER_COLLECTION = 200_000
 

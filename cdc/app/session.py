@@ -7,9 +7,8 @@ The order matters: wait until the slot is free, so that a second bridge does not
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 import structlog
@@ -18,32 +17,31 @@ from cdc.acls import transactional_id
 from cdc.app.backfill.beside import BesideStream
 from cdc.app.backfill.start import start_backfill
 from cdc.app.bridge import Bridge
+from cdc.app.kafka_side import KafkaSide
 from cdc.app.metering import BridgeMeter
+from cdc.app.rereader import Rereader
 from cdc.app.resume import Resumption, topics_of
 from cdc.app.scope_watch import ScopeWatch
 from cdc.app.slot_wait import wait_for_slot, waiting_application
+from cdc.app.source_side import SourceSide
 from cdc.app.tables import TableRegistry
 from cdc.app.topic_watch import TopicWatch
-from cdc.app.translate import Counts, Translator
-from cdc.app.truncate import publish_tombstones
-from cdc.capture.connect import connect
+from cdc.capture.connect import connect, source_errors
 from cdc.capture.copy_both import CopyBoth
 from cdc.capture.membership import memberships
 from cdc.capture.publication import ensure_publication, refuse_unfit
-from cdc.capture.reread import current_snapshot, reread
+from cdc.capture.reread import current_snapshot
 from cdc.capture.slot import recent_xid
 from cdc.capture.stream import WalStream
-from cdc.change import Relation, Row
 from cdc.config import Config
-from cdc.encode.header import TRUNCATE, HeaderStamp
 from cdc.encode.history import HistoryEncoder
 from cdc.encode.naming import progress_topic, schemas_topic
-from cdc.encode.progress import progress_value, stream_key
 from cdc.encode.table import TableEncoder
-from cdc.errors import SourceRefused, SourceUnavailable
-from cdc.lsn import LSN
+from cdc.errors import SourceUnavailable
+from cdc.order.counts import Counts
 from cdc.order.demand import Demand
-from cdc.order.succession import NewBeginning, Successions
+from cdc.order.engine import Engine
+from cdc.order.succession import Successions
 from cdc.order.touched import TouchedKeys
 from cdc.publish.history import HistoryPublisher
 from cdc.publish.publisher import KafkaPublisher
@@ -51,7 +49,8 @@ from cdc.publish.topics import TopicAdmin, history_message_bytes
 from cdc.record import Progress
 from cdc.replay.definitions import read_definitions
 
-_VISIBLE_POLL_S = 0.005
+_LOCK_TIMEOUT: Final = "SET lock_timeout = '2s'"
+"""A look-up waits for a lock no longer, and is repeated: meanwhile the streaming thread has other things to do."""
 
 log = structlog.get_logger("cdc.bridge")
 
@@ -85,14 +84,12 @@ class BridgeSession:
         self._counts = counts
         self._kafka = config.kafka.client_options()
         self._progress_topic = progress_topic(config.name)
-        self._progress_key = stream_key(config.source.slot)
-        self._history: HistoryEncoder | None = None
-        self._demands: list[Demand] = []
         self._sql: psycopg.Connection[Any] | None = None
         self._watch: TopicWatch | None = None
         self._backfill: BesideStream | None = None
         self._publisher: KafkaPublisher | None = None
         self._stream: WalStream | None = None
+        self._rereader: Rereader | None = None
 
     def run(self) -> None:
         """Stream until ``stop`` is set.
@@ -105,13 +102,15 @@ class BridgeSession:
         finally:
             if self._publisher is not None and self._publisher.is_open:
                 self._meter.aborted()
-            for part in (self._watch, self._backfill, self._publisher, self._stream, self._sql):
+            for part in (self._watch, self._backfill, self._publisher, self._stream, self._rereader, self._sql):
                 if part is not None:
                     part.close()
 
     def _run(self) -> None:
         config, source = self._config, self._config.source
         self._sql = sql = connect(source.connection(), application_name=f"cdc {config.name}")
+        with source_errors("preparing to look tables up"):
+            sql.execute(_LOCK_TIMEOUT)
         resumption = Resumption(config, sql)
         resumption.refuse()
         registry = TableRegistry(config, sql, TopicAdmin(self._kafka), self._scope.left_out)
@@ -122,14 +121,12 @@ class BridgeSession:
             return  # it was not free at once: what was looked up is old
         self._publisher = publisher = self._new_publisher(registry)
         publisher.start()
-        self._ensure_publication(
-            sql, registry
-        )  # not before: a bridge that waits must not alter what the active one reads
+        # Not before: a bridge that waits must not alter what the active one reads
+        self._ensure_publication(sql, registry)
         registry.successions = Successions(read_definitions(self._kafka, schemas_topic(config.name)))
         registry.members = memberships(sql, source.publication, registry.tables)
         resume, demands = resumption.resume(topics_of(config, registry.tables), registry.members)
-        self._demands += demands
-        self._stream_on(sql, registry, publisher, resumption, resume)
+        self._stream_on(sql, registry, publisher, resumption, resume, demands)
 
     def _new_publisher(self, registry: TableRegistry) -> KafkaPublisher:
         topics, transactions = self._config.topics, transactional_id(self._config.name)
@@ -137,12 +134,11 @@ class BridgeSession:
             return KafkaPublisher(
                 self._kafka, transactional_id=transactions, max_message_bytes=topics.max_message_bytes
             )
-        self._history = HistoryEncoder(registry.histories)
         return HistoryPublisher(
             self._kafka,
             transactional_id=transactions,
             max_message_bytes=history_message_bytes(topics),
-            encoder=self._history,
+            encoder=HistoryEncoder(registry.histories),
         )
 
     def _stream_on(
@@ -152,6 +148,7 @@ class BridgeSession:
         publisher: KafkaPublisher,
         resumption: Resumption,
         resume: Progress,
+        demands: Sequence[Demand],
     ) -> None:
         config, source = self._config, self._config.source
         where = {"slot": source.slot, "start": str(resume.lsn), "partial": bool(resume.partial)}
@@ -161,42 +158,41 @@ class BridgeSession:
         self._stream = stream = WalStream(session, resume.lsn, streaming=source.streaming)
         session.start(source.slot, source.publication, resume.lsn, streaming=source.streaming)
         touched = TouchedKeys()
-        translator = Translator(
-            produce=publisher.produce,
-            table_for=lambda relation: self._table_for(registry, publisher, relation),
-            reread=self._reread,
-            truncate=self._truncate,
-            empty=self._empty,
-            meet=lambda relation: self._demands.extend(registry.meet(relation)),
-            resume=resume,
-            counts=self._counts,
-            xid=recent_xid(sql),
-            touched=touched,
-            keep_old=None if self._history is None else self._history.keep_old,
+        engine = Engine(
+            resume=resume, xid=recent_xid(sql), counts=self._counts, touched=touched, histories=registry.histories
         )
-        self._translator = translator
+        self._rereader = Rereader(source.connection(), application_name=f"cdc {config.name} re-read")
+        beginnings: list[TableEncoder] = []
+
+        def begins_anew(table: TableEncoder) -> bool:
+            if registry.new_beginning(table) is None:
+                return False
+            if not beginnings:
+                beginnings.append(table)
+            return True
+
         self._backfill = backfill = start_backfill(
             config,
             sql=sql,
             registry=registry,
             publisher=publisher,
-            streamed=translator,
+            streamed=engine,
             touched=touched,
-            demands=self._demands,
+            demands=demands,
             commit=lambda: self._bridge.close_batch(),
             report=self._meter.backfill,
-            begin_anew=lambda table: self._begin_anew_beside_the_stream(registry, table),
+            begins_anew=begins_anew,
             running=lambda: current_snapshot(sql).running,
         )
         self._bridge = bridge = Bridge(
             stream=stream,
-            translator=translator,
+            engine=engine,
+            source=SourceSide(sql, registry, self._rereader),
+            kafka=KafkaSide(config, publisher, registry),
             backfill=backfill,
-            snapshot=lambda: current_snapshot(sql),
-            has_records=lambda: publisher.is_open,
-            commit=self._commit,
+            beginnings=beginnings,
             resume=resume,
-            is_first=not resume.commit_ts or bool(self._demands),
+            is_first=not resume.commit_ts or bool(demands),
             watch=self._watch_topics(resumption, registry, publisher),
             on_commit=self._meter.committed,
         )
@@ -263,97 +259,3 @@ class BridgeSession:
                     table=table.qualified_name,
                     estimated_rows=table.estimated_rows,
                 )
-
-    def _commit(self, progress: Progress) -> None:
-        assert self._publisher is not None
-        self._publisher.produce(self._progress_topic, self._progress_key, progress_value(progress), b"")
-        self._publisher.commit()
-
-    def _table_for(self, registry: TableRegistry, publisher: KafkaPublisher, relation: Relation) -> TableEncoder | None:
-        """The encoder of a relation. What its transaction changed is in the catalog only when that is visible."""
-        assert self._sql is not None
-        while not current_snapshot(self._sql).sees(self._translator.xid):
-            self._wait_for_visibility()
-        table = registry.encoder(relation)
-        if table is None:
-            return None
-        beginning = self._new_beginning(registry, table)
-        if beginning is not None:
-            self._translator.begin_anew(table)
-        if demand := registry.demand(table, beginning):
-            self._demands.append(demand)
-        registry.describe(table, publisher.produce)
-        return table
-
-    def _new_beginning(self, registry: TableRegistry, table: TableEncoder) -> NewBeginning | None:
-        beginning = registry.new_beginning(table)
-        if beginning is not None:
-            name = table.relation.qualified_name
-            log.warning("table begins anew: every key of its topic is deleted first", table=name, reason=beginning.why)
-        return beginning
-
-    def _begin_anew_beside_the_stream(self, registry: TableRegistry, table: TableEncoder) -> None:
-        """Between transactions: rows were read from the table, and the stream has come to where they were read."""
-        if self._new_beginning(registry, table) is not None:
-            self._translator.settle()
-            before = LSN(self._translator.complete_lsn - 1)  # as the backfill's rows that follow
-            stamp = HeaderStamp(before, self._translator.xid, time.time_ns() // 1_000)
-            self._empty(table, stamp.header(TRUNCATE, 0, table.fingerprint))
-
-    def _wait_for_visibility(self) -> None:
-        if self._stop.wait(_VISIBLE_POLL_S):
-            raise SourceUnavailable("stopped while waiting for a commit to become visible")
-        if self._stream is not None:
-            self._stream.feedback_if_due()
-
-    def _reread(
-        self, table: TableEncoder, rows: Sequence[Row], xids: Sequence[int]
-    ) -> Sequence[tuple[Row, bool] | None]:
-        """Complete rows from the table as it is now."""
-        assert self._sql is not None
-        names = [column.name for column in table.relation.columns]
-        places = sorted({place for row in rows for place in table.missing(row)})
-        key_places = [names.index(name) for name in table.key_columns]
-        keys = [tuple(cell for place in key_places if isinstance(cell := row[place], bytes)) for row in rows]
-        columns = [names[place] for place in places]
-        snapshot, found = reread(self._sql, table.relation, table.key_columns, columns, keys)
-        while not all(map(snapshot.sees, xids)):
-            self._wait_for_visibility()
-            snapshot, found = reread(self._sql, table.relation, table.key_columns, columns, keys)
-        answers: list[tuple[Row, bool] | None] = []
-        for row, key, xid in zip(rows, keys, xids, strict=True):
-            current = found.get(key)
-            if current is None:
-                answers.append(None)
-            else:
-                whole = table.fill_at(row, dict(zip(places, current.values, strict=True)))
-                answers.append((whole, current.xmin != xid & 0xFFFFFFFF))
-        return answers
-
-    def _truncate(self, table: TableEncoder, header: bytes) -> None:
-        """What ``topics.truncate`` says."""
-        policy = self._config.topics.truncate
-        if policy == "ignore":
-            log.warning("TRUNCATE ignored, as topics.truncate says", table=table.relation.qualified_name)
-            return
-        if policy == "fail":
-            raise SourceRefused(
-                f"table {table.relation.qualified_name} was truncated, and topics.truncate is 'fail'",
-                remedy="set topics.truncate to 'tombstone' (delete all its keys) or 'ignore' (keep them), then restart",
-            )
-        count = self._empty(table, header)
-        log.info("TRUNCATE published", table=table.relation.qualified_name, tombstones=count)
-
-    def _empty(self, table: TableEncoder, header: bytes) -> int:
-        """Tombstones for every live key, in Kafka transactions of bounded size; how many."""
-        assert self._publisher is not None
-        assert self._stream is not None
-        self._bridge.close_batch()
-        return publish_tombstones(
-            self._kafka,
-            table.topic,
-            header,
-            publisher=self._publisher,
-            commit=self._bridge.close_batch,
-            sign_of_life=self._stream.feedback_if_due,
-        )

@@ -1,4 +1,4 @@
-"""TRUNCATE → a tombstone for every live key of the topic, in Kafka transactions of bounded size and age.
+"""A tombstone for every live key of a topic: for TRUNCATE, or before a table begins anew. Its commits are bounded.
 
 The topic itself is asked which keys live, and for a large one that takes minutes. Meanwhile the server wants signs of
 life, and Kafka aborts a transaction that stays open for a minute.
@@ -18,6 +18,10 @@ _ROWS_PER_COMMIT = 50_000
 _MAX_AGE_S = 5.0
 
 
+class _Stopped(Exception):
+    """Given up."""
+
+
 def publish_tombstones(
     options: Mapping[str, Any],
     topic: str,
@@ -26,7 +30,8 @@ def publish_tombstones(
     publisher: KafkaPublisher,
     commit: Callable[[], None],
     sign_of_life: Callable[[], None],
-) -> int:
+    is_stopped: Callable[[], bool],
+) -> int | None:
     """Delete every key that the topic holds a row for.
 
     Args:
@@ -34,11 +39,12 @@ def publish_tombstones(
         topic: a state topic; nothing uncommitted of it may be in the open Kafka transaction.
         header: of every tombstone.
         publisher: takes them.
-        commit: commits the Kafka transaction, with progress that does not cover the TRUNCATE.
+        commit: commits the Kafka transaction, with progress that does not cover what the tombstones are for.
         sign_of_life: called several times a second.
+        is_stopped: asked as often; it is given up then, and has to be done again from its beginning.
 
     Returns:
-        How many tombstones were written; the last ones are not committed yet.
+        How many tombstones were written, the last ones not committed yet; None when it was given up.
     """
     count = 0
     committed_at = time.monotonic()
@@ -51,13 +57,18 @@ def publish_tombstones(
 
     def before_poll() -> None:
         sign_of_life()
+        if is_stopped():
+            raise _Stopped
         if publisher.is_open and time.monotonic() - committed_at > _MAX_AGE_S:
             commit_some()
 
-    for key in live_keys(options, topic, before_poll=before_poll):
-        publisher.produce(topic, key, None, header)
-        count += 1
-        if count % _ROWS_PER_COMMIT == 0:
-            commit_some()
-            sign_of_life()
+    try:
+        for key in live_keys(options, topic, before_poll=before_poll):
+            publisher.produce(topic, key, None, header)
+            count += 1
+            if count % _ROWS_PER_COMMIT == 0:
+                commit_some()
+                sign_of_life()
+    except _Stopped:
+        return None
     return count

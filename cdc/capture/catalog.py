@@ -89,6 +89,12 @@ def table_info(
     return found[0] if found else None
 
 
+def exists(connection: psycopg.Connection[Any], oid: int) -> bool:
+    """Whether there is a table with this OID, under whatever name."""
+    with source_errors("looking a table up"):
+        return connection.execute("SELECT FROM pg_catalog.pg_class WHERE oid = %s", (oid,)).rowcount > 0
+
+
 def find_others(
     conn: psycopg.Connection[Any], patterns: Sequence[str], exclude: Sequence[str]
 ) -> tuple[OtherRelation, ...]:

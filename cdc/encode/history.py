@@ -16,10 +16,8 @@ from typing import Final
 
 import msgspec
 
-from cdc.change import Row
 from cdc.encode.contract import not_of_contract
 from cdc.encode.header import BACKFILL, DELETE, INSERT, NEWER, TRUNCATE, UPDATE
-from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
 from cdc.record import Position
 
@@ -34,45 +32,27 @@ _MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 class HistoryEncoder:
     """Makes the history's value of each record, in the order in which the state topics get theirs.
 
-    A record knows nothing of the row before it, so the translator leaves that here on the way (``keep_old``). A record
-    may be held back behind others for a while, hence by position.
-
     Args:
         topics: history topic by state topic; looked at each time, so it may grow.
     """
 
     def __init__(self, topics: Mapping[str, str]) -> None:
         self.topics = topics
-        self._old: dict[tuple[bytes, bytes], bytes] = {}
         self._moved: tuple[bytes, bytes] | None = None
 
-    def keep_old(self, header: bytes, table: TableEncoder, old: Row, is_full: bool) -> None:
-        """The records with this position come from a change that had this old row.
+    def value(self, value: bytes | None, header: bytes, old: bytes | None) -> bytes:
+        """The history's value for a record of a state topic.
 
         Args:
-            header: of the position, as the stamp made it.
-            table: whose row.
-            old: as in ``Update``.
-            is_full: it is the whole row.
-
-        Raises:
-            EncodeError: a value cannot be carried.
+            value, header: the record's.
+            old: what the stream says of the row before, as ``TableEncoder.old`` makes it.
         """
-        if table.topic in self.topics:
-            _, lsn, seq, *_ = _fields(header)
-            self._old[lsn, seq] = table.old(old, is_full)
-
-    def value(self, value: bytes | None, header: bytes) -> bytes:
-        """The history's value for a record of a state topic with this value and header."""
         op, lsn, seq, xid, ts, schema = _fields(header)
         position = lsn, seq
         if op == b"u" and value is None:
             op, self._moved = b"d", position
-            old = self._old.get(position)
-        else:
-            if op == b"u" and position == self._moved:
-                op = b"c"
-            old = self._old.pop(position, None)
+        elif op == b"u" and position == self._moved:
+            op = b"c"
         return b'{"v":1,"op":"%b","lsn":"%b","seq":%b,"xid":%b,"ts":%b,"schema":"%b",%b"new":%b,"old":%b}' % (
             op,
             lsn,
@@ -84,10 +64,6 @@ class HistoryEncoder:
             value or b"null",
             old or b"null",
         )
-
-    def forget(self) -> None:
-        """Everything is published; what was kept for records that never came is not wanted any more."""
-        self._old.clear()
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class Recording:
     def __init__(self, topic: str, unseen: Iterable[int]) -> None:
         self.topic = topic
         self.keys: dict[bytes, int] = {}
-        """Key → 64-bit id of the transaction that touched it last. The translator writes here."""
+        """Key → 64-bit id of the transaction that touched it last. The order engine writes here."""
         self.truncated: list[int] = []
         self.guard = frozenset(unseen)
         """Transactions that a snapshot must see, or it has to be taken again."""
@@ -60,7 +60,7 @@ class TouchedKeys:
 
     def __init__(self) -> None:
         self.keys: dict[str, tuple[dict[bytes, int], ...]] = {}
-        """By watched topic: where the translator writes."""
+        """By watched topic: where the order engine writes."""
         self._recordings: list[Recording] = []
 
     def watch(self, topic: str, unseen: Iterable[int]) -> Recording:

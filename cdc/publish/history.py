@@ -33,14 +33,9 @@ class HistoryPublisher(KafkaPublisher):
         super().__init__(options, transactional_id=transactional_id, max_message_bytes=max_message_bytes)
         self._encoder = encoder
 
-    def produce(self, topic: str, key: bytes, value: bytes | None, header: bytes) -> None:
+    def produce(self, topic: str, key: bytes, value: bytes | None, header: bytes, old: bytes | None = None) -> None:
         """As ``KafkaPublisher.produce``; a record of a state topic goes into its history as well."""
         super().produce(topic, key, value, header)
         history = self._encoder.topics.get(topic)
         if history is not None:
-            super().produce(history, key, self._encoder.value(value, header), header)
-
-    def commit(self) -> None:
-        """As ``KafkaPublisher.commit``; nothing may be held back at that moment."""
-        super().commit()
-        self._encoder.forget()
+            super().produce(history, key, self._encoder.value(value, header, old), header)

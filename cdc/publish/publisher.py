@@ -65,6 +65,7 @@ class KafkaPublisher:
         self._options = options
         self._transactional_id = transactional_id
         self._open = False
+        self._began_at = time.monotonic()
         self._topics: set[str] = set()
         self._failure: CdcError | None = None
         settings = {
@@ -76,6 +77,7 @@ class KafkaPublisher:
             "on_delivery": self._delivery_failed,
             "error_cb": self._client_error,
         }
+        self._timeout_s = int(settings["transaction.timeout.ms"]) / 1_000
         try:
             self._producer = Producer(settings, logger=BROKER_LOG)
         except KafkaException as error:
@@ -96,8 +98,19 @@ class KafkaPublisher:
         """
         self._until_done("init_transactions", self._producer.init_transactions, _COMMIT_DEADLINE_S)
 
-    def produce(self, topic: str, key: bytes, value: bytes | None, header: bytes) -> None:
+    def produce(
+        self,
+        topic: str,
+        key: bytes,
+        value: bytes | None,
+        header: bytes,
+        old: bytes | None = None,  # noqa: ARG002  # see HistoryPublisher
+    ) -> None:
         """Add a record to the open Kafka transaction, opening one if there is none; waits while the queue is full.
+
+        Args:
+            topic, key, value, header: the record.
+            old: the row before; only a publisher that keeps a history takes notice.
 
         Raises:
             TopicRefused: the record is larger than the topic takes.
@@ -165,6 +178,7 @@ class KafkaPublisher:
         except KafkaException as error:
             raise self._error("begin_transaction", error) from error
         self._open = True
+        self._began_at = time.monotonic()
 
     def _wait_for_room(self) -> None:
         """Let librdkafka send; a queue that stays full is a broker that is gone."""
@@ -199,6 +213,13 @@ class KafkaPublisher:
         if kafka_error.code() == KafkaError._FATAL:
             kafka_error = self._fatal_error(kafka_error)
         if kafka_error.code() in _FENCED:
+            if time.monotonic() - self._began_at > self._timeout_s:
+                # The broker ends a transaction that is older by giving our id to "a newer instance", which nobody is.
+                # If somebody did take over meanwhile, the next attempt finds the slot in use, and waits.
+                return TopicUnavailable(
+                    f"Kafka gave up a transaction of ours that was open for more than {self._timeout_s:g} s ({what})",
+                    remedy="nothing, it goes on from the stored progress; this process or the brokers stood still",
+                )
             return FencedError(
                 f"another producer took over transactional id {self._transactional_id!r} ({what})",
                 remedy="nothing, when a second bridge is meant to run; otherwise stop one of the two",

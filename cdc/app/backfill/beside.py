@@ -5,6 +5,7 @@ from __future__ import annotations
 from cdc.app.backfill.repairs import Repairs
 from cdc.app.backfill.work import Backfill
 from cdc.lsn import LSN
+from cdc.order.demand import Demand
 
 
 class BesideStream:
@@ -28,6 +29,10 @@ class BesideStream:
     def wants_flush(self) -> bool:
         """Whether something waits to be written although no row was published."""
         return self._backfill.wants_flush
+
+    def demand(self, demand: Demand) -> None:
+        """Take up what the bridge itself asks for; on record with the next Kafka commit, whatever that holds."""
+        self._backfill.demand(demand)
 
     def attend(self) -> None:
         """Take up what was asked for since the last call."""

@@ -83,8 +83,7 @@ class RepairWriter:
             recording: began before that was read.
             done: what is done is added here.
         """
-        self._streamed.settle()
-        lsn, now = LSN(self._streamed.complete_lsn - 1), time.time_ns() // 1_000
+        lsn, now = LSN(self._streamed.settled_lsn - 1), time.time_ns() // 1_000
         stamp = HeaderStamp(lsn, None, now, found.moment.snapshot_text)
         is_emptied = recording.is_emptied(found.moment.snapshot)
         written: set[bytes] = set()

@@ -65,8 +65,8 @@ class Repairs:
     Args:
         waiting: parts that were asked for, by their records' keys, in order; taken from here one by one.
         start_reader: called when there is something to read for the first time.
-        touched: the translator's.
-        streamed: the translator.
+        touched: the order engine's.
+        streamed: the order engine.
         ordinals: of backfilled records.
         progress_topic: where the outcomes go.
         around: see ``Surroundings``.
@@ -190,7 +190,7 @@ class Repairs:
 
     def _is_due(self, head: KeysRead) -> bool:
         """Whether the stream is published up to where this was read, and its rows can be encoded."""
-        if head.found.moment.lsn > self._streamed.complete_lsn:
+        if head.found.moment.lsn > self._streamed.settled_lsn:
             self._held_since = self._held_since or time.monotonic()
             return False
         self._encoder = self._around.encoder(head.found.relation)

@@ -69,7 +69,6 @@ class RowWriter:
         assert view is not None
         if not portion.lines or job.recording.is_emptied(view.snapshot):
             return 0
-        self._streamed.settle()
         table = self._encoder_of(view.relation)
         assert table is not None
         header, fingerprint, produce = self._stamp(view.snapshot_text).header, table.fingerprint, self._produce
@@ -118,7 +117,7 @@ class RowWriter:
         return sum(map(len, ghosts))
 
     def _stamp(self, snapshot_text: str) -> HeaderStamp:
-        return HeaderStamp(LSN(self._streamed.complete_lsn - 1), None, time.time_ns() // 1_000, snapshot_text)
+        return HeaderStamp(LSN(self._streamed.settled_lsn - 1), None, time.time_ns() // 1_000, snapshot_text)
 
     def _encoder_of(self, relation: Relation) -> TableEncoder | None:
         if self._encoder is None or self._encoder[0] is not relation:

@@ -45,20 +45,20 @@ def start_backfill(
     publisher: KafkaPublisher,
     streamed: Streamed,
     touched: TouchedKeys,
-    demands: list[Demand],
+    demands: Iterable[Demand],
     commit: Callable[[], None],
     report: Callable[[BackfillProgress], None],
-    begin_anew: Callable[[TableEncoder], None],
+    begins_anew: Callable[[TableEncoder], bool],
     running: Callable[[], Iterable[int]],
 ) -> BesideStream:
     """The backfill and the repairs of one session, with a table for each that has none yet, as ``snapshot.mode`` says.
 
     Args:
-        registry, publisher, streamed, touched: the session's tables, records, translator, and what that notes down.
-        demands: what the session itself asks for, now and later.
+        registry, publisher, streamed, touched: the session's tables, records, order engine, and what that notes down.
+        demands: what the session itself asks for at its start.
         commit: closes the Kafka transaction.
         report: told of every progress that is written.
-        begin_anew: told of each definition, empties the topic of a table whose rows do not go on with what it holds.
+        begins_anew: told of each definition; whether the topic has to be emptied first, which the session then does.
         running: transactions under way in the source: what they wrote before a table joined is not in the stream.
     """
     options, topic = config.kafka.client_options(), progress_topic(config.name)
@@ -66,9 +66,10 @@ def start_backfill(
     published = read_published(options, topic, stream_key(config.source.slot))
 
     def encoder(relation: Relation) -> TableEncoder | None:
-        if (table := registry.chunk_encoder(relation)) is not None:
-            begin_anew(table)
-            registry.describe(table, publisher.produce)
+        table = registry.chunk_encoder(relation)
+        if table is None or begins_anew(table):
+            return None
+        registry.describe(table, publisher.produce)
         return table
 
     tables = partial(_with_topics, config, registry)
@@ -89,12 +90,14 @@ def start_backfill(
     ordinals = _ordinals(published)
     readers = partial(_readers, config)
     backfill = Backfill(
-        records, readers(config.snapshot.parallel), requests, touched, streamed, ordinals, topic, demands, around
+        records, readers(config.snapshot.parallel), requests, touched, streamed, ordinals, topic, around
     )
     if config.snapshot.mode != "never":
         new = [each for each in tables() if _is_new(*each, records, registry.successions)]
         streamed.distrust(running() if new else ())
         _add_new(backfill, new, registry.successions)
+    for demand in demands:
+        backfill.demand(demand)
     repairs = Repairs(requests.repairs, lambda: readers(1), touched, streamed, ordinals, topic, around)
     return BesideStream(backfill, repairs)
 

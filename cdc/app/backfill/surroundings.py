@@ -14,18 +14,23 @@ from cdc.record import BackfillProgress
 
 
 class Streamed(Protocol):
-    """What the backfill needs of the translator."""
+    """What the backfill needs of the order engine."""
 
     @property
     def complete_lsn(self) -> LSN:
+        """Everything that committed before this was taken from the stream; some of it may be held."""
+
+    @property
+    def settled_lsn(self) -> LSN:
         """Everything that committed before this was handed on."""
 
     @property
-    def unseen(self) -> Iterable[int]:
-        """Published transactions that a snapshot may not see yet."""
+    def holds_records(self) -> bool:
+        """Whether something is held."""
 
-    def settle(self) -> None:
-        """Let go of what is held back."""
+    @property
+    def unseen(self) -> Iterable[int]:
+        """Transactions that were taken and that a snapshot may not see yet."""
 
     def distrust(self, xids: Iterable[int]) -> None:
         """No snapshot is good enough for a backfill that does not see these transactions."""
@@ -40,7 +45,8 @@ class Surroundings(NamedTuple):
     Attributes:
         tables: every table in scope, with its topic.
         end_offsets: of a topic's partitions now, in order.
-        encoder: of a relation read from the table, its definition published; None while the stream is not there yet.
+        encoder: of a relation read from the table, its definition published; None while the stream is not there yet, or
+            the topic has to begin anew first.
         produce: takes a record.
         bury: takes a tombstone for a partition to which its key does not belong.
         commit: closes the Kafka transaction.

@@ -1,10 +1,10 @@
 """The backfill beside the stream: what the publishing thread does between two reads of the stream.
 
-Theory of operation (why it is right: ``touched``). For each table that is under way the translator notes every key that
-the stream touches. Reading threads bring chunks in portions. A portion waits until the stream has published everything
-before its snapshot's H; then the rows that are still the newest are published as ``op=r``, between two source
-transactions, and a chunk's completion stands in the same Kafka transaction as its last rows. A crash therefore repeats
-at most the chunks that were under way.
+Theory of operation (why it is right: ``touched``). For each table that is under way the order engine notes every
+key that the stream touches. Reading threads bring chunks in portions. A portion waits until the stream has published
+everything before its snapshot's H; then the rows that are still the newest are published as ``op=r``, between two
+source transactions, and a chunk's completion stands in the same Kafka transaction as its last rows. A crash therefore
+repeats at most the chunks that were under way.
 
 Backfill records carry as ``lsn`` the last byte before the position up to which the stream is published. So they belong
 to every cut from that position on, and (lsn, seq) never falls within a partition.
@@ -51,11 +51,10 @@ class Backfill:
         stored: by table, as the last session left them.
         readers: running.
         requests: what people ask.
-        touched: the translator's.
-        streamed: the translator.
+        touched: the order engine's.
+        streamed: the order engine.
         ordinals: of backfilled records.
         progress_topic: where the records go.
-        demands: what the bridge itself asks for; taken from here one by one.
         around: see ``Surroundings``.
     """
 
@@ -68,13 +67,11 @@ class Backfill:
         streamed: Streamed,
         ordinals: Ordinals,
         progress_topic: str,
-        demands: list[Demand],
         around: Surroundings,
     ) -> None:
         self._records = dict(stored)
         self._readers = readers
         self._requests = requests
-        self._demands = demands
         self._touched = touched
         self._streamed = streamed
         self._progress_topic = progress_topic
@@ -109,14 +106,15 @@ class Backfill:
         progress = new_progress(table, topic, self._records.get(name), self._streamed.complete_lsn)
         self._write(replace(progress, **details))
 
+    def demand(self, demand: Demand) -> None:
+        """Take up what the bridge itself asks for; on record with the next Kafka commit, whatever that holds."""
+        for table, topic in self._around.tables():
+            if table.qualified_name == demand.table:
+                log.info("backfill needed", table=demand.table, reason=demand.reason)
+                self.add(table, topic, cause="gap", whole=False, sweep=demand.sweep)
+
     def attend(self) -> None:
         """Take up what was asked for since the last call."""
-        while self._demands:
-            demand = self._demands.pop(0)
-            for table, topic in self._around.tables():
-                if table.qualified_name == demand.table:
-                    log.info("backfill needed", table=demand.table, reason=demand.reason)
-                    self.add(table, topic, cause="gap", whole=False, sweep=demand.sweep)
         now = time.monotonic()
         if self._held_since and now - self._held_since > _HELD_S:
             self._held_since = now
@@ -172,7 +170,7 @@ class Backfill:
             job.give_back(head.task)
             self._look_at(job)
             return self._done_with(head, None)
-        if view.lsn > self._streamed.complete_lsn:
+        if view.lsn > self._streamed.settled_lsn:
             self._held_since = self._held_since or time.monotonic()
             return 0
         if not self._rows.is_ready(view.relation):
@@ -283,7 +281,7 @@ class Backfill:
             return False
         if not progress.sweep or progress.below:
             return True
-        if not self._gate.opens(progress, self._streamed.complete_lsn):
+        if self._streamed.holds_records or not self._gate.opens(progress, self._streamed.complete_lsn):
             self._held_since = self._held_since or time.monotonic()
             return False
         self._held_since = 0.0
@@ -318,6 +316,9 @@ class Backfill:
         return 0
 
     def _finish_what_is_read(self) -> None:
+        """Not while something is held: a row that was left to the stream may not be in the topic yet."""
+        if self._streamed.holds_records:
+            return
         for job in list(self._jobs.values()):
             if job.progress.state != "running" or not job.is_read:
                 continue

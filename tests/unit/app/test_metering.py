@@ -10,10 +10,10 @@ from typing import get_args
 import pytest
 
 from cdc.app.metering import BridgeMeter
-from cdc.app.translate import Counts
 from cdc.capture.slot import SlotState
 from cdc.config import HttpConfig
 from cdc.metrics import BACKFILL_STATES
+from cdc.order.counts import Counts
 from cdc.record import BackfillState, LeafProgress
 from tests.support.topic_writer import FIRST_BACKFILL
 

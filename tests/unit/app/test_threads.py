@@ -11,15 +11,18 @@ import psycopg
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cdc.app import http, scope_watch, slot_watch, topic_watch
+from cdc.app import http, rereader, scope_watch, slot_watch, topic_watch
 from cdc.app.backfill import own_bridge, readers, servers, sweep
 from cdc.app.backfill.readers import ChunkReaders, ReadFailure, ViewTask
 from cdc.app.demo import probes
 from cdc.app.mirror_session import MirrorSession
 from cdc.app.worker import Worker
 from cdc.capture.connect import source_errors
+from cdc.change import UNCHANGED_TOAST, Column, Relation, ReplicaIdentity
 from cdc.config import Config
+from cdc.encode.table import TableEncoder
 from cdc.errors import CdcError, SourceRefused, SourceUnavailable
+from cdc.order.needs import Rows
 from tests.architecture.test_tidy import calls
 from tests.architecture.tree import modules
 from tests.support.waiting import eventually
@@ -27,6 +30,9 @@ from tests.support.waiting import eventually
 CONFIG = Config.model_validate(
     {"name": "shop", "source": {"dsn": "host=127.0.0.1 port=1"}, "kafka": {"bootstrap": "127.0.0.1:1"}}
 )
+
+COLUMNS = (Column("id", 20, -1, "pg_catalog.int8", True), Column("body", 25, -1, "pg_catalog.text", False))
+TABLE = TableEncoder(Relation(1, "public", "t", ReplicaIdentity.DEFAULT, COLUMNS), ("id",), "shop.public.t")
 
 
 class Bug(Exception):
@@ -109,6 +115,15 @@ def topic_watch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         running.close()
 
 
+def rereader_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rereader, "connect", boom)
+    running = rereader.Rereader({}, application_name="")
+    try:
+        running.read(Rows(TABLE, ((b"1", UNCHANGED_TOAST),), (7,), ((b"1",),)), 10)
+    finally:
+        running.close()
+
+
 class Connection:
     """Stands where a connection is opened and nothing is asked."""
 
@@ -130,6 +145,7 @@ ENDS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "cdc/app/backfill/own_bridge.py": own_bridge_ends,
     "cdc/app/demo/probes.py": probe_ends,
     "cdc/app/topic_watch.py": topic_watch_ends,
+    "cdc/app/rereader.py": rereader_ends,
 }
 
 

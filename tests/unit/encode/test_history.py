@@ -26,8 +26,8 @@ HEAD = '{"v":1,"op":"%s","lsn":"0/1925728","seq":%d,"xid":%s,"ts":1000,"schema":
 ROW = (b"1", b"1.10", b' {"a": 1.50}')
 
 
-def encoder(*, on: bool = True) -> HistoryEncoder:
-    return HistoryEncoder({"x.public.t": "x.public.t.history"} if on else {})
+def encoder() -> HistoryEncoder:
+    return HistoryEncoder({"x.public.t": "x.public.t.history"})
 
 
 def header(op: str, seq: int = 1) -> bytes:
@@ -35,60 +35,40 @@ def header(op: str, seq: int = 1) -> bytes:
 
 
 def test_new_is_the_state_value_byte_for_byte() -> None:
-    value = encoder().value(b'{"id":1,"doc": {"a": 1.50}}', header("c"))
+    value = encoder().value(b'{"id":1,"doc": {"a": 1.50}}', header("c"), None)
     assert value.decode() == HEAD % ("c", 1, "734") + '"new":{"id":1,"doc": {"a": 1.50}},"old":null}'
 
 
 def test_the_whole_old_row_and_only_the_identity() -> None:
-    made = encoder()
-    made.keep_old(header("u"), TABLE, ROW, True)
-    whole = made.value(b"{}", header("u"))
+    whole = encoder().value(b"{}", header("u"), TABLE.old(ROW, True))
     assert whole.endswith(b'"new":{},"old":{"id":1,"n":"1.10","doc": {"a": 1.50}}}')
-    made.keep_old(header("d", 2), TABLE, (b"1", None, None), False)
-    assert made.value(None, header("d", 2)).endswith(b'"new":null,"old":{"id":1}}')
+    identity = TABLE.old((b"1", None, None), False)
+    assert encoder().value(None, header("d", 2), identity).endswith(b'"new":null,"old":{"id":1}}')
 
 
 def test_a_changed_key_deletes_one_and_inserts_the_other() -> None:
-    made = encoder()
-    made.keep_old(header("u"), TABLE, (b"1", None, None), False)
-    records = [made.value(value, header("u")) for value in (None, b'{"id":2}', b'{"id":2}')]
-    assert [parse_history(each).op for each in records[:2]] == ["d", "c"]
-    assert [parse_history(each).old for each in records] == [{"id": "1"}, {"id": "1"}, None]
-
-
-def test_a_row_that_was_held_back_gets_its_own_old_row() -> None:
-    made = encoder()
-    for seq in (1, 2):
-        made.keep_old(header("u", seq), TABLE, (b"%d" % seq, None, None), False)
-    made.keep_old(header("u", 3), TABLE, (b"3", None, None), False)  # whose record never comes
-    assert [parse_history(made.value(b"{}", header("u", seq))).old for seq in (1, 2)] == [{"id": "1"}, {"id": "2"}]
-    made.forget()
-    assert parse_history(made.value(b"{}", header("u", 3))).old is None
-
-
-def test_nothing_is_kept_for_tables_without_history() -> None:
-    made = encoder(on=False)
-    made.keep_old(header("u"), TABLE, ROW, True)
-    assert parse_history(made.value(b"{}", header("u"))).old is None
+    made, old = encoder(), TABLE.old((b"1", None, None), False)
+    records = [made.value(value, header("u"), old) for value in (None, b'{"id":2}')]
+    assert [parse_history(each).op for each in records] == ["d", "c"]
+    assert [parse_history(each).old for each in records] == [{"id": "1"}, {"id": "1"}]
 
 
 def test_a_value_read_later_is_marked() -> None:
-    value = encoder().value(b"{}", newer(header("u")))
+    value = encoder().value(b"{}", newer(header("u")), None)
     assert json.loads(value)["toast"] == "newer"
     assert parse_history(value).is_newer
-    assert not parse_history(encoder().value(b"{}", header("u"))).is_newer
+    assert not parse_history(encoder().value(b"{}", header("u"), None)).is_newer
 
 
 def test_backfill_and_truncate() -> None:
     read = HeaderStamp(LSN(0x1925728), None, 1_000, "10:20:10,14").header("r", 5, TABLE.fingerprint)
-    assert encoder().value(b"{}", read).decode() == HEAD % ("r", 5, "null") + '"new":{},"old":null}'
-    assert encoder().value(None, header("t")).decode() == HEAD % ("t", 1, "734") + '"new":null,"old":null}'
+    assert encoder().value(b"{}", read, None).decode() == HEAD % ("r", 5, "null") + '"new":{},"old":null}'
+    assert encoder().value(None, header("t"), None).decode() == HEAD % ("t", 1, "734") + '"new":null,"old":null}'
 
 
 def test_read_back() -> None:
-    made = encoder()
-    made.keep_old(header("u"), TABLE, ROW, True)
-    record = parse_history(made.value(TABLE.value((b"1", None, b"1.0")), header("u")))
+    value = encoder().value(TABLE.value((b"1", None, b"1.0")), header("u"), TABLE.old(ROW, True))
+    record = parse_history(value)
     assert (record.op, record.position, record.xid, record.ts) == ("u", Position(LSN(0x1925728), 1), 734, 1_000)
     assert record.schema == TABLE.fingerprint
     assert record.new == {"id": "1", "n": "null", "doc": "1.0"}

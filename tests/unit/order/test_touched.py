@@ -48,7 +48,7 @@ def test_pruning_keeps_what_some_snapshot_under_way_does_not_see() -> None:
     recording.keys.update({b"seen by both": 5, b"seen by one": 8, b"seen by none": 30})
     recording.prune([Snapshot(10, frozenset({8})), Snapshot(20, frozenset())])
     assert set(recording.keys) == {b"seen by one", b"seen by none"}
-    assert touched.keys[TOPIC][0] is recording.keys  # the translator holds on to it
+    assert touched.keys[TOPIC][0] is recording.keys  # the order engine holds on to it
 
 
 def test_nothing_is_pruned_while_a_snapshot_is_unknown() -> None:

@@ -35,10 +35,9 @@ ELSEWHERE = (partition_of(KEY, PARTITIONS) + 1) % PARTITIONS
 class Stream:
     """A stream that stands still."""
 
-    complete_lsn = LSN(100)
+    complete_lsn = settled_lsn = LSN(100)
+    holds_records = False
     unseen: Iterable[int] = ()
-
-    def settle(self) -> None: ...
 
     def distrust(self, xids: Iterable[int]) -> None: ...
 

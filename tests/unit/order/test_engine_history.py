@@ -1,4 +1,4 @@
-"""Translator and history encoder together: which old row each record's history gets, held back or not."""
+"""Engine and history encoder together: which old row each record's history gets, held back or not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cdc.change import UNCHANGED_TOAST, Delete, Insert, Relation, ReplicaIdentit
 from cdc.encode.header import parse_header
 from cdc.encode.history import HistoryEncoder, HistoryRecord, parse_history
 from cdc.encode.table import TableEncoder
-from tests.unit.app.test_translate import DOCUMENT, Topic
+from tests.unit.order.test_engine import DOCUMENT, Topic
 
 HISTORIES = {"t.public.document": "t.public.document.history"}
 WHOLE = {"id": "1", "title": '"t"', "body": '"b"'}
@@ -17,16 +17,16 @@ WHOLE = {"id": "1", "title": '"t"', "body": '"b"'}
 def history(topic: Topic, *changes: object) -> list[HistoryRecord]:
     """What the history holds after one transaction of these changes."""
     encoder = HistoryEncoder(HISTORIES)
-    topic.translator._keep_old = encoder.keep_old
     topic.transaction(200, *changes)
-    topic.translator.settle()
-    return [parse_history(encoder.value(each.value, each.header)) for each in topic.records]
+    topic.settle()
+    pairs = zip(topic.records, topic.old, strict=True)
+    return [parse_history(encoder.value(each.value, each.header, old)) for each, old in pairs]
 
 
 def test_old_rows_as_far_as_the_stream_has_them() -> None:
     full = (b"1", b"t", b"b")
     records = history(
-        Topic(),
+        Topic(histories=frozenset(HISTORIES)),
         Insert(DOCUMENT, full),
         Update(DOCUMENT, None, False, (b"1", b"u", b"b")),
         Update(DOCUMENT, full, True, (b"1", b"v", b"b")),
@@ -47,7 +47,7 @@ def test_old_rows_as_far_as_the_stream_has_them() -> None:
 
 
 def test_rows_held_back_for_their_long_values() -> None:
-    topic = Topic(current={b"2": (b"long", 501), b"3": (b"newer", 999)})
+    topic = Topic(current={b"2": (b"long", 501), b"3": (b"newer", 999)}, histories=frozenset(HISTORIES))
     records = history(
         topic,
         Update(DOCUMENT, (b"1", None, None), False, (b"2", b"t", UNCHANGED_TOAST)),

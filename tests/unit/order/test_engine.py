@@ -1,12 +1,9 @@
-"""The translator against an in-memory topic: order, skipping, key changes, rows made whole."""
+"""Messages and answers in, records and needs out: order, skipping, key changes, rows made whole."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
-from cdc.app.translate import MAX_HELD, Counts, Translator
 from cdc.change import (
     UNCHANGED_TOAST,
     Begin,
@@ -23,6 +20,11 @@ from cdc.change import (
 from cdc.encode.header import header_position, parse_header
 from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
+from cdc.order.counts import Counts
+from cdc.order.engine import Engine
+from cdc.order.held import MAX_HELD
+from cdc.order.needs import Answer, Empty, Filled, Need, Rows, Table, Unfilled
+from cdc.order.touched import TouchedKeys
 from cdc.record import Position, Progress, Record, SourceIdentity
 
 SOURCE = SourceIdentity("7", 1, 5)
@@ -41,53 +43,102 @@ DOCUMENT = Relation(
 
 
 class Topic:
-    """Everything produced, in order, and a translator that produces it."""
+    """Everything that came out, in order, and an engine whose needs are answered at once.
 
-    def __init__(self, resume: Progress | None = None, current: dict[bytes, tuple[bytes, int]] | None = None) -> None:
+    Args:
+        resume: the stored progress.
+        current: what the table has, by the first key cell: body and xmin.
+        altered: the table cannot be read as the stream describes it.
+        histories: see ``Engine``.
+    """
+
+    def __init__(
+        self,
+        resume: Progress | None = None,
+        current: dict[bytes, tuple[bytes, int]] | None = None,
+        *,
+        histories: frozenset[str] = frozenset(),
+    ) -> None:
         self.records: list[Record] = []
-        self.rereads: list[int] = []
+        self.old: list[bytes | None] = []
+        self.needs: list[Need] = []
+        self.progress: list[Progress] = []
         self.current = current or {}
+        self.anew: set[str] = set()
+        self.portion = MAX_HELD
         self.counts = Counts()
-        self.progress_at_truncate: Progress | None = None
-        self.translator = Translator(
-            produce=lambda *record: self.records.append(Record(*record)),
-            table_for=lambda relation: TableEncoder(relation, ("id",), "t.public.document"),
-            reread=self.reread,
-            truncate=self.truncate,
+        self.touched = TouchedKeys()
+        self.engine = Engine(
             resume=resume or Progress(LSN(100), None, 0, SOURCE),
-            counts=self.counts,
             xid=(3 << 32) + 500,
+            counts=self.counts,
+            touched=self.touched,
+            histories=histories,
         )
 
-    def reread(
-        self, table: TableEncoder, rows: Sequence[Row], xids: Sequence[int]
-    ) -> Sequence[tuple[Row, bool] | None]:
-        self.rereads.append(len(rows))
-        answers: list[tuple[Row, bool] | None] = []
-        for row, xid in zip(rows, xids, strict=True):
-            found = self.current.get(row[0])  # type: ignore[arg-type]
-            answers.append(None if found is None else ((row[0], row[1], found[0]), found[1] != xid & 0xFFFFFFFF))
-        return answers
+    @property
+    def rereads(self) -> list[int]:
+        """How many rows were asked for each time."""
+        return [len(need.rows) for need in self.needs if isinstance(need, Rows)]
 
-    def truncate(self, table: TableEncoder, header: bytes) -> None:
-        self.progress_at_truncate = self.translator.progress()
-        self.records.append(Record(table.topic, b"*", None, header))
+    def answer(self, need: Need | None) -> None:
+        """Whatever is needed, until nothing is."""
+        while need is not None:
+            self.take()
+            self.needs.append(need)
+            self.progress.append(self.engine.progress())
+            match need:
+                case Table(relation):
+                    name = relation.qualified_name
+                    table = TableEncoder(relation, ("id",), f"t.{name}")
+                    need = self.engine.table(table, begins_anew=name in self.anew)
+                    self.anew.discard(name)
+                case Rows(rows=rows, xids=xids):
+                    asked = list(zip(rows, xids, strict=True))[: self.portion]
+                    need = self.engine.rows([self.found(row, xid) for row, xid in asked])
+                case Empty(table, header):
+                    self.records.append(Record(table.topic, b"*", None, header))
+                    self.old.append(None)
+                    need = self.engine.emptied()
 
-    def transaction(self, lsn: int, *changes: object, xid: int = 501) -> None:
-        """One whole source transaction; its end LSN is ten bytes on."""
-        translator = self.translator
-        translator.begin(Begin(LSN(lsn), 1_000, xid))
+    def found(self, row: Row, xid: int) -> Answer:
+        """A row as the table has it."""
+        found = self.current.get(row[0])  # type: ignore[arg-type]
+        if found is None:
+            return Unfilled.GONE
+        whole = tuple(found[0] if cell is UNCHANGED_TOAST else cell for cell in row)
+        return Filled(whole, found[1] != xid & 0xFFFFFFFF)
+
+    def take(self) -> None:
+        """What is ready."""
+        for *record, old in self.engine.take():
+            self.records.append(Record(*record))
+            self.old.append(old)
+
+    def settle(self) -> None:
+        """Everything that is held."""
+        self.answer(self.engine.settle())
+        self.take()
+
+    def feed(self, *changes: object) -> None:
+        """Changes of the transaction that was begun."""
         for change in changes:
             match change:
                 case Insert():
-                    translator.insert(change)
+                    self.answer(self.engine.insert(change))
                 case Update():
-                    translator.update(change)
+                    self.answer(self.engine.update(change))
                 case Delete():
-                    translator.delete(change)
+                    self.answer(self.engine.delete(change))
                 case Truncate():
-                    translator.truncate(change)
-        translator.commit(Commit(LSN(lsn), LSN(lsn + 10), 1_000))
+                    self.answer(self.engine.truncate(change))
+        self.take()
+
+    def transaction(self, lsn: int, *changes: object, xid: int = 501) -> None:
+        """One whole source transaction; its end LSN is ten bytes on."""
+        self.engine.begin(Begin(LSN(lsn), 1_000, xid))
+        self.feed(*changes)
+        self.engine.commit(Commit(LSN(lsn), LSN(lsn + 10), 1_000))
 
     def seen(self) -> list[tuple[bytes, bytes | None, Position]]:
         return [(each.key, each.value, header_position(each.header)) for each in self.records]
@@ -110,7 +161,7 @@ def test_a_transaction_becomes_records_in_order() -> None:
         (b'{"id":1}', b'{"id":1,"title":"new","body":"text"}', Position(LSN(200), 2)),
         (b'{"id":1}', None, Position(LSN(200), 3)),
     ]
-    assert topic.translator.progress() == Progress(LSN(210), None, 1_000, SOURCE, XIDS)
+    assert topic.engine.progress() == Progress(LSN(210), None, 1_000, SOURCE, XIDS)
 
 
 def test_the_header_carries_the_64_bit_transaction_id() -> None:
@@ -146,22 +197,22 @@ def test_a_replay_skips_exactly_what_is_published(resume: Progress, expected: li
 
 def test_progress_inside_a_transaction_is_partial_and_never_goes_back() -> None:
     topic = Topic(Progress(LSN(100), Position(LSN(200), 2), 0, SOURCE))
-    topic.translator.begin(Begin(LSN(200), 1_000, 501))
-    topic.translator.insert(insert(1))
-    assert topic.translator.progress().partial == Position(LSN(200), 2)
-    topic.translator.insert(insert(2))
-    topic.translator.insert(insert(3))
-    assert topic.translator.progress() == Progress(LSN(100), Position(LSN(200), 3), 0, SOURCE, XIDS)
+    topic.engine.begin(Begin(LSN(200), 1_000, 501))
+    topic.feed(insert(1))
+    assert topic.engine.progress().partial == Position(LSN(200), 2)
+    topic.feed(insert(2))
+    topic.feed(insert(3))
+    assert topic.engine.progress() == Progress(LSN(100), Position(LSN(200), 3), 0, SOURCE, XIDS)
 
 
 def test_a_keepalive_advances_only_between_transactions() -> None:
     topic = Topic()
-    topic.translator.begin(Begin(LSN(200), 1_000, 501))
-    topic.translator.advance(LSN(190))
-    assert topic.translator.complete_lsn == LSN(100)
-    topic.translator.commit(Commit(LSN(200), LSN(210), 1_000))
-    topic.translator.advance(LSN(250))
-    assert topic.translator.progress() == Progress(LSN(250), None, 1_000, SOURCE, XIDS)
+    topic.engine.begin(Begin(LSN(200), 1_000, 501))
+    topic.engine.advance(LSN(190))
+    assert topic.engine.complete_lsn == LSN(100)
+    topic.engine.commit(Commit(LSN(200), LSN(210), 1_000))
+    topic.engine.advance(LSN(250))
+    assert topic.engine.progress() == Progress(LSN(250), None, 1_000, SOURCE, XIDS)
 
 
 def test_unchanged_toast_holds_back_everything_behind_it_and_is_reread_once() -> None:
@@ -174,7 +225,7 @@ def test_unchanged_toast_holds_back_everything_behind_it_and_is_reread_once() ->
         Update(DOCUMENT, None, False, (b"9", b"c", UNCHANGED_TOAST)),
     )
     assert topic.records == []
-    topic.translator.settle()
+    topic.settle()
     assert topic.seen() == [
         (b'{"id":1}', b'{"id":1,"title":"a","body":"long one"}', Position(LSN(200), 1)),
         (b'{"id":3}', b'{"id":3,"title":"title","body":"text"}', Position(LSN(200), 2)),
@@ -208,8 +259,7 @@ def test_a_truncate_comes_after_what_was_before_it_and_counts_as_one_change() ->
     topic = Topic()
     topic.transaction(200, insert(1), Truncate((DOCUMENT,), False, False), insert(2))
     assert [(key, position.seq) for key, _, position in topic.seen()] == [(b'{"id":1}', 1), (b"*", 2), (b'{"id":2}', 3)]
-    assert topic.progress_at_truncate is not None
-    assert topic.progress_at_truncate.partial == Position(LSN(200), 1)
+    assert topic.progress[-1].partial == Position(LSN(200), 1)
 
 
 def test_the_json_document_null_is_not_sql_null() -> None:
