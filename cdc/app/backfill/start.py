@@ -17,7 +17,7 @@ from cdc.app.backfill.rows import Ordinals
 from cdc.app.backfill.surroundings import Streamed, Surroundings
 from cdc.app.backfill.sweep import Sweep
 from cdc.app.backfill.work import Backfill
-from cdc.app.tables import TableRegistry, state_topic
+from cdc.app.tables import Produce, TableRegistry, state_topic
 from cdc.capture.chunk import flush_wal
 from cdc.capture.table import TableInfo
 from cdc.capture.wal_end import wal_end
@@ -65,19 +65,12 @@ def start_backfill(
     ends = ends_of(options, topic)
     published = read_published(options, topic, stream_key(config.source.slot))
 
-    def encoder(relation: Relation) -> TableEncoder | None:
-        table = registry.chunk_encoder(relation)
-        if table is None or begins_anew(table):
-            return None
-        registry.describe(table, publisher.produce)
-        return table
-
     tables = partial(_with_topics, config, registry)
     records = _records(published, registry, topic, publisher.produce)
     around = Surroundings(
         tables=tables,
         end_offsets=lambda name: tuple(ends_of(options, name).values()),
-        encoder=encoder,
+        encoder=partial(_encoder, registry, begins_anew, publisher.produce),
         produce=publisher.produce,
         bury=publisher.bury,
         commit=commit,
@@ -100,6 +93,17 @@ def start_backfill(
         backfill.demand(demand)
     repairs = Repairs(requests.repairs, lambda: readers(1), touched, streamed, ordinals, topic, around)
     return BesideStream(backfill, repairs)
+
+
+def _encoder(
+    registry: TableRegistry, begins_anew: Callable[[TableEncoder], bool], produce: Produce, relation: Relation
+) -> TableEncoder | None:
+    """See ``Surroundings.encoder``."""
+    table = registry.chunk_encoder(relation)
+    if table is None or begins_anew(table):
+        return None
+    registry.describe(table, produce)
+    return table
 
 
 def _ordinals(published: Published) -> Ordinals:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import ANY
+
 import pytest
 
 from cdc.change import (
@@ -22,7 +24,7 @@ from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
 from cdc.order.counts import Counts
 from cdc.order.engine import Engine
-from cdc.order.held import MAX_HELD
+from cdc.order.held import MAX_HELD, MAX_HELD_BYTES
 from cdc.order.needs import Answer, Empty, Filled, Need, Rows, Table, Unfilled
 from cdc.order.touched import TouchedKeys
 from cdc.record import Position, Progress, Record, SourceIdentity
@@ -111,8 +113,8 @@ class Topic:
 
     def take(self) -> None:
         """What is ready."""
-        for *record, old in self.engine.take():
-            self.records.append(Record(*record))
+        for topic, key, value, header, old in self.engine.take():
+            self.records.append(Record(topic, key, value, header))
             self.old.append(old)
 
     def settle(self) -> None:
@@ -274,3 +276,66 @@ def test_the_json_document_null_is_not_sql_null() -> None:
     topic.transaction(200, Insert(relation, (b"1", b"null")), Insert(relation, (b"2", None)))
     assert [each.value for each in topic.records] == [b'{"id":1,"j":null}', b'{"id":2,"j":null}']
     assert [parse_header(each.header).json_null for each in topic.records] == [(1,), ()]
+
+
+def test_a_truncate_of_two_tables_of_which_the_second_begins_anew_is_counted_when_it_is_over() -> None:
+    """Nothing that is committed on the way covers it, nor less than what came before it."""
+    second = Relation(2, "public", "second", ReplicaIdentity.DEFAULT, DOCUMENT.columns)
+    topic = Topic()
+    topic.anew.add("public.second")
+    topic.transaction(200, insert(1), Truncate((DOCUMENT, second), False, False), insert(2))
+    emptied = [
+        (need.table.topic, need.is_truncate, progress.partial)
+        for need, progress in zip(topic.needs, topic.progress, strict=True)
+        if isinstance(need, Empty)
+    ]
+    assert emptied == [
+        ("t.public.document", True, Position(LSN(200), 1)),
+        ("t.public.second", False, Position(LSN(200), 1)),
+        ("t.public.second", True, Position(LSN(200), 1)),
+    ]
+    assert [position.seq for _, _, position in topic.seen()] == [1, 2, 2, 2, 3]
+
+
+def test_progress_ends_before_the_first_change_that_is_held() -> None:
+    topic = Topic(current={b"1": (b"long", 501)})
+    topic.transaction(200, insert(3), Update(DOCUMENT, None, False, (b"1", b"a", UNCHANGED_TOAST)))
+    topic.transaction(300, insert(4))
+    assert (topic.engine.progress().lsn, topic.engine.progress().partial) == (LSN(100), Position(LSN(200), 1))
+    assert (topic.engine.settled_lsn, topic.engine.complete_lsn) == (LSN(100), LSN(310))
+    topic.settle()
+    assert (topic.engine.progress().lsn, topic.engine.progress().partial) == (LSN(310), None)
+
+
+def test_a_changed_key_goes_with_its_row_or_not_at_all() -> None:
+    moved = Update(DOCUMENT, (b"1", None, None), False, (b"2", b"t", UNCHANGED_TOAST))
+    topic = Topic(current={b"2": (b"long", 501)})
+    topic.transaction(200, moved)
+    assert topic.records == [], "the old key keeps the row while the new one waits"
+    topic.settle()
+    assert [key for key, _, _ in topic.seen()] == [b'{"id":1}', b'{"id":2}']
+    assert topic.needs[-1] == Rows(ANY, ANY, ANY, ((b'{"id":1}', b'{"id":2}'),))
+
+
+def test_a_row_that_cannot_be_read_leaves_both_of_its_keys_as_they_are() -> None:
+    topic = Topic()
+    topic.found = lambda row, xid: Unfilled.UNREADABLE  # type: ignore[method-assign]
+    topic.transaction(200, Update(DOCUMENT, (b"1", None, None), False, (b"2", b"t", UNCHANGED_TOAST)), insert(3))
+    topic.settle()
+    assert [key for key, _, _ in topic.seen()] == [b'{"id":3}']
+
+
+def test_what_is_held_is_bounded_by_bytes_and_let_go_in_portions() -> None:
+    """Every answer lets what is whole go, so that no more of it is in memory than was asked for at once."""
+    topic = Topic(current={b"%d" % key: (b"long", 501) for key in range(8)})
+    topic.portion = 3
+    title = b"x" * (MAX_HELD_BYTES // 8)
+    held = [Update(DOCUMENT, None, False, (b"%d" % key, title, UNCHANGED_TOAST)) for key in range(8)]
+    topic.transaction(200, *held)
+    assert topic.rereads == [8, 5, 2]
+    assert [progress.partial for progress in topic.progress[1:]] == [
+        None,
+        Position(LSN(200), 3),
+        Position(LSN(200), 6),
+    ]
+    assert len(topic.records) == 8
