@@ -13,8 +13,11 @@ from collections.abc import Callable
 from typing import Final
 
 _INTERVAL_S: Final = 60.0
-_OUTAGE: Final = {"FAIL", "ERROR", "REQTMOUT", "GETPID", "CONNWARN", "COORDREQ", "TXNINIT"}
-"""librdkafka's marks of lines that a broker's absence causes."""
+_OUTAGE: Final = {"FAIL", "ERROR", "REQTMOUT", "CONNWARN"}
+"""librdkafka's marks of lines that say that a broker is away."""
+
+_FOLLOWS: Final = {"GETPID", "COORDREQ", "TXNINIT"}
+"""And of lines that an outage causes; without one they mean something else, such as a coordinator that just starts."""
 
 _REMEDY: Final = (
     "it is tried again by itself; if it stays so: is kafka.bootstrap right, and a broker up? "
@@ -42,7 +45,7 @@ class BrokerLog:
     def log(self, level: int, message: str, *details: object) -> None:
         """Called by the clients with mark, client name and text."""
         mark, text = (str(details[0]), str(details[-1])) if details else ("", "")
-        if mark in _OUTAGE:
+        if mark in _OUTAGE or (mark in _FOLLOWS and self._since is not None):
             self._missed(text)
         else:
             self._log.log(level, message, *details)

@@ -91,12 +91,12 @@ class Resumption:
                 raise gap
 
     def refuse_foreign(self, topics: Collection[str]) -> None:
-        """Call it behind ``refuse``, with the topics to write to, before one is made.
+        """Call it behind ``refuse``, with the topics of rows to write to, before one is made.
 
         Raises:
             TopicRefused: a topic that no bridge of this name has written to yet holds records, and no bridge's.
         """
-        new = [topic for topic in topics if topic not in self._known]
+        new = set(topics) - self._known.keys() - {self._progress_topic, schemas_topic(self._config.name)}
         for topic in foreign_topics(self._kafka, self._look(new)):
             raise TopicRefused(
                 f"topic {topic!r} holds records that no bridge wrote; whoever reads it would take them for rows",

@@ -60,5 +60,9 @@ def test_one_broker_of_several_is_away(log: BrokerLog, clock: Clock, caplog: pyt
 
 def test_another_line_of_the_client_passes(log: BrokerLog, caplog: pytest.LogCaptureFixture) -> None:
     log.log(logging.WARNING, "%s [%s] %s", "CONFWARN", "rdkafka#consumer-1", "a setting does nothing")
+    log.log(logging.WARNING, "%s [%s] %s", "GETPID", "rdkafka#producer-1", "Coordinator load in progress: retrying")
     log.answered()
-    assert caplog.messages == ["CONFWARN [rdkafka#consumer-1] a setting does nothing"]
+    assert caplog.messages == [
+        "CONFWARN [rdkafka#consumer-1] a setting does nothing",
+        "GETPID [rdkafka#producer-1] Coordinator load in progress: retrying",
+    ]
