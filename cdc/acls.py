@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple
 BRIDGE_ON_TOPICS: Final = ("Read", "Write", "Create", "DescribeConfigs")
 """Read: the stored progress, and the keys that a TRUNCATE deletes. DescribeConfigs: drift of topic settings."""
 
-SINK_ON_TOPICS: Final = ("Read",)
+SINK_ON_TOPICS: Final = ("Read", "DescribeConfigs")
+"""DescribeConfigs: for how long a topic keeps superseded records and tombstones, so what the sink may have missed."""
 
 
 class Acl(NamedTuple):

@@ -14,9 +14,9 @@ from prometheus_client.process_collector import ProcessCollector
 WAL_STATUSES = ("reserved", "extended", "unreserved", "lost")
 """https://www.postgresql.org/docs/current/view-pg-replication-slots.html"""
 
-TABLE_STATES = ("loading", "exact", "suspect", "degraded", "stopped")
-"""Of a replica table: first load; equal to the source at the cut; deletes may be missed; some records could not be
-applied; stopped by an error until the operator acts."""
+TABLE_STATES = ("loading", "catching_up", "rebuilding", "exact", "stopped")
+"""Of a replica table: its topic does not hold every row; not at the end of its topic yet; replayed from the beginning,
+to lose what the topic does not hold; equal to the source at the cut; stopped by an error until the operator acts."""
 
 BACKFILL_STATES = ("waiting", "running", "paused", "done", "cancelled", "failed")
 
@@ -132,6 +132,11 @@ class SinkMetrics:
         )
         self.cut_lsn = Gauge(
             "cdc_sink_cut_lsn", "The replica equals the source at this LSN (bytes).", registry=registry
+        )
+        self.catching_up = Gauge(
+            "cdc_sink_catching_up",
+            "1 while the sink is too far behind to know of an LSN at which the replica equals the source.",
+            registry=registry,
         )
         self.lag_seconds = Gauge(
             "cdc_sink_lag_seconds",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from cdc.record import Progress, SourceIdentity, TableSchema
 
@@ -39,11 +39,35 @@ class StoredRecord(NamedTuple):
     header: bytes
 
 
+class TopicFacts(NamedTuple):
+    """A topic as the brokers tell it now.
+
+    Attributes:
+        topic_id: Kafka's own, new with every topic of the same name.
+        low: by partition, the first offset that can be read; deleting records moves it, compaction does not.
+        ends: by partition, the high watermark.
+        compaction_lag_s: ``min.compaction.lag.ms``: a record cleans nothing away before it is that old.
+        delete_retention_s: ``delete.retention.ms``: a tombstone stays so long after the cleaner met it.
+    """
+
+    topic_id: str
+    low: Sequence[int]
+    ends: Sequence[int]
+    compaction_lag_s: float
+    delete_retention_s: float
+
+
 class RecordReader(Protocol):
     """Kafka out: committed records of assigned partitions, with positions that count markers and aborted records."""
 
     def partitions(self, topic: str) -> Sequence[Partition]:
         """The topic's partitions; none when there is no such topic."""
+
+    def look_at(self, topics: Collection[str]) -> Mapping[str, TopicFacts]:
+        """The topics as they are now; one that does not exist is left out."""
+
+    def ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """The topics' ids, with the count of their partitions; one that does not exist is left out."""
 
     def add(self, starts: Mapping[Partition, int]) -> None:
         """Read these partitions too, from these offsets on."""
@@ -68,7 +92,7 @@ class ReplicaTable(NamedTuple):
         topic: whose state it mirrors.
         name: ``schema.table`` in the replica.
         state: one of ``metrics.TABLE_STATES``.
-        reason: why it is stopped, else None.
+        reason: why it is stopped or rebuilt, else None.
         rows_applied: upserts and deletes since it was created.
     """
 
@@ -80,10 +104,44 @@ class ReplicaTable(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """What a replica remembers of the sink of one name: the cut it stands at and the next offsets to read."""
+    """What a replica remembers of the sink of one name.
+
+    Attributes:
+        progress: how far rows are applied.
+        offsets: the next ones to read.
+        topic_ids: whose offsets they are.
+        caught_up_at: seconds since 1970; then the topics held nothing at or beyond ``progress`` and below is applied.
+        read_since: the same, topic by topic, for tables that are not part of the cut.
+    """
 
     progress: Progress | None
     offsets: Mapping[Partition, int]
+    topic_ids: Mapping[str, str]
+    caught_up_at: float
+    read_since: Mapping[str, float]
+
+
+class Standing(NamedTuple):
+    """How the tables stand at a cut.
+
+    Attributes:
+        is_true: at the cut's LSN, tables that are part of it hold what the source held; else the sink catches up.
+        loading: topics that do not hold their whole table.
+        behind: topics that are not part of the cut.
+        joining: topics that are part of it from this one on.
+        caught_up_at: as in ``Restored``.
+    """
+
+    is_true: bool
+    loading: Collection[str]
+    behind: Collection[str]
+    joining: Collection[str]
+    caught_up_at: float
+
+
+Beginning: TypeAlias = Literal["joined", "behind", "anew", "stopped"]
+"""How a topic's table takes rows in a session: part of every cut; reading on towards its end; from the first offset on;
+not at all."""
 
 
 class PreparedRows(Protocol):
@@ -116,6 +174,23 @@ class ReplicaWriter(Protocol[Rows]):
         A table that cannot be mirrored is stopped, the others go on.
         """
 
+    def begin(
+        self, topic: str, topic_id: str, *, resumes: bool, why_anew: str, is_asked: bool, now: float
+    ) -> Beginning:
+        """Take up a topic after ``learn``: before its first record is read.
+
+        Args:
+            topic: its name.
+            topic_id: of the topic that is there now.
+            resumes: offsets of it are stored.
+            why_anew: why they must not be used; empty when they may.
+            is_asked: the operator wants the table rebuilt, whatever it holds.
+            now: seconds since 1970.
+        """
+
+    def know(self, topic: str, topic_id: str) -> None:
+        """Of a topic that no table mirrors: which one it is that offsets are stored of."""
+
     def stop_topic(self, topic: str, reason: str) -> None:
         """Write down that a table takes no rows, and why. Inside an open transaction it is part of it."""
 
@@ -143,10 +218,8 @@ class ReplicaWriter(Protocol[Rows]):
             ReplicaUnavailable: nothing of the open transaction is left.
         """
 
-    def commit(
-        self, progress: Progress, offsets: Mapping[Partition, int], loading: Collection[str] = frozenset()
-    ) -> None:
-        """Record the cut and the offsets to go on from, and commit. Tables of topics in ``loading`` are not whole."""
+    def commit(self, progress: Progress, offsets: Mapping[Partition, int], standing: Standing) -> None:
+        """Record the cut and the offsets to go on from, and commit."""
 
     def stop_table(self, record: StoredRecord, reason: str) -> None:
         """Roll back what is open; write down that a record stops its table, and why."""

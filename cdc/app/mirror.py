@@ -17,9 +17,11 @@ from typing import Final
 
 import structlog
 
-from cdc.app.mirror_session import CutReport, MirrorSession, TableGone
+from cdc.app.mirror_session import CutReport, MirrorSession
+from cdc.app.mirror_topics import BeginAnew, RebuildOrder
 from cdc.config import Config
 from cdc.errors import ConfigError
+from cdc.replay.client import TopicMissing
 from cdc.replay.reader import TopicReader
 from cdc.sink.errors import RecordRejected
 from cdc.sink.naming import ReplicaNaming
@@ -35,13 +37,19 @@ _ALLOCATIONS_PER_COLLECTION: Final = 100_000
 log = structlog.get_logger("cdc.sink")
 
 
-def run_mirror(config: Config, stop: threading.Event, on_cut: Callable[[CutReport], None] = lambda _: None) -> None:
+def run_mirror(
+    config: Config,
+    stop: threading.Event,
+    on_cut: Callable[[CutReport], None] = lambda _: None,
+    order: RebuildOrder | None = None,
+) -> None:
     """Mirror topics into replica tables until ``stop`` is set; then the cut under way is finished.
 
     Args:
         config: with a ``sink`` section.
         stop: ends it.
         on_cut: told in this thread after each commit of the replica.
+        order: what the operator wants rebuilt; used up by the first session that knows the tables.
 
     Raises:
         CdcError: retryable after an outage: call again, everything goes on from what the replica stores.
@@ -53,6 +61,7 @@ def run_mirror(config: Config, stop: threading.Event, on_cut: Callable[[CutRepor
     engine = replica_engine(sink.connection(), application_name=f"cdc sink {config.name}")
     upgrade(engine)
     stopped: set[str] = set()
+    order = order or RebuildOrder()
     while not stop.is_set():
         naming = ReplicaNaming(sink.schema_name, sink.prefix, sink.tables)
         with (
@@ -62,7 +71,9 @@ def run_mirror(config: Config, stop: threading.Event, on_cut: Callable[[CutRepor
         ):
             if not _lock(replica, config.name, stop):
                 return
-            session = MirrorSession(config, reader=reader, replica=replica, writer=writer, stop=stop, on_cut=on_cut)
+            session = MirrorSession(
+                config, reader=reader, replica=replica, writer=writer, stop=stop, on_cut=on_cut, order=order
+            )
             try:
                 session.run()
             except RecordRejected as error:
@@ -70,8 +81,12 @@ def run_mirror(config: Config, stop: threading.Event, on_cut: Callable[[CutRepor
                 log.error("a record stops its table, the others go on", error=error.message, remedy=error.remedy)
                 replica.stop_table(error.record, error.reason)
                 stopped.add(error.record.topic)
-            except TableGone:
+            except BeginAnew:
                 session.abandon()
+            except TopicMissing as error:
+                session.abandon()
+                log.warning("a topic is gone", error=error.message)
+                stop.wait(_LOCK_POLL_S)
 
 
 def _collect_rarely() -> None:

@@ -9,6 +9,10 @@ of every fence. So no row is applied by an older idea of its table.
 
 Backfills have records in the progress topic, too: a table is exact from the cut on that includes the one which says
 that its topic is whole (``replay.loading``).
+
+Nothing is called exact that the topics' cleaner may have touched (``replay.horizon``). While the mirror is too far
+behind for that, it *catches up*: it still goes from cut to cut, but for its tables no LSN is recorded. A cut that is
+not true is put off for a moment when a little reading may lead to one that is; so a short pause is not seen at all.
 """
 
 from __future__ import annotations
@@ -22,17 +26,30 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
 
+from cdc.app.cut_judge import CutJudge
+from cdc.app.mirror_topics import BeginAnew, MirroredTopics, RebuildOrder
 from cdc.config import Config
 from cdc.encode.backfill import is_backfill_key, parse_backfill
+from cdc.encode.known_topic import named_topic, parse_known_topic
 from cdc.encode.naming import progress_topic, schemas_topic
 from cdc.encode.progress import parse_progress, stream_key
 from cdc.encode.schema import parse_schema
 from cdc.errors import ReplicaRefused
 from cdc.lsn import ZERO
-from cdc.ports import Partition, PreparedRows, RecordReader, ReplicaTable, ReplicaWriter, StoredRecord
+from cdc.ports import (
+    Partition,
+    PreparedRows,
+    RecordReader,
+    ReplicaTable,
+    ReplicaWriter,
+    Standing,
+    StoredRecord,
+    TopicFacts,
+)
 from cdc.record import Progress, SourceIdentity, TableSchema
 from cdc.replay.backfills import Published, read_published
 from cdc.replay.cut import Cut, CutBuffer
+from cdc.replay.horizon import why_anew
 from cdc.replay.loading import LoadingTopics
 
 MAX_RECORDS: Final = 30_000
@@ -55,19 +72,17 @@ class CutReport(NamedTuple):
 
     Attributes:
         progress: where the replica stands now.
+        is_true: tables that are part of the cut equal the source there; else the sink catches up.
         rows: upserts and deletes by topic.
         tables: every known replica table by topic.
         took_s: from the handing over of its last rows to the replica's commit.
     """
 
     progress: Progress
+    is_true: bool
     rows: Mapping[str, int]
     tables: Mapping[str, ReplicaTable]
     took_s: float
-
-
-class TableGone(Exception):
-    """A table that takes rows was stopped on the way; the session has to be built anew without it."""
 
 
 class MirrorSession:
@@ -80,6 +95,7 @@ class MirrorSession:
         writer: runs one job at a time.
         stop: ends it; the cut under way is finished.
         on_cut: told after each commit of the replica.
+        order: what the operator wants rebuilt.
     """
 
     def __init__(
@@ -91,6 +107,7 @@ class MirrorSession:
         writer: Executor,
         stop: threading.Event,
         on_cut: Callable[[CutReport], None],
+        order: RebuildOrder,
     ) -> None:
         self._kafka = config.kafka.client_options()
         self._progress_topic = progress_topic(config.name)
@@ -106,7 +123,11 @@ class MirrorSession:
         self._buffer = CutBuffer(MAX_RECORDS, MAX_BYTES, self._start)
         self._source: SourceIdentity | None = None
         self._loading = LoadingTopics((), 0, ())
-        self._watched: set[str] = set()
+        self._order = order
+        self._judge = CutJudge(reader, self._buffer, (self._progress_topic, 0), self._restored)
+        self._topics = MirroredTopics(reader, replica, self._buffer, self._restored, {}, order)
+        self._published_at = 0.0
+        self._tables: dict[str, str] = {}
         self._told: set[str] = set()
         self._rows: Counter[str] = Counter()
         self._under_way: Future[CutReport | None] | None = None
@@ -116,18 +137,18 @@ class MirrorSession:
 
         Raises:
             RecordRejected: a record stops its table.
-            TableGone: start anew.
+            BeginAnew: start anew.
             CdcError: the supervisor decides by its class.
         """
         if not self._begin():
             return
-        log.info("mirroring", tables=len(self._watched), start=str(self._start))
+        log.info("mirroring", tables=len(self._topics.watched), start=str(self._start))
         while not self._stop.is_set():
             self._take(self._reader.poll(_RECORDS_PER_POLL, _POLL_S if self._under_way is None else _BUSY_POLL_S))
             if self._under_way is not None and self._under_way.done():
                 self._settle()
-            if self._buffer.wants_fence(self._reader.positions()):
-                self._buffer.fence(self._reader.fence())
+            self._topics.look()
+            self._judge.ask()
             self._advance()
         self._settle()
 
@@ -146,30 +167,49 @@ class MirrorSession:
         newest = self._restored.progress or published.stream
         assert newest is not None
         self._source = newest.source
+        progress_start = self._progress_start()
+        if published.stream is not None:
+            self._judge.published(self._published_at, published.stream)
         exact = [each.topic for each in self._replica.tables().values() if each.state == "exact"]
-        start = self._restored.offsets.get((self._progress_topic, 0), 0)
-        self._loading = LoadingTopics(published.backfills.values(), start, exact)
+        self._loading = LoadingTopics(published.backfills.values(), progress_start, exact)
+        self._topics = MirroredTopics(
+            self._reader, self._replica, self._buffer, self._restored, published.topics, self._order
+        )
         self._reader.add(dict.fromkeys(schemas, 0))
         self._buffer.watch(schemas, state=False)
         self._replica.meet_source(self._source)
         self._learn(self._read_schemas())
-        self._reader.add({each: self._restored.offsets.get(each, 0) for each in progress})
+        if not self._stop.is_set():
+            self._order.close(self._tables.values())
+        self._reader.add(dict.fromkeys(progress, progress_start))
         return not self._stop.is_set()
+
+    def _progress_start(self) -> int:
+        """Where to read on in the progress topic; from its beginning when it is not the one that it was."""
+        topic = self._progress_topic
+        facts: TopicFacts | None = self._reader.look_at([topic]).get(topic)
+        if facts is None:
+            raise BeginAnew
+        stored = {number: at for (name, number), at in self._restored.offsets.items() if name == topic}
+        self._replica.know(topic, facts.topic_id)
+        if why_anew(stored, self._restored.topic_ids.get(topic, ""), facts):
+            return 0
+        return stored.get(0, 0)
 
     def _advance(self) -> None:
         """A cut when one is possible and the fence or memory asks for it; else, with full memory, a spill."""
         buffer, positions = self._buffer, self._reader.positions()
         if not (buffer.is_full or buffer.is_fence_reached(positions)):
             return
-        place = buffer.cut(positions)
+        place = buffer.cut(positions, again=True)
         if place is not None:
-            self._reader.hold(())
-            batches = self._prepare(buffer.take_cut(place))
-            offsets = {**buffer.next_offsets(positions), (self._progress_topic, 0): place.offset}
-            rows, self._rows = self._rows, Counter()
-            loading = self._loading.at(place)
-            self._hand_over(lambda: self._write_cut(batches, place, offsets, rows, loading))
-        elif buffer.is_full:
+            joining = buffer.joining(place, positions)
+            if self._judge.is_of_use(place, joining):
+                is_true = self._judge.is_true(place, joining)
+                if buffer.is_full or is_true or self._judge.may_be_untrue(place):
+                    self._cut(place, joining if is_true else frozenset(), is_true)
+                    return
+        if buffer.is_full:
             if spilled := buffer.spill():
                 self._learn(self._read_schemas())
                 batches = self._prepare(spilled)
@@ -177,19 +217,39 @@ class MirrorSession:
             else:
                 self._reader.hold(buffer.ahead())
 
+    def _cut(self, place: Cut, joining: Collection[str], is_true: bool) -> None:
+        buffer = self._buffer
+        if is_true:
+            self._topics.refuse_overdue(self._judge.caught_up_at, joining, time.time())
+        batches = self._prepare(buffer.take_cut(place))
+        self._reader.hold(buffer.ahead() if buffer.is_full else ())
+        offsets = {**buffer.next_offsets(self._reader.positions()), (self._progress_topic, 0): place.offset}
+        buffer.join(joining)
+        self._judge.took(place, is_true)
+        standing = Standing(
+            is_true=is_true,
+            loading=self._loading.at(place) | self._topics.unmet(place),
+            behind=buffer.behind,
+            joining=joining,
+            caught_up_at=self._judge.caught_up_at,
+        )
+        rows, self._rows = self._rows, Counter()
+        self._hand_over(lambda: self._write_cut(batches, place, offsets, rows, standing))
+
     def _write_cut(
         self,
         batches: Sequence[PreparedRows],
         place: Cut,
         offsets: Mapping[Partition, int],
         rows: Mapping[str, int],
-        loading: Collection[str],
+        standing: Standing,
     ) -> CutReport:
         """In the writer thread."""
         started = time.monotonic()
         self._replica.write(batches)
-        self._replica.commit(place.progress, offsets, loading)
-        return CutReport(place.progress, rows, dict(self._replica.tables()), time.monotonic() - started)
+        self._replica.commit(place.progress, offsets, standing)
+        tables = dict(self._replica.tables())
+        return CutReport(place.progress, standing.is_true, rows, tables, time.monotonic() - started)
 
     def _prepare(self, records: Mapping[str, Sequence[StoredRecord]]) -> list[PreparedRows]:
         batches = [self._replica.prepare(topic, of_topic) for topic, of_topic in records.items()]
@@ -226,6 +286,7 @@ class MirrorSession:
             else:
                 rows.append(record)
         self._buffer.add(rows)
+        self._judge.read()
         return definitions
 
     def _see(self, record: StoredRecord) -> None:
@@ -233,9 +294,12 @@ class MirrorSession:
             return
         if is_backfill_key(record.key):
             self._loading.saw(parse_backfill(record.value), record.offset)
+        if (topic := named_topic(record.key)) is not None:
+            self._topics.saw(topic, parse_known_topic(record.value), record.offset)
         if record.key != self._stream_key:
             return
         progress = parse_progress(record.value)
+        self._judge.saw(progress)
         assert self._source is not None
         if not _is_same_database(progress.source, self._source):
             raise ReplicaRefused(
@@ -262,24 +326,20 @@ class MirrorSession:
             return
         self._settle()
         self._replica.learn(definitions)
+        self._tables.update({each.topic: f"{each.namespace}.{each.name}" for each in definitions})
         active = set(self._replica.active())
-        if self._watched - active:
-            raise TableGone
-        for topic in sorted(active - self._watched):
-            partitions = self._reader.partitions(topic)
-            if not partitions:
-                self._replica.stop_topic(topic, f"topic {topic!r} does not exist")
-                continue
-            self._reader.add({each: self._restored.offsets.get(each, 0) for each in partitions})
-            self._buffer.watch(partitions, state=True)
-            self._watched.add(topic)
+        if not active.issuperset(self._topics.watched):
+            raise BeginAnew
+        self._topics.take_up({each: self._tables[each] for each in active.difference(self._topics.watched)})
+        self._judge.bound(self._topics.compaction_lag_s)
         for table in self._replica.tables().values():
-            if table.topic not in self._watched and table.topic not in self._told:
+            if table.topic not in self._topics.watched and table.topic not in self._told:
                 self._told.add(table.topic)
                 log.error("table is stopped", table=table.name, topic=table.topic, reason=table.reason)
 
     def _published(self) -> Published | None:
         """What the progress topic holds; None while it does not say, and we do not know, whose topics these are."""
+        self._published_at = time.time()
         found = read_published(self._kafka, self._progress_topic, self._stream_key)
         return found if found.stream is not None or self._restored.progress is not None else None
 

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from cdc.app.logs import configure
+from cdc.app.mirror_topics import RebuildOrder
 from cdc.app.options import ConfigOption, LogLevelOption, load_config
 from cdc.app.sink_run import run_sink
 from cdc.app.supervise import stop_on_signals
+from cdc.errors import ConfigError
 
 
-def sink(config: ConfigOption = None, log_level: LogLevelOption = "info") -> None:
+def sink(
+    tables: Annotated[list[str] | None, typer.Argument(help="With --rebuild: these, as schema.table.")] = None,
+    config: ConfigOption = None,
+    log_level: LogLevelOption = "info",
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Replay tables from their topics first; without TABLES, all of them.")
+    ] = False,
+) -> None:
     """Run the sink: compacted topics to replica tables, one consistent cut after another, until SIGTERM or Ctrl-C.
+
+    A table that is rebuilt is read from the beginning of its topic, over the rows that it holds. Rows that the topic
+    does not have are deleted at the end. The table says `rebuilding` until it is `exact` again; other tables go on. A
+    rebuild that is interrupted goes on at the next start, without --rebuild.
 
     Examples:
 
         cdc sink -c shop.yaml
 
-        CDC_SINK__PASSWORD=… cdc sink -c shop.yaml
+        cdc sink --rebuild public.orders -c shop.yaml
     """
     loaded = load_config(config)
     configure(log_level, loaded.secrets())
-    run_sink(loaded, stop_on_signals())
+    if tables and not rebuild:
+        raise ConfigError("cdc sink mirrors every table", remedy="leave the names out, or add --rebuild")
+    run_sink(loaded, stop_on_signals(), RebuildOrder(tables or (), everything=rebuild and not tables))

@@ -10,6 +10,7 @@ import structlog
 
 from cdc.app.http import HealthServer
 from cdc.app.mirror import CutReport, run_mirror
+from cdc.app.mirror_topics import RebuildOrder
 from cdc.app.supervise import supervise
 from cdc.config import Config
 from cdc.errors import CdcError
@@ -31,8 +32,11 @@ class SinkMeter:
     def cut(self, report: CutReport) -> None:
         """The replica committed a cut."""
         metrics, progress = self.metrics, report.progress
-        self._newest, self._is_working = progress, True
-        metrics.cut_lsn.set(progress.lsn)
+        self._is_working = True
+        metrics.catching_up.set(not report.is_true)
+        if report.is_true:
+            self._newest = progress
+            metrics.cut_lsn.set(progress.lsn)
         if progress.commit_ts:
             metrics.lag_seconds.set(max(time.time() - progress.commit_ts / 1_000_000, 0.0))
         for topic, count in report.rows.items():
@@ -52,8 +56,8 @@ class SinkMeter:
         return self._is_working, {"cut_lsn": None if self._newest is None else str(self._newest.lsn)}
 
 
-def run_sink(config: Config, stop: threading.Event) -> None:
-    """Run the sink until ``stop`` is set.
+def run_sink(config: Config, stop: threading.Event, order: RebuildOrder | None = None) -> None:
+    """Run the sink until ``stop`` is set; first of all, it begins what ``order`` names anew.
 
     Raises:
         CdcError: the operator must act.
@@ -65,7 +69,7 @@ def run_sink(config: Config, stop: threading.Event) -> None:
             works()
             meter.cut(report)
 
-        run_mirror(config, stop, on_cut)
+        run_mirror(config, stop, on_cut, order)
 
     http = config.http
     if http.sink_port is None:

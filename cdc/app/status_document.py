@@ -87,8 +87,9 @@ def _sink_problems(sink: SinkStatus) -> list[Problem]:
         found.append(Problem("sink", "no sink runs", "start the sink: cdc sink", DOWN))
     for table in sink.tables:
         if table.state == "stopped":
-            remedy = "correct what it names, then restart the sink"
-            found.append(Problem("sink", f"table {table.replica_table} is stopped: {table.reason}", remedy, SICK))
+            reason, _, remedy = table.reason.partition("\n  remedy: ")
+            remedy = remedy or "correct what it names, then restart the sink"
+            found.append(Problem("sink", f"table {table.replica_table} is stopped: {reason}", remedy, SICK))
     return found
 
 
@@ -192,6 +193,7 @@ def _sink(sink: SinkStatus | None, published: Progress | None, clock_us: int) ->
     return {
         "running": sink.running,
         "cut_lsn": _lsn(sink.lsn),
+        "applied_lsn": _lsn(sink.applied_lsn),
         "commit_time": _time(sink.commit_ts),
         "lag_bytes": lag_bytes,
         "lag_seconds": lag_seconds,

@@ -70,7 +70,7 @@ class SourceStatus:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """A replica table; ``reason`` says why it is stopped."""
+    """A replica table; ``reason`` says why it is stopped or rebuilt."""
 
     topic: str
     replica_table: str
@@ -84,12 +84,14 @@ class SinkStatus:
     """The replica.
 
     Attributes:
-        lsn: of the cut; None before the first.
+        lsn: of the cut; None before the first, and while the sink catches up.
+        applied_lsn: how far rows are applied; None before the first cut.
         commit_ts: of the newest transaction in the cut, µs since 1970.
         running: a sink of this name holds its lock.
     """
 
     lsn: LSN | None
+    applied_lsn: LSN | None
     commit_ts: int
     running: bool
     tables: tuple[TableStatus, ...]
@@ -163,13 +165,16 @@ def _sink(config: Config) -> SinkStatus:
     engine = replica_engine(config.sink.connection(), application_name=_APPLICATION)
     with engine.connect() as connection, replica_errors("telling its cut"):
         if not sa.inspect(connection).has_table(cut.name, schema=CONTROL_SCHEMA):
-            return SinkStatus(None, 0, running=False, tables=())
-        at = connection.execute(sa.select(cut.c.lsn, cut.c.commit_ts).where(cut.c.name == config.name)).first()
+            return SinkStatus(None, None, 0, running=False, tables=())
+        at = connection.execute(
+            sa.select(cut.c.lsn, cut.c.applied_lsn, cut.c.commit_ts).where(cut.c.name == config.name)
+        ).first()
         tables = connection.execute(
             sa.select(mirrored_table).where(mirrored_table.c.name == config.name).order_by(mirrored_table.c.topic)
         )
         return SinkStatus(
             lsn=at.lsn if at else None,
+            applied_lsn=at.applied_lsn if at else None,
             commit_ts=at.commit_ts if at else 0,
             running=_runs(connection, config.name),
             tables=tuple(

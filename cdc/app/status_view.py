@@ -97,8 +97,10 @@ def _slot_text(slot: Mapping[str, Any] | None) -> str:
 
 def _sink_text(sink: Mapping[str, Any]) -> str:
     state = "running" if sink["running"] else "not running"
-    if sink["cut_lsn"] is None:
+    if sink["applied_lsn"] is None:
         return f"{state}, no cut yet"
+    if sink["cut_lsn"] is None:
+        return f"{state}, catching up: at no LSN does the replica equal the source; rows up to {sink['applied_lsn']}"
     behind = [_bytes(sink["lag_bytes"])] if sink["lag_bytes"] is not None else []
     behind.append(_seconds(sink["lag_seconds"]))
     return f"{state}, cut {sink['cut_lsn']}: {', '.join(behind)} behind {'the topics' if len(behind) == 2 else 'now'}"

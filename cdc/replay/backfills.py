@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import structlog
 
 from cdc.encode.backfill import is_backfill_key, is_request_key, parse_backfill, parse_request
+from cdc.encode.known_topic import KnownTopic, named_topic, parse_known_topic
 from cdc.encode.progress import parse_progress
 from cdc.encode.repair import is_repair_key, is_repair_request_key, parse_repair_outcome, parse_repair_request
 from cdc.errors import DecodeError
@@ -29,6 +30,14 @@ class StoredBackfill:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredTopic:
+    """A topic as the bridge saw it last, and where it said so in the progress topic."""
+
+    known: KnownTopic
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Published:
     """The progress topic, read once.
 
@@ -38,6 +47,7 @@ class Published:
         requests: what people asked and no bridge has taken yet, in order.
         repairs: parts of repairs that were asked for and are not done, in order.
         outcomes: of each table's last repair.
+        topics: by name.
     """
 
     stream: Progress | None
@@ -45,6 +55,7 @@ class Published:
     requests: tuple[BackfillRequest, ...] = ()
     repairs: tuple[RepairRequest, ...] = ()
     outcomes: tuple[RepairOutcome, ...] = ()
+    topics: Mapping[str, StoredTopic] = field(default_factory=dict)
 
 
 def read_published(options: Mapping[str, Any], topic: str, stream_key: bytes) -> Published:
@@ -81,6 +92,11 @@ def read_published(options: Mapping[str, Any], topic: str, stream_key: bytes) ->
         backfills={each.progress.table: each for each in backfills},
         requests=requests(is_request_key, parse_request),
         repairs=requests(is_repair_request_key, parse_repair_request),
+        topics={
+            named: StoredTopic(parse_known_topic(value), at)
+            for key, (value, at) in newest.items()
+            if (named := named_topic(key)) is not None
+        },
         outcomes=tuple(parse_repair_outcome(value) for key, (value, _) in newest.items() if is_repair_key(key)),
     )
 

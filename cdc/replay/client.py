@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from cdc.acls import SINK_ON_TOPICS, Acl
+from cdc.acls import Acl
 from cdc.broker_log import BROKER_LOG
 from cdc.brokers import BrokerAdmin, bad_option, refused_connection
 from cdc.errors import CdcError, TopicRefused, TopicUnavailable
@@ -79,33 +79,40 @@ def topic_partitions(admin: BrokerAdmin, options: Mapping[str, Any], topic: str)
     return [(topic, number) for number in sorted(metadata.partitions)]
 
 
-def missing_topic(topic: str) -> TopicRefused:
+class TopicMissing(TopicRefused):
     """There is no such topic."""
-    return TopicRefused(
+
+
+def missing_topic(topic: str) -> TopicMissing:
+    """There is no such topic."""
+    return TopicMissing(
         f"topic {topic!r} does not exist", remedy="start the bridge (cdc run), which creates it; or correct `name`"
     )
 
 
-def translated(error: KafkaError, topic: str | None, options: Mapping[str, Any]) -> CdcError:
+def translated(
+    error: KafkaError, topic: str | None, options: Mapping[str, Any], *, needs: Sequence[str] = ("Read",)
+) -> CdcError:
     """What librdkafka reports, as whose fault it is.
 
     Args:
         error: librdkafka's report.
         topic: what it is about; None when it is about the brokers.
         options: of the client.
+        needs: the rights on the topic that its reader has to have.
     """
     code, text = error.code(), error.str()
     subject = "Kafka" if topic is None else f"topic {topic!r}"
     if code in _MISSING:
-        return TopicRefused(f"{subject} does not exist", remedy="start the bridge (cdc run), which creates it")
+        return TopicMissing(f"{subject} does not exist", remedy="start the bridge (cdc run), which creates it")
     if code in _FORBIDDEN:
-        remedy = "" if topic is None else Acl("topic", topic, SINK_ON_TOPICS).remedy(options)
+        remedy = "" if topic is None else Acl("topic", topic, needs).remedy(options)
         return TopicRefused(f"not authorised to read {subject}", remedy=remedy)
     if (refusal := refused_connection(error)) is not None:
         return refusal
     if code in _OFFSET_GONE:
-        return TopicRefused(
+        return TopicUnavailable(
             f"{subject} no longer has the offset to go on from: it was deleted and made anew, or lost data",
-            remedy="mirror it from the beginning: delete this sink's rows from the tables of schema cdc in the replica",
+            remedy="nothing: its table is rebuilt",
         )
     return TopicUnavailable(f"{subject}: {text}")

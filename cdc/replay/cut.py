@@ -21,6 +21,11 @@ no load can put off a cut for ever.
 When memory is full and no cut is possible (one transaction larger than memory), a part is *spilled*: applied in the
 open replica transaction, not committed. ``floor`` remembers the least X that covers what was spilled.
 
+A topic that is far from its end (a new table, one that is rebuilt, one that was stopped) is *behind*: no cut waits for
+it, and each takes what was read of it, in the order of its LSNs, for a key may have records in two partitions. It joins
+at a cut that everything of it was read for. While all topics are behind, they join together. So that a topic near its
+end does not miss every cut by a hair, the fence waits for those.
+
 Pure: no Kafka, no database, no clock.
 """
 
@@ -42,6 +47,10 @@ MAX_SEEN: Final = 4_096
 """Complete progress records remembered as places for a cut; of more, every second one is forgotten."""
 
 _BEYOND: Final = LSN((1 << 64) - 1)
+_NEAR: Final = 10_000
+"""Offsets to its end from which on a topic that is behind is waited for; a second's reading."""
+_RECORD_BYTES: Final = 400
+"""What CPython needs for a record besides key, value and header, about."""
 
 
 class Cut(NamedTuple):
@@ -69,7 +78,7 @@ class CutBuffer:
 
     Args:
         max_records: the buffer is full with this many records …
-        max_bytes: … or with values of this many bytes.
+        max_bytes: … or with records of this many bytes.
         floor: the least LSN at which a cut may lie: where the replica stands.
     """
 
@@ -77,11 +86,13 @@ class CutBuffer:
         self._max_records = max_records
         self._max_bytes = max_bytes
         self._waiting: dict[Partition, _Waiting] = {}
+        self._behind: set[str] = set()
         self._others: set[Partition] = set()
         self._count = 0
         self._bytes = 0
         self._seen: list[Cut] = []
         self._targets: Mapping[Partition, int] = {}
+        self._positions: Mapping[Partition, int] = {}
         self._fenced: Cut | None = None
         self._floor = floor
         self._taken = -1
@@ -91,10 +102,26 @@ class CutBuffer:
         """Whether memory asks for a cut or a spill now."""
         return self._count >= self._max_records or self._bytes >= self._max_bytes
 
-    def watch(self, partitions: Iterable[Partition], *, state: bool) -> None:
-        """A cut needs these partitions from now on; with ``state``, their records are what it is made of."""
+    @property
+    def behind(self) -> frozenset[str]:
+        """Topics that are not part of the cut yet."""
+        return frozenset(self._behind)
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether any topic is part of the cut."""
+        return any(topic not in self._behind for topic, _ in self._waiting)
+
+    def watch(self, partitions: Iterable[Partition], *, state: bool, behind: bool = False) -> None:
+        """Partitions that count from now on; with ``state``, their records are what a cut is made of.
+
+        With ``behind`` their topics join later, else a cut needs them at once.
+        """
         if state:
-            self._waiting.update((each, _Waiting()) for each in partitions)
+            for each in partitions:
+                self._waiting[each] = _Waiting()
+                if behind:
+                    self._behind.add(each[0])
         else:
             self._others.update(partitions)
         self._targets, self._fenced = {}, None  # the fence did not ask for these
@@ -109,7 +136,7 @@ class CutBuffer:
                 waiting = touched[partition] = self._waiting[partition]
             waiting.records.append(record)
             self._count += 1
-            self._bytes += len(record.value or b"")
+            self._bytes += _size(record)
         for waiting in touched.values():
             waiting.newest = max(waiting.newest, _lsn_at(waiting.records, len(waiting.records) - 1))
 
@@ -133,50 +160,111 @@ class CutBuffer:
         is_spent = fenced.offset <= self._taken or fenced.progress.lsn < self._floor
         return is_spent or self.is_fence_reached(positions)
 
+    def forget_fence(self) -> None:
+        """Ask for another one, although no new progress was seen: to learn that there is none."""
+        self._targets, self._fenced = {}, None
+
     def fence(self, targets: Mapping[Partition, int]) -> None:
         """Positions asked for just now: with them reached, everything before the newest progress seen was read."""
         self._targets = targets
         self._fenced = self._seen[-1]
 
     def is_fence_reached(self, positions: Mapping[Partition, int]) -> bool:
-        """Whether every partition was read up to the fence."""
-        return all(self._reached(each, positions) for each in (*self._waiting, *self._others))
+        """Whether every partition that a cut waits for was read up to the fence."""
+        self._positions = positions
+        return self._fenced is not None and all(
+            self._reached(each, positions) for each in (*self._awaited(positions), *self._others)
+        )
 
-    def cut(self, positions: Mapping[Partition, int]) -> Cut | None:
-        """The greatest place for a cut that everything before it was read for; None when there is none yet."""
-        if not all(self._reached(each, positions) for each in self._others):
-            return None
-        if self._fenced is None:
+    def cut(self, positions: Mapping[Partition, int], *, again: bool = False) -> Cut | None:
+        """The greatest place for a cut that everything before it was read for; None when there is none yet.
+
+        Args:
+            positions: up to which each partition was read.
+            again: the place that was taken last will do, for what topics that are behind have read since.
+        """
+        if self._fenced is None or not all(self._reached(each, positions) for each in self._others):
             return None
         frontier = self._fenced.progress.lsn
-        for partition, waiting in self._waiting.items():
+        for partition in self._awaited(positions):
             if not self._reached(partition, positions):
-                frontier = min(frontier, waiting.newest)
+                frontier = min(frontier, self._waiting[partition].newest)
         fenced = bisect_left(self._seen, self._fenced.offset + 1, key=_offset_of)
         place = bisect_left(self._seen, frontier + 1, hi=fenced, key=_lsn_of) - 1
         if place < 0 or self._seen[place].progress.lsn < self._floor:
             return None
-        return self._seen[place]
+        found = self._seen[place]
+        return found if again or found.offset > self._taken else None
+
+    def joining(self, cut: Cut, positions: Mapping[Partition, int]) -> frozenset[str]:
+        """Topics that are behind until now and complete at this cut."""
+        if not self._behind:
+            return frozenset()
+        lacking = {
+            partition[0]
+            for partition, waiting in self._waiting.items()
+            if waiting.newest < cut.progress.lsn and not self._reached(partition, positions)
+        }
+        if lacking & self._behind and not self.has_joined:
+            return frozenset()
+        return frozenset(self._behind - lacking)
+
+    def join(self, topics: Collection[str]) -> None:
+        """These topics are part of every cut from now on."""
+        self._behind.difference_update(topics)
+
+    def is_passed(
+        self,
+        cut: Cut,
+        joining: Collection[str],
+        positions: Mapping[Partition, int] | None = None,
+        ends: Mapping[Partition, int] | None = None,
+    ) -> bool:
+        """Whether nothing lies beyond the cut in the topics that are part of it, or are to be.
+
+        Args:
+            cut: that ``cut`` found.
+            joining: topics that are to be part of it.
+            positions: up to which each partition was read; with ``ends``.
+            ends: a fence that was asked for with these positions reached; without, only what was read counts.
+        """
+        apart = self._behind.difference(joining)
+        return all(
+            waiting.newest < cut.progress.lsn
+            and (positions is None or ends is None or positions[partition] >= ends[partition])
+            for partition, waiting in self._waiting.items()
+            if partition[0] not in apart
+        )
+
+    def holds_below(self, below: LSN) -> bool:
+        """Whether ``take`` would take anything."""
+        frontiers = self._frontiers()
+        return any(
+            waiting.records and _lsn_at(waiting.records, 0) < min(below, frontiers.get(topic, below))
+            for (topic, _), waiting in self._waiting.items()
+        )
 
     def take(self, below: LSN) -> dict[str, list[StoredRecord]]:
         """Remove and return every record with ``lsn < below``, by topic, in order within each partition."""
         taken: dict[str, list[StoredRecord]] = {}
+        frontiers = self._frontiers()
         for (topic, _), waiting in self._waiting.items():
             records = waiting.records
             if not records:
                 continue
-            end = bisect_left(range(len(records)), below, key=partial(_lsn_at, records))
+            bound = min(below, frontiers.get(topic, below))
+            end = bisect_left(range(len(records)), bound, key=partial(_lsn_at, records))
             if end:
                 taken.setdefault(topic, []).extend(records[:end])
                 del records[:end]
         for records in taken.values():
             self._count -= len(records)
-            self._bytes -= sum(len(record.value or b"") for record in records)
+            self._bytes -= sum(map(_size, records))
         return taken
 
     def take_cut(self, cut: Cut) -> dict[str, list[StoredRecord]]:
-        """``take`` for a cut; earlier places for one are forgotten."""
-        del self._seen[: bisect_left(self._seen, cut.offset + 1, key=_offset_of)]
+        """``take`` for a cut; earlier places for one are forgotten, this one may be taken ``again``."""
+        del self._seen[: bisect_left(self._seen, cut.offset, key=_offset_of)]
         self._floor, self._taken = cut.progress.lsn, cut.offset
         return self.take(cut.progress.lsn)
 
@@ -186,20 +274,25 @@ class CutBuffer:
         Call it when ``cut`` says None. All that was read so far goes, or, if a later progress is known already, all
         that lies before it. May be empty: then ``ahead`` names the partitions to stop reading for now.
         """
-        place = bisect_left(self._seen, self._floor, key=_lsn_of)
-        if place < len(self._seen):
-            self._floor = self._seen[place].progress.lsn
+        place = self._next_place()
+        if place is not None:
+            self._floor = place.progress.lsn
             return self.take(self._floor)
         self._floor = max(self._floor, LSN(max((each.newest for each in self._waiting.values()), default=ZERO) + 1))
         return self.take(_BEYOND)
 
     def ahead(self) -> Collection[Partition]:
-        """Partitions of which everything for the next cut was read: what they deliver now only fills memory."""
-        place = bisect_left(self._seen, self._floor, key=_lsn_of)
-        if place == len(self._seen):
-            return ()
-        bound = self._seen[place].progress.lsn
-        return [partition for partition, waiting in self._waiting.items() if waiting.newest >= bound]
+        """Partitions of which everything for the next cut was read: what they deliver now only fills memory.
+
+        Of topics that are behind, those that are further than others of the same topic.
+        """
+        place, frontiers = self._next_place(), self._frontiers()
+        bound = _BEYOND if place is None else place.progress.lsn
+        return [
+            partition
+            for partition, waiting in self._waiting.items()
+            if waiting.newest >= min(bound, frontiers.get(partition[0], _BEYOND))
+        ]
 
     def next_offsets(self, positions: Mapping[Partition, int]) -> dict[Partition, int]:
         """Per state partition the first record that is still held back, else the position."""
@@ -208,9 +301,42 @@ class CutBuffer:
             for partition, waiting in self._waiting.items()
         }
 
+    def _frontiers(self) -> dict[str, LSN]:
+        """Of topics that are behind, the LSN before which records may be taken; absent when all of it was read.
+
+        Everything before the last one is there. Of the last one all that is there may go: a key's records in one
+        transaction differ in how the key is spelt at most, and a transaction may be larger than memory.
+        """
+        frontiers: dict[str, LSN] = {}
+        if self._behind:
+            for partition, waiting in self._waiting.items():
+                if partition[0] in self._behind and not self._reached(partition, self._positions):
+                    frontiers[partition[0]] = min(frontiers.get(partition[0], _BEYOND), LSN(waiting.newest + 1))
+        return frontiers
+
+    def _next_place(self) -> Cut | None:
+        """The first known place at which the next cut may lie."""
+        first = bisect_left(self._seen, self._taken + 1, key=_offset_of)
+        place = bisect_left(self._seen, self._floor, lo=first, key=_lsn_of)
+        return self._seen[place] if place < len(self._seen) else None
+
+    def _awaited(self, positions: Mapping[Partition, int]) -> Iterable[Partition]:
+        """State partitions that a cut waits for: of topics that have joined, or will soon."""
+        if not self._behind:
+            return self._waiting
+        return [
+            each
+            for each in self._waiting
+            if each[0] not in self._behind or (each in self._targets and self._targets[each] - positions[each] <= _NEAR)
+        ]
+
     def _reached(self, partition: Partition, positions: Mapping[Partition, int]) -> bool:
         target = self._targets.get(partition)
-        return target is not None and positions[partition] >= target
+        return target is not None and positions.get(partition, 0) >= target
+
+
+def _size(record: StoredRecord) -> int:
+    return len(record.key or b"") + len(record.value or b"") + len(record.header) + _RECORD_BYTES
 
 
 def _lsn_of(cut: Cut) -> LSN:

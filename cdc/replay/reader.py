@@ -28,8 +28,9 @@ from cdc.broker_log import BROKER_LOG
 from cdc.brokers import BrokerAdmin
 from cdc.encode.header import HEADER_NAME
 from cdc.errors import CdcError, TopicUnavailable
-from cdc.ports import Partition, StoredRecord
+from cdc.ports import Partition, StoredRecord, TopicFacts
 from cdc.replay.client import REQUEST_TIMEOUT_S, open_consumer, topic_partitions, translated
+from cdc.replay.topic_facts import described_topics, topic_facts
 
 
 class TopicReader:
@@ -58,6 +59,25 @@ class TopicReader:
             TopicRefused: we may not see the topic.
         """
         return topic_partitions(self._admin, self._options, topic)
+
+    def look_at(self, topics: Collection[str]) -> dict[str, TopicFacts]:
+        """The topics as they are now; one that does not exist is left out.
+
+        Raises:
+            TopicUnavailable: no broker answers.
+            TopicRefused: we may not see a topic or its settings.
+        """
+        return topic_facts(self._admin, self._options, topics)
+
+    def ids(self, topics: Collection[str]) -> dict[str, str]:
+        """The topics' ids, with the count of their partitions; one that does not exist is left out.
+
+        Raises:
+            TopicUnavailable: no broker answers.
+            TopicRefused: we may not see a topic.
+        """
+        found = described_topics(self._admin, self._options, topics)
+        return {topic: f"{each.topic_id}/{len(each.partitions)}" for topic, each in found.items()}
 
     def add(self, starts: Mapping[Partition, int]) -> None:
         """Read these partitions too, from these offsets on (0: the beginning, wherever that is now).

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from typing import Any, Final, NamedTuple
-
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import OffsetSpec
 
 from cdc.brokers import BrokerAdmin
 from cdc.encode.header import header_position
@@ -19,10 +16,10 @@ from cdc.lsn import LSN
 from cdc.ports import Partition, StoredRecord
 from cdc.record import Progress
 from cdc.replay.bounded import FETCH_ONCE, hidden_end, read_to_end, read_until, read_what_is_stable
-from cdc.replay.client import REQUEST_TIMEOUT_S, topic_partitions, translated
+from cdc.replay.client import topic_partitions
 from cdc.replay.reader import TopicReader
+from cdc.replay.topic_facts import topic_extents
 
-_MISSING: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 _FIRST_LOOK_BACK: Final = 16
 _WIDER: Final = 64
 """Nearly always one of a partition's last offsets is a record; where all are markers, look 64 times further back."""
@@ -85,28 +82,10 @@ def look_at(admin: BrokerAdmin, options: Mapping[str, Any], topics: Collection[s
         TopicUnavailable: no broker answers.
         TopicRefused: we may not see a topic.
     """
-    found: dict[str, KnownTopic] = {}
-    if not topics:
-        return found
-    ids, partitions = {}, []
-    for name, future in admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_S).items():
-        try:
-            description = future.result()
-        except KafkaException as error:
-            if error.args[0].code() in _MISSING:
-                continue
-            raise translated(error.args[0], name, options) from error
-        ids[name] = str(description.topic_id)
-        partitions += [(name, each.id) for each in description.partitions]
-    low = _offsets(admin, options, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-    ends = _offsets(admin, options, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
-    for name, topic_id in ids.items():
-        places = sorted(each for each in partitions if each[0] == name)
-        if all(each in low and each in ends for each in places):
-            found[name] = KnownTopic(
-                topic_id, tuple(low[each] for each in places), tuple(ends[each] for each in places)
-            )
-    return found
+    return {
+        name: KnownTopic(facts.topic_id, facts.low, facts.ends)
+        for name, facts in topic_extents(admin, options, topics).items()
+    }
 
 
 def refuse_hidden_ends(options: Mapping[str, Any], topics: Collection[str]) -> None:
@@ -205,16 +184,3 @@ def _read_back(
             place: bounds for place, bounds in places.items() if place not in enough and starts[place] > bounds[0]
         }
         back *= _WIDER
-
-
-def _offsets(
-    admin: BrokerAdmin, options: Mapping[str, Any], partitions: Iterable[Partition], wanted: OffsetSpec
-) -> dict[Partition, int]:
-    """Offsets by partition; those of a topic that is just being deleted are left out."""
-    found: dict[Partition, int] = {}
-    for place, answer in admin.offsets(partitions, wanted, timeout_s=REQUEST_TIMEOUT_S).items():
-        if not isinstance(answer, KafkaError):
-            found[place] = answer
-        elif answer.code() not in _MISSING:
-            raise translated(answer, place[0], options)
-    return found

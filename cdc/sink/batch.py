@@ -59,6 +59,9 @@ class TableStatements:
         empty: for the next batch of the same transaction.
         delete: the rows of staged keys.
         take_rows: upsert the staged rows.
+        target: the replica table.
+        key: its key's columns.
+        staged_rows: the staging table of the rows.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class TableStatements:
         self._former_keys = former_keys(schemas)
         target = sql.Identifier(*name)
         rows, keys = sql.Identifier("pg_temp", f"cdc rows {number}"), sql.Identifier("pg_temp", f"cdc keys {number}")
+        self.target, self.key, self.staged_rows = target, key, rows
         names, key_names = _listed(each.name for each in written), _listed(key)
         position = _free_names(("lsn", "seq"), by_name) if has_spellings else ()
         self.prepare = [_stage(rows, target, names, position), _stage(keys, target, key_names)]

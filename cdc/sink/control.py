@@ -39,14 +39,18 @@ cut: Final = sa.Table(
     "cut",
     _metadata,
     sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("lsn", PgLsn, nullable=False),
+    sa.Column("lsn", PgLsn),
+    sa.Column("applied_lsn", PgLsn, nullable=False),
     sa.Column("commit_ts", sa.BigInteger, nullable=False),
     sa.Column("system_identifier", sa.Text, nullable=False),
     sa.Column("timeline", sa.BigInteger, nullable=False),
     sa.Column("database_oid", sa.BigInteger, nullable=False),
     sa.Column("applied_at", sa.DateTime(timezone=True), nullable=False),
+    sa.Column("caught_up_at", sa.DateTime(timezone=True), nullable=False),
 )
-"""All tables in state ``exact`` together equal the source at ``lsn``: everything that committed before it, no more."""
+"""All tables in state ``exact`` together equal the source at ``lsn``: everything that committed before it, no more.
+While the sink catches up there is no such LSN, and it is NULL; ``applied_lsn`` says how far the rows are. At
+``caught_up_at`` the topics held nothing that is not applied."""
 
 partition_offset: Final = sa.Table(
     "partition_offset",
@@ -55,8 +59,9 @@ partition_offset: Final = sa.Table(
     sa.Column("topic", sa.Text, primary_key=True),
     sa.Column("partition", sa.Integer, primary_key=True),
     sa.Column("next_offset", sa.BigInteger, nullable=False),
+    sa.Column("topic_id", sa.Text, nullable=False),
 )
-"""The first record that is not applied yet."""
+"""The first record that is not applied yet, of the topic with this id: a topic's name outlives the topic."""
 
 mirrored_table: Final = sa.Table(
     "mirrored_table",
@@ -71,6 +76,16 @@ mirrored_table: Final = sa.Table(
     sa.Column("stopped_partition", sa.Integer),
     sa.Column("stopped_offset", sa.BigInteger),
     sa.Column("rows_applied", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("seen_table", sa.Text),
+    sa.Column("read_since", sa.DateTime(timezone=True)),
 )
-"""``state``: ``loading`` until the first cut, and while the topic does not hold the whole table yet, or not any more
-after a gap; else ``exact``; ``stopped`` with reason and culprit."""
+"""``state``, one of ``metrics.TABLE_STATES``:
+
+- ``loading`` until the first cut, and while the topic does not hold the whole table, yet or after a gap;
+- ``catching_up`` while the topic may have lost, by compaction, rows of the moment that the table shows;
+- ``rebuilding`` while the topic is read from its beginning over older rows, for ``reason``; ``seen_table`` then holds
+  the keys that were met so far;
+- ``exact``: equal to the source at ``cut.lsn``;
+- ``stopped`` for ``reason``, with the culprit.
+
+``read_since`` is ``cut.caught_up_at`` of a table that is not part of the cut."""

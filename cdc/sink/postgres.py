@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from cdc.crashpoints import reach
 from cdc.lsn import LSN
-from cdc.ports import Partition, ReplicaTable, Restored, StoredRecord
+from cdc.ports import Beginning, Partition, ReplicaTable, Restored, Standing, StoredRecord
 from cdc.record import Progress, SourceIdentity, TableSchema
 from cdc.sink.batch import RenderedBatch, TableStatements
 from cdc.sink.control import cut, partition_offset
@@ -28,16 +28,19 @@ from cdc.sink.registry import TableRegistry
 from cdc.sink.session import try_lock
 
 _RECORD_CUT: Final = """
-    INSERT INTO cdc.cut (name, lsn, commit_ts, system_identifier, timeline, database_oid, applied_at)
-    VALUES (%s, %s::pg_lsn, %s, %s, %s, %s, clock_timestamp())
-    ON CONFLICT (name) DO UPDATE SET (lsn, commit_ts, system_identifier, timeline, database_oid, applied_at) =
-        (excluded.lsn, excluded.commit_ts, excluded.system_identifier, excluded.timeline, excluded.database_oid,
-         excluded.applied_at)
+    INSERT INTO cdc.cut (name, lsn, applied_lsn, commit_ts, system_identifier, timeline, database_oid, applied_at,
+                         caught_up_at)
+    VALUES (%s, %s::pg_lsn, %s::pg_lsn, %s, %s, %s, %s, clock_timestamp(), to_timestamp(%s))
+    ON CONFLICT (name) DO UPDATE SET
+        (lsn, applied_lsn, commit_ts, system_identifier, timeline, database_oid, applied_at, caught_up_at) =
+        (excluded.lsn, excluded.applied_lsn, excluded.commit_ts, excluded.system_identifier, excluded.timeline,
+         excluded.database_oid, excluded.applied_at, excluded.caught_up_at)
 """
 _RECORD_OFFSETS: Final = """
-    INSERT INTO cdc.partition_offset (name, topic, partition, next_offset)
-    SELECT %s, * FROM unnest(%s::text[], %s::int[], %s::bigint[])
-    ON CONFLICT (name, topic, partition) DO UPDATE SET next_offset = excluded.next_offset
+    INSERT INTO cdc.partition_offset (name, topic, partition, next_offset, topic_id)
+    SELECT %s, * FROM unnest(%s::text[], %s::int[], %s::bigint[], %s::text[])
+    ON CONFLICT (name, topic, partition) DO UPDATE SET
+        (next_offset, topic_id) = (excluded.next_offset, excluded.topic_id)
 """
 
 
@@ -61,6 +64,7 @@ class PostgresReplica:
         self._connection = engine.connect()
         self._session: psycopg.Connection[Any] = self._connection.connection.driver_connection  # type: ignore[assignment]
         self._offsets: dict[Partition, int] = {}
+        self._topic_ids: dict[str, str] = {}
         self._written: Counter[str] = Counter()
         self._is_open = False
 
@@ -80,14 +84,20 @@ class PostgresReplica:
         with replica_errors("reading the recorded cut"):
             self._registry = TableRegistry(self._connection, self._name, self._naming, self._initially_stopped)
             row = self._connection.execute(sa.select(cut).where(cut.c.name == self._name)).first()
-            offsets = self._connection.execute(sa.select(partition_offset).where(partition_offset.c.name == self._name))
-            self._offsets = {(each.topic, each.partition): each.next_offset for each in offsets}
+            rows = self._connection.execute(
+                sa.select(partition_offset).where(partition_offset.c.name == self._name)
+            ).all()
+            self._offsets = {(each.topic, each.partition): each.next_offset for each in rows}
+            self._topic_ids = {each.topic: each.topic_id for each in rows}
             self._connection.commit()
-        progress = None
+        progress, caught_up_at = None, 0.0
         if row is not None:
             source = SourceIdentity(row.system_identifier, row.timeline, row.database_oid)
-            progress = Progress(LSN(row.lsn), None, row.commit_ts, source)
-        return Restored(progress, dict(self._offsets))
+            progress = Progress(LSN(row.applied_lsn), None, row.commit_ts, source)
+            caught_up_at = row.caught_up_at.timestamp()
+        return Restored(
+            progress, dict(self._offsets), dict(self._topic_ids), caught_up_at, dict(self._registry.read_since)
+        )
 
     def learn(self, schemas: Sequence[TableSchema]) -> None:
         """Create or widen replica tables. Inside an open transaction it is part of it.
@@ -100,6 +110,30 @@ class PostgresReplica:
             self._registry.learn(schemas)
             if not self._is_open:
                 self._connection.commit()
+
+    def begin(
+        self, topic: str, topic_id: str, *, resumes: bool, why_anew: str, is_asked: bool, now: float
+    ) -> Beginning:
+        """Take up a topic, whose table may have to be rebuilt. Inside an open transaction it is part of it.
+
+        Raises:
+            ReplicaUnavailable: nothing of the open transaction is left.
+        """
+        with replica_errors("taking up a table"):
+            beginning = self._registry.begin(topic, resumes=resumes, why_anew=why_anew, is_asked=is_asked, now=now)
+            if beginning == "anew":
+                self._offsets = {each: offset for each, offset in self._offsets.items() if each[0] != topic}
+            self._topic_ids[topic] = topic_id
+            if not self._is_open:
+                self._connection.commit()
+                self._session.commit()
+        return beginning
+
+    def know(self, topic: str, topic_id: str) -> None:
+        """Of a topic that no table mirrors: which one it is that offsets are stored of."""
+        if self._topic_ids.get(topic) != topic_id:
+            self._offsets = {each: offset for each, offset in self._offsets.items() if each[0] != topic}
+        self._topic_ids[topic] = topic_id
 
     def stop_topic(self, topic: str, reason: str) -> None:
         """Write down that a table takes no rows, and why. Inside an open transaction it is part of it."""
@@ -156,15 +190,15 @@ class PostgresReplica:
                     raise self._culprit(statements, batch, error) from error
                 self._written[batch.topic] += len(batch)
 
-    def commit(
-        self, progress: Progress, offsets: Mapping[Partition, int], loading: Collection[str] = frozenset()
-    ) -> None:
-        """Record the cut and the offsets to go on from, and commit. Tables of topics in ``loading`` are not whole.
+    def commit(self, progress: Progress, offsets: Mapping[Partition, int], standing: Standing) -> None:
+        """Record the cut and the offsets to go on from, and commit.
 
         Raises:
             ReplicaUnavailable: nothing of the open transaction is left, or its outcome is unknown.
         """
         source = progress.source
+        has_parts = len(standing.behind) < len(self._registry.statements)
+        is_known = standing.is_true and (has_parts or not standing.behind)
         moved = {each: offset for each, offset in offsets.items() if self._offsets.get(each) != offset}
         with replica_errors("recording a cut"):
             execute = self._session.execute
@@ -172,17 +206,20 @@ class PostgresReplica:
                 _RECORD_CUT,
                 [
                     self._name,
+                    str(progress.lsn) if is_known else None,
                     str(progress.lsn),
                     progress.commit_ts,
                     source.system_identifier,
                     source.timeline,
                     source.database_oid,
+                    standing.caught_up_at,
                 ],
             )
             if moved:
                 topics, numbers = zip(*moved, strict=True)
-                execute(_RECORD_OFFSETS, [self._name, [*topics], [*numbers], [*moved.values()]])
-            self._registry.applied(self._written, loading)
+                ids = [self._topic_ids[topic] for topic in topics]
+                execute(_RECORD_OFFSETS, [self._name, [*topics], [*numbers], [*moved.values()], ids])
+            self._registry.applied(self._written, standing)
             reach("sink.before_replica_commit")
             self._end()
         self._offsets.update(moved)
@@ -228,6 +265,8 @@ class PostgresReplica:
                         copy.write(block)
                 for statement in statements.take_rows:
                     cursor.execute(statement)
+                if (seen := self._registry.seen.get(batch.topic)) is not None:
+                    cursor.execute(seen.remember)
 
     def _culprit(self, statements: TableStatements, batch: RenderedBatch, error: psycopg.Error) -> RecordRejected:
         """Halve the batch until one record is left that fails on top of all before it."""

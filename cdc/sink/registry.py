@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final
 
 import psycopg
 import sqlalchemy as sa
+import structlog
 from psycopg.errors import InsufficientPrivilege
 from sqlalchemy.dialects.postgresql import insert
 
 from cdc.errors import ConfigError
-from cdc.ports import ReplicaTable, StoredRecord
+from cdc.ports import Beginning, ReplicaTable, Standing, StoredRecord
 from cdc.record import TableSchema
 from cdc.sink.batch import TableStatements
-from cdc.sink.control import mirrored_table
+from cdc.sink.control import cut, mirrored_table, partition_offset
 from cdc.sink.errors import TableRefused, first_line, is_retryable
 from cdc.sink.grants import lacking
 from cdc.sink.naming import ReplicaName, ReplicaNaming
 from cdc.sink.placement import Placement, nowhere
-from cdc.sink.tables import establish
+from cdc.sink.rebuild import SeenKeys, has_rows, seen_table
+from cdc.sink.tables import establish, quoted_name
 
 _EXACT, _LOADING, _STOPPED = "exact", "loading", "stopped"
+_CATCHING_UP, _REBUILDING = "catching_up", "rebuilding"
+
+_ASKED: Final = "the operator asked for it"
+_DROPPED: Final = "the replica table was gone"
+_INTERRUPTED: Final = "it was being rebuilt when it was stopped"
+
+log = structlog.get_logger("cdc.sink")
 
 
 class TableRegistry:
@@ -35,6 +45,7 @@ class TableRegistry:
 
     Attributes:
         is_source: the replica is the source's own database: a table mirrored into itself would feed itself for ever.
+        read_since: ``cut.caught_up_at``, by topic, of tables that were not part of the cut.
     """
 
     def __init__(
@@ -46,15 +57,21 @@ class TableRegistry:
         self._placement = Placement(connection, name, naming)
         self._stopped = set(stopped)
         self._refilled_later: set[str] = set()
+        self._created: set[str] = set()
+        self._seen: dict[str, SeenKeys] = {}
+        self._anew: dict[str, str] = {}
         self._schemas: dict[str, list[TableSchema]] = {}
+        self._names: dict[str, ReplicaName] = {}
         self._statements: dict[str, TableStatements] = {}
         self._staged = 0
         self.is_source = False
-        rows = connection.execute(sa.select(mirrored_table).where(mirrored_table.c.name == name))
+        rows = connection.execute(sa.select(mirrored_table).where(mirrored_table.c.name == name)).all()
         self._tables = {
             row.topic: ReplicaTable(row.topic, row.replica_table, row.state, row.reason, row.rows_applied)
             for row in rows
         }
+        self._seen_tables = {row.topic: row.seen_table for row in rows if row.seen_table is not None}
+        self.read_since = {row.topic: row.read_since.timestamp() for row in rows if row.read_since is not None}
 
     @property
     def tables(self) -> Mapping[str, ReplicaTable]:
@@ -85,47 +102,132 @@ class TableRegistry:
         for topic in sorted(changed, key=self._is_retired, reverse=True):
             self._establish(topic, self._schemas[topic])
 
+    @property
+    def seen(self) -> Mapping[str, SeenKeys]:
+        """The keys met so far, of tables that are rebuilt."""
+        return self._seen
+
+    def begin(self, topic: str, *, resumes: bool, why_anew: str, is_asked: bool, now: float) -> Beginning:
+        """Take up a topic; arguments as for ``ReplicaWriter.begin``."""
+        statements = self._statements.get(topic)
+        if statements is None:
+            return "stopped"
+        table, holds_rows = self._tables[topic], has_rows(self._session, statements.target)
+        if is_asked:
+            why_anew = _ASKED
+        elif resumes and topic in self._created:
+            why_anew = _DROPPED
+        elif not resumes and topic in self._seen_tables:
+            why_anew = table.reason or _INTERRUPTED
+        elif not resumes and holds_rows:
+            self.stop(topic, str(_foreign_rows(self._names[topic], self._schemas[topic][-1])))
+            return "stopped"
+        if why_anew or not resumes:
+            self._begin_at_zero(topic, why_anew, holds_rows, now)
+            return "anew"
+        if topic in self._seen_tables:
+            self._seen[topic] = SeenKeys(self._session, self._seen_tables[topic], statements)
+        if topic in self._seen_tables or table.state == _REBUILDING:
+            self._anew[topic] = (table.reason if table.state == _REBUILDING else None) or _INTERRUPTED
+        if table.state == _EXACT:
+            return "joined"
+        if topic not in self.read_since:
+            self._update(topic, read_since=self._caught_up_at())
+        return "behind"
+
+    def _begin_at_zero(self, topic: str, why: str, holds_rows: bool, now: float) -> None:
+        """Read from the first offset on; rows that are there are kept until it is known that the topic has them not."""
+        seen_name = seen_table(self._name, topic)
+        seen = SeenKeys(self._session, seen_name, self._statements[topic])
+        self._seen.pop(topic, None)
+        self._anew.pop(topic, None)
+        if holds_rows:
+            seen.begin()
+            self._seen[topic] = seen
+        else:
+            seen.drop()
+        if why:
+            self._anew[topic] = why
+            log.warning("rebuilding a table from its topic", table=self._tables[topic].name, reason=why)
+        state = _REBUILDING if why else _LOADING
+        self._tables[topic] = self._tables[topic]._replace(state=state, reason=why or None)
+        self._connection.execute(
+            sa.delete(partition_offset).where(partition_offset.c.name == self._name, partition_offset.c.topic == topic)
+        )
+        since = datetime.fromtimestamp(now, UTC)
+        self._update(
+            topic, state=state, reason=why or None, read_since=since, seen_table=seen_name if holds_rows else None
+        )
+
     def stop(self, topic: str, reason: str, record: StoredRecord | None = None) -> None:
         """Write down why a table takes no more rows; ``record`` did it, if any."""
         self._stopped.add(topic)
         self._statements.pop(topic, None)
+        self._seen.pop(topic, None)
         self._tables[topic] = self._tables[topic]._replace(state=_STOPPED, reason=reason)
         key = None if record is None or record.key is None else record.key.decode(errors="replace")
-        self._connection.execute(
-            sa.update(mirrored_table)
-            .where(mirrored_table.c.name == self._name, mirrored_table.c.topic == topic)
-            .values(
-                state=_STOPPED,
-                reason=reason,
-                stopped_key=key,
-                stopped_partition=record.partition if record else None,
-                stopped_offset=record.offset if record else None,
-            )
+        self._update(
+            topic,
+            state=_STOPPED,
+            reason=reason,
+            stopped_key=key,
+            stopped_partition=record.partition if record else None,
+            stopped_offset=record.offset if record else None,
+            read_since=sa.func.coalesce(mirrored_table.c.read_since, self._caught_up_at()),
         )
 
-    def applied(self, counts: Mapping[str, int], loading: Collection[str]) -> None:
-        """At a cut: count rows by topic; whatever takes rows is exact now, unless its topic is not whole."""
-        self._refilled_later.difference_update(loading)
-        incomplete = {*loading, *self._refilled_later}
-        states = {topic: _LOADING if topic in incomplete else _EXACT for topic in self._statements}
+    def applied(self, counts: Mapping[str, int], standing: Standing) -> None:
+        """At a cut: rows by topic, and the state of whatever takes rows."""
+        for topic in standing.joining:
+            self._join(topic)
+        self._refilled_later.difference_update(standing.loading)
+        states = {topic: self._state(topic, standing) for topic in self._statements}
         changed = [topic for topic, state in states.items() if self._tables[topic].state != state]
         for topic in {**dict.fromkeys(changed), **counts}:
             table = self._tables[topic]
-            self._tables[topic] = table._replace(
-                state=states[topic], reason=None, rows_applied=table.rows_applied + counts.get(topic, 0)
+            self._tables[topic] = table = table._replace(
+                state=states[topic],
+                reason=self._anew.get(topic),
+                rows_applied=table.rows_applied + counts.get(topic, 0),
             )
-            self._connection.execute(
-                sa.update(mirrored_table)
-                .where(mirrored_table.c.name == self._name, mirrored_table.c.topic == topic)
-                .values(
-                    state=states[topic],
-                    reason=None,
-                    stopped_key=None,
-                    stopped_partition=None,
-                    stopped_offset=None,
-                    rows_applied=self._tables[topic].rows_applied,
-                )
+            self._update(
+                topic,
+                state=table.state,
+                reason=table.reason,
+                stopped_key=None,
+                stopped_partition=None,
+                stopped_offset=None,
+                rows_applied=table.rows_applied,
             )
+
+    def _state(self, topic: str, standing: Standing) -> str:
+        if topic in self._anew:
+            return _REBUILDING
+        if topic in standing.loading or topic in self._refilled_later:
+            return _LOADING
+        if topic in standing.behind or not standing.is_true:
+            return _CATCHING_UP
+        return _EXACT
+
+    def _join(self, topic: str) -> None:
+        """The topic was read to its end: what was not met on the way is not in it."""
+        seen = self._seen.pop(topic, None)
+        gone = seen.finish() if seen is not None else 0
+        if self._anew.pop(topic, None):
+            log.info("table is rebuilt", table=self._tables[topic].name, rows_deleted=gone)
+        self._seen_tables.pop(topic, None)
+        self.read_since.pop(topic, None)
+        self._update(topic, seen_table=None, read_since=None)
+
+    def _caught_up_at(self) -> sa.ScalarSelect[Any]:
+        return sa.select(cut.c.caught_up_at).where(cut.c.name == self._name).scalar_subquery()
+
+    def _update(self, topic: str, **values: Any) -> None:
+        self._connection.execute(
+            sa.update(mirrored_table)
+            .where(mirrored_table.c.name == self._name, mirrored_table.c.topic == topic)
+            .values(**values)
+        )
 
     def _establish(self, topic: str, schemas: Sequence[TableSchema]) -> None:
         newest, known = schemas[-1], self._tables.get(topic)
@@ -138,6 +240,7 @@ class TableRegistry:
                 self._enter(topic, nowhere(topic), newest.fingerprint)
             self.stop(topic, str(error))
             return
+        self._names[topic] = name
         if self.is_source and (newest.namespace, newest.name) == name:
             raise ConfigError(
                 f"sink.dsn is the source database, and table {name} would be mirrored into itself",
@@ -148,6 +251,8 @@ class TableRegistry:
             return
         try:
             with self._connection.begin_nested():
+                if not self._exists(name):
+                    self._created.add(topic)
                 columns, is_emptied = establish(self._connection, name, schemas)
                 if (outgrown := self._statements.get(topic)) is not None:
                     self._session.execute(outgrown.drop)
@@ -164,8 +269,13 @@ class TableRegistry:
             self.stop(topic, str(self._impossible(name, cause)))
         else:
             self._statements[topic] = statements
+            if topic in self._seen:
+                self._seen[topic] = SeenKeys(self._session, seen_table(self._name, topic), statements)
             if is_emptied:
                 self._begin_anew(topic)
+
+    def _exists(self, name: ReplicaName) -> bool:
+        return bool(self._connection.scalar(sa.text("SELECT to_regclass(:t) IS NOT NULL"), {"t": quoted_name(name)}))
 
     def _impossible(self, name: ReplicaName, cause: psycopg.Error) -> TableRefused:
         """Why a replica table cannot be made or widened; with the grant, when it is for want of a right."""
@@ -179,11 +289,9 @@ class TableRegistry:
         """Its rows are gone before the cut that says so: until the topic was seen to be filled again it is loading."""
         self._refilled_later.add(topic)
         self._tables[topic] = self._tables[topic]._replace(state=_LOADING)
-        self._connection.execute(
-            sa.update(mirrored_table)
-            .where(mirrored_table.c.name == self._name, mirrored_table.c.topic == topic)
-            .values(state=_LOADING)
-        )
+        self._update(topic, state=_LOADING)
+        if topic in self._seen:
+            self._seen[topic].begin()
 
     def _is_retired(self, topic: str) -> bool:
         """Whether its source table is published to another topic by now."""
@@ -200,3 +308,12 @@ class TableRegistry:
             .values(name=self._name, topic=topic, **{"state": _LOADING, **values})
             .on_conflict_do_update(index_elements=["name", "topic"], set_=values)
         )
+
+
+def _foreign_rows(name: ReplicaName, schema: TableSchema) -> TableRefused:
+    """Rows that no record of the topic may ever take away."""
+    return TableRefused(
+        f"replica table {name} holds rows that this sink did not write",
+        remedy=f"cdc sink --rebuild {schema.namespace}.{schema.name}  # takes the table over: rows that the topic has "
+        "are overwritten, all others deleted; or empty the table and restart the sink",
+    )

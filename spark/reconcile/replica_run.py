@@ -85,7 +85,7 @@ def _wait_for(job: ReconcileJob, lsn: LSN) -> None:
     with contextlib.closing(connect(job.replica)) as conn, reading("waiting for the replica"):
         while True:
             cut = conn.execute("SELECT lsn::text FROM cdc.cut WHERE name = %s", (job.stream.name,)).fetchone()
-            if cut is not None and LSN.parse(cut[0]) >= lsn:
+            if cut is not None and cut[0] is not None and LSN.parse(cut[0]) >= lsn:
                 return
             if time.monotonic() > deadline:
                 raise NotCaughtUp(
@@ -109,6 +109,8 @@ def _recorded(conn: psycopg.Connection[Any], stream: str, table: Table, replica:
         return LSN(0), "the sink has not mirrored this table yet"
     if state[0] != "exact":
         return LSN(0), f"the replica's table is {state[0]}" + (f": {state[1]}" if state[1] else "")
+    if cut[0] is None:
+        return LSN(0), "the sink catches up: the replica does not know at which LSN it equals the source"
     return LSN.parse(cut[0]), ""
 
 

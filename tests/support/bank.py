@@ -201,8 +201,8 @@ class Watcher(Guarded):
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
             return  # the sink makes them
         self.seen.looks += 1
-        if row is None or broken is None:
-            return
+        if row is None or broken is None or row[0] is None:
+            return  # no cut yet, or the sink catches up and promises nothing
         text, lsn = row
         if broken != (0,):
             self.seen.faults.append(f"at {text}: {broken[0]} accounts differ from their ledger")

@@ -13,13 +13,17 @@ import orjson
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from cdc.brokers import BrokerAdmin
 from cdc.encode.backfill import backfill_key, backfill_value
 from cdc.encode.header import BACKFILL, DELETE, UPDATE, HeaderStamp
+from cdc.encode.known_topic import known_topic_key, known_topic_value
 from cdc.encode.naming import progress_topic, schemas_topic, topic_name
 from cdc.encode.progress import progress_value, stream_key
 from cdc.encode.schema import schema_key, schema_value
 from cdc.lsn import LSN
 from cdc.record import BackfillProgress, Position, Progress, SchemaColumn, SourceIdentity, TableSchema
+from cdc.replay.topic_state import look_at
+from tests.support.waiting import eventually
 
 SOURCE = SourceIdentity("7300000000000000001", 1, 16384)
 FIRST_BACKFILL = BackfillProgress(
@@ -83,9 +87,20 @@ class TopicWriter:
 
     def create_topic(self, topic: str, partitions: int | None = None) -> None:
         """A compacted topic."""
-        new = NewTopic(topic, partitions or self._partitions, 1, config={"cleanup.policy": "compact"})
+        settings = {"cleanup.policy": "compact", "min.compaction.lag.ms": "60000"}
+        new = NewTopic(topic, partitions or self._partitions, 1, config=settings)
         for future in self.admin.create_topics([new]).values():
             future.result(_TIMEOUT_S)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete it, and see it gone."""
+        self.admin.delete_topics([topic])[topic].result(_TIMEOUT_S)
+        eventually(lambda: topic not in self.admin.list_topics(timeout=_TIMEOUT_S).topics)
+
+    def know(self, topic: str) -> None:
+        """Write down which topic it is, as the bridge does when it has met it."""
+        known = look_at(BrokerAdmin(self.options), self.options, [topic])[topic]
+        self.producer.produce(self.progress_topic, key=known_topic_key(topic), value=known_topic_value(known))
 
     def table(self, name: str, key: tuple[str, ...] = ("id",), /, **columns: str) -> TableSchema:
         """A definition of ``public.<name>``; its topic is created unless it exists. Publish it with ``define``."""

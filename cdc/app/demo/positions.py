@@ -30,16 +30,16 @@ def fence(connection: psycopg.Connection[Any]) -> LSN:
 
 
 def recorded_cut(connection: psycopg.Connection[Any], name: str) -> LSN | None:
-    """The LSN that the replica records for what it holds of the database called ``name``; None before the first cut."""
+    """The LSN that the replica records for what it holds of the database called ``name``; None while it knows none."""
     try:
         row = connection.execute("SELECT lsn::text FROM cdc.cut WHERE name = %s", (name,)).fetchone()
     except psycopg.errors.UndefinedTable:
         return None
-    return LSN.parse(row[0]) if row else None
+    return LSN.parse(row[0]) if row and row[0] else None
 
 
 def table_states(connection: psycopg.Connection[Any], name: str) -> Counter[str]:
-    """How many tables of the database called ``name`` are ``loading``, ``exact`` or ``stopped`` in the replica."""
+    """How many tables of the database called ``name`` are in which state in the replica."""
     try:
         rows = connection.execute("SELECT state FROM cdc.mirrored_table WHERE name = %s", (name,)).fetchall()
     except psycopg.errors.UndefinedTable:

@@ -65,8 +65,9 @@ class Deployment:
         """Write a cut, as a sink would."""
         upgrade(replica_engine({"conninfo": self.database.dsn}, application_name="test"))
         self.database.execute(
-            "insert into cdc.cut values (%s, %s::pg_lsn, %s, '1', 1, 1, now())",
-            [self.database.name, str(lsn), commit_ts],
+            "insert into cdc.cut (name, lsn, applied_lsn, commit_ts, system_identifier, timeline, database_oid,"
+            " applied_at, caught_up_at) values (%s, %s::pg_lsn, %s::pg_lsn, %s, '1', 1, 1, now(), now())",
+            [self.database.name, str(lsn), str(lsn), commit_ts],
         )
         self.database.execute(
             "insert into cdc.mirrored_table (name, topic, replica_table, fingerprint, state, reason, rows_applied)"

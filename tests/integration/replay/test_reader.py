@@ -146,7 +146,7 @@ def test_start_in_the_middle(topics: TopicWriter, reader: TopicReader) -> None:
 
 def test_offset_that_is_gone_is_an_error(topics: TopicWriter, reader: TopicReader) -> None:
     reader.add({(topics.progress_topic, 0): 1_000})
-    with pytest.raises(TopicRefused, match="no longer has the offset"):
+    with pytest.raises(TopicUnavailable, match="no longer has the offset"):
         eventually(lambda: reader.poll(10, 0.1))
 
 

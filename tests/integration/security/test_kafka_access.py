@@ -121,7 +121,7 @@ def test_remedies_pasted_one_after_the_other_lead_there(secured: Secured) -> Non
     kafka.take_away(secured.bridge_user)
     kafka.take_away(secured.sink_user)
     paste_until_streaming(deployment.bridge, kafka)
-    for _ in range(3):  # progress, definitions, one table
+    for _ in range(4):  # progress, definitions, the progress topic's settings, one table
         kafka.allow(bindings(refused_sink(secured.sink_config).remedy))
     deployment.sink.start()
     deployment.source.execute("INSERT INTO items VALUES (1000, 'by remedies')")

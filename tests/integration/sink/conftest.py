@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cdc.app.mirror import CutReport, run_mirror
+from cdc.app.mirror_topics import RebuildOrder
 from cdc.config import Config
 from cdc.stack import Kafka
 from tests.support.servers import Database
@@ -26,11 +27,12 @@ class Mirror:
     replica: Database
     stop: threading.Event = field(default_factory=threading.Event)
     reports: list[CutReport] = field(default_factory=list)
+    order: RebuildOrder = field(default_factory=RebuildOrder)
     error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            run_mirror(self.config, self.stop, self.reports.append)
+            run_mirror(self.config, self.stop, self.reports.append, self.order)
         except BaseException as error:  # noqa: BLE001 - handed to the test
             self.error = error
 
@@ -38,7 +40,7 @@ class Mirror:
         def there() -> bool:
             if self.error is not None:
                 raise self.error
-            return bool(self.reports) and self.reports[-1].progress.lsn >= lsn
+            return bool(self.reports) and self.reports[-1].is_true and self.reports[-1].progress.lsn >= lsn
 
         eventually(there, timeout_s, lambda: f"a cut at {lsn}; reports: {[each.progress.lsn for each in self.reports]}")
 
@@ -60,8 +62,8 @@ def sink_config(topics: TopicWriter, replica: Database, **sink: Any) -> Config:
 
 
 @contextmanager
-def running(config: Config, replica: Database) -> Iterator[Mirror]:
-    mirror = Mirror(config, replica)
+def running(config: Config, replica: Database, order: RebuildOrder | None = None) -> Iterator[Mirror]:
+    mirror = Mirror(config, replica, order=order or RebuildOrder())
     thread = threading.Thread(target=mirror.run)
     thread.start()
     try:

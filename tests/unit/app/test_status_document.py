@@ -34,7 +34,7 @@ SLOT = SlotState(
 SOURCE = SourceStatus(wal_lsn=LSN(10_000), now_us=60_000_000, slot=SLOT, confirm_lag_s=0.25)
 PROGRESS = Progress(LSN(9_000), None, 59_000_000, SourceIdentity("1", 1, 1))
 TABLE = TableStatus("shop.public.t", "public.t", "exact", 12, "")
-SINK = SinkStatus(LSN(8_000), 57_000_000, running=True, tables=(TABLE,))
+SINK = SinkStatus(LSN(8_000), LSN(8_000), 57_000_000, running=True, tables=(TABLE,))
 HEALTHY = Status("shop", "cdc_shop", Part(SOURCE), Part(PROGRESS), Part(SINK))
 
 
