@@ -1,18 +1,24 @@
 """``python -m cdc.spark KIND [FILE]``: run one job, described by the JSON document in FILE or on standard input.
 
-Exit codes: 0 done, and nothing differs; 1 differences were found; 2 the job could not give its answer.
+Exit codes: 0 done, and nothing is wrong; 10 something is (``cdc reconcile`` and ``cdc health`` make 1 of it); 2 the job
+could not give its answer. Whatever breaks is 2 or what the operating system makes of it, never 10: a crash must not
+read as "different", for a repair may follow.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from pydantic import ValidationError
+
+from cdc.errors import CdcError
 from cdc.spark.errors import JobError
-from cdc.spark.parent import end_with_parent
+from cdc.spark.parent import FOUND, NO_ANSWER, end_with_parent
 
 JOBS: Final[Mapping[str, str]] = {
     "reconcile": "cdc.spark.reconcile.main",
@@ -21,24 +27,37 @@ JOBS: Final[Mapping[str, str]] = {
     "health": "cdc.spark.health.main",
     "mirror": "cdc.spark.mirror.main",
 }
-"""By kind, the module whose ``main`` takes the document and returns the exit code."""
+"""By kind, the module whose ``main`` takes the document and returns 0, 1 for something wrong, or 2 for no answer."""
 
-NOT_VERIFIED: Final = 2
+_CODES: Final[Mapping[int, int]] = {0: 0, 1: FOUND}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the job that the command line names."""
     if not arguments or arguments[0] not in JOBS or len(arguments) > 2:
         sys.stderr.write(f"usage: python -m cdc.spark {{{','.join(JOBS)}}} [FILE]\n")
-        return NOT_VERIFIED
+        return NO_ANSWER
     end_with_parent()
-    document = Path(arguments[1]).read_text(encoding="utf-8") if len(arguments) == 2 else sys.stdin.read()
     try:
+        document = Path(arguments[1]).read_text(encoding="utf-8") if len(arguments) == 2 else sys.stdin.read()
         code: int = importlib.import_module(JOBS[arguments[0]]).main(document)
-    except JobError as error:
+        # Here and not at the interpreter's end, where a reader that went away would give a code of Python's own.
+        sys.stdout.flush()
+    except ValidationError as error:
+        # Its text quotes the document, which holds passwords.
+        wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        sys.stderr.write(f"error: the job's description is wrong: {wrong}\n")
+        return NO_ANSWER
+    except (JobError, CdcError) as error:
         sys.stderr.write(f"error: {error}\n")
-        return NOT_VERIFIED
-    return code
+        return NO_ANSWER
+    except Exception as error:  # noqa: BLE001  whatever it is, it must not look like an answer
+        traceback.print_exc()
+        sys.stderr.write(
+            f"error: the job broke off ({type(error).__name__}), so it has no answer; report the lines above\n"
+        )
+        return NO_ANSWER
+    return _CODES.get(code, NO_ANSWER)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,6 @@ class Table(BaseModel):
     """A captured table and its topic.
 
     Attributes:
-        leaves: of a partitioned table: schema and name of each partition that holds rows; else the table itself.
         key: key columns in key order.
         columns: published columns in attribute order.
         row_filter: the publication's WHERE, None for all rows.
@@ -94,7 +93,6 @@ class Table(BaseModel):
     namespace: str
     name: str
     topic: str
-    leaves: tuple[tuple[str, str], ...]
     key: tuple[str, ...]
     columns: tuple[Column, ...]
     row_filter: str | None = None

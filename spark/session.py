@@ -7,6 +7,7 @@ driver's minor version, with what that package imports of others.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import tempfile
 import zipfile
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Final
 
 import pyspark
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import cdc
@@ -39,6 +42,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
 }
 _LOCAL: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _LOCAL_MEMORY: Final = "2g"
+_STANDALONE: Final = "spark://"
+_ANSWERS_S: Final = 10.0
 
 
 @contextmanager
@@ -52,13 +57,14 @@ def open_session(settings: SparkSettings, app_name: str, *, cores: int | None = 
             adaptive execution joins: workers may come after the start, so how many there are then says nothing.
 
     Raises:
-        JobError: pyspark is not the connector's version.
+        JobError: pyspark is not the connector's version, or Spark does not start.
     """
     if pyspark.__version__ != CONNECTOR_VERSION:
         raise JobError(
             f"pyspark is {pyspark.__version__}, the Kafka connector {CONNECTOR_VERSION}",
             remedy=f"pip install 'pyspark=={CONNECTOR_VERSION}'",
         )
+    refuse_silent_master(settings.master)
     _prepare_environment(settings)
     builder = SparkSession.builder.master(settings.master).appName(app_name)
     defaults = {**_SETTINGS, "spark.jars": ",".join(settings.jars)}
@@ -67,7 +73,14 @@ def open_session(settings: SparkSettings, app_name: str, *, cores: int | None = 
         defaults |= {**_LOCAL, "spark.driver.memory": _LOCAL_MEMORY}
     for name, value in {**defaults, **settings.conf}.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
+        told = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise JobError(
+            f"Spark does not start with master {settings.master}: {told}",
+            remedy="see the lines above: is the master well, and is JAVA_HOME a Java that this Spark takes?",
+        ) from error
     session.sparkContext.setLogLevel("ERROR")
     if cores is None and is_local:
         cores = 2 * session.sparkContext.defaultParallelism
@@ -81,6 +94,30 @@ def open_session(settings: SparkSettings, app_name: str, *, cores: int | None = 
             yield session
     finally:
         session.stop()
+
+
+def refuse_silent_master(master: str) -> None:
+    """See that a standalone master answers: Spark itself would try for minutes, then fail with an error of its inside.
+
+    Args:
+        master: Spark master URL; of any other kind nothing is asked.
+
+    Raises:
+        JobError: none of its addresses takes a connection.
+    """
+    if not master.startswith(_STANDALONE):
+        return
+    why = ""
+    for address in master.removeprefix(_STANDALONE).split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS_S).close()
+            return
+        except (OSError, ValueError) as error:
+            why = str(error)
+    raise JobError(
+        f"no Spark master answers at {master}: {why}", remedy="see whether it runs and the address is right: --master"
+    )
 
 
 def zipped_package(folder: Path) -> Path:

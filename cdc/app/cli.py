@@ -1,7 +1,8 @@
 """The command line: its options that belong to no command, and its errors. The commands are in ``commands.py``.
 
 Exit codes: 0 done; 1 our own bug; 2 the configuration is wrong; 3 the operator must change something in PostgreSQL or
-Kafka; 4 a server could not be reached; 5 another process took over; 130 Ctrl-C.
+Kafka; 4 a server could not be reached; 5 another process took over; 130 Ctrl-C. The Spark commands have answers of
+their own (``jobs.answers``).
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def look(source: DataFrame, topic: DataFrame, folder: str) -> FirstLook:
     topic_hash = fn.when(newer, fn.col("topic_hash") - NEWER_BIT).otherwise(fn.col("topic_hash"))
     equal = has_row & is_live & (topic_hash == fn.col("value_hash"))
     on_neither = ~has_row & ~is_live
-    scattered = fn.coalesce(fn.col("first_partition") != fn.col("last_partition"), fn.lit(False))
+    scattered = fn.coalesce(fn.col("is_scattered"), fn.lit(False))
     open_ms = fn.when(on_neither & fn.col("topic_hash").isNull() & ~scattered, fn.col("oldest_invisible_ms"))
     sure = is_excluded | ~scattered & (fn.coalesce(equal, fn.lit(False)) | (on_neither & open_ms.isNull()))
     counts = Observation()

@@ -1,6 +1,6 @@
 """One comparison: a database at a held snapshot against a topic at the same moment; findings go to Parquet.
 
-The order of things is what makes it exact (``verdict.py``): what the bridge says of itself → snapshot →
+The order of things is what makes it exact (``spark.reconcile.verdict``): what the bridge says of itself → snapshot →
 fence → pinned ends → both sides → ends pinned once more, for what came meanwhile.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +32,7 @@ from cdc.spark.reconcile.source_rows import SourceRows
 from cdc.spark.reconcile.source_sql import HASH_DIGITS
 from cdc.spark.reconcile.topic_records import Moment, folded, hashed, key_hash
 from cdc.spark.reconcile.verdict import is_outrun, kept_since_ms
+from cdc.spark.snapshot.definitions import definitions_of
 from cdc.spark.stored import store
 from cdc.spark.topic import read_topic
 
@@ -80,6 +81,7 @@ class Sides(NamedTuple):
         table: there.
         moment: which records of the topic count.
         compared: the columns that count.
+        where: SQL condition on the rows of the database; those outside are compared on neither side.
         side: ``topic`` when the source is compared with it, ``replica`` when a replica is.
     """
 
@@ -87,29 +89,34 @@ class Sides(NamedTuple):
     table: Table
     moment: Moment
     compared: tuple[str, ...]
+    where: str | None
     side: str
 
 
 class Comparison:
     """The tools that every comparison of a run shares."""
 
-    def __init__(self, spark: SparkSession, kafka: KafkaSettings, brokers: Brokers, connections: int) -> None:
+    def __init__(
+        self, spark: SparkSession, kafka: KafkaSettings, brokers: Brokers, stream: str, connections: int
+    ) -> None:
         self.spark = spark
+        self.stream = stream
         self.kafka = kafka
         self.brokers = brokers
         self.connections = connections
         self.watch = Stopwatch()
 
-    def hashes(self, extent: Extent) -> DataFrame:
-        """All of the topic, for ``first_look``."""
-        return hashed(read_topic(self.spark, self.kafka, extent))
+    def hashes(self, extent: Extent, side: str) -> DataFrame:
+        """All of the topic, for ``first_look`` on this side."""
+        # A sink takes what it reads, wherever that lies: only the source tells a record in a wrong partition.
+        partitions = len(extent.ends) if side == "topic" else 1
+        return hashed(read_topic(self.spark, self.kafka, extent), partitions)
 
     def first_look(
         self,
         sides: Sides,
         held: HeldSnapshot,
         lines: DataFrame,
-        where: str | None,
         bucket: tuple[int, int],
         folder: str,
     ) -> tuple[FirstLook, Keys]:
@@ -119,7 +126,6 @@ class Comparison:
             sides: what to compare.
             held: the database's snapshot.
             lines: the topic's hashes as ``topic_records.hashed`` returns them, to ends pinned after the fence.
-            where: which rows of the database to compare.
             bucket: number and count of key buckets.
             folder: for the candidates.
 
@@ -127,7 +133,7 @@ class Comparison:
             The sums, and the keys that need a second look.
         """
         with self.watch.timing("hashes"):
-            rows = SourceRows(self.spark, sides.database, held, sides.table, where, self.connections)
+            rows = SourceRows(self.spark, sides.database, held, sides.table, sides.where, self.connections)
             looked = candidates.look(rows.hashes(bucket), folded(lines, sides.moment, bucket), folder)
         kept_since = self.kept_since(sides.table.topic)
         if not looked.candidates and (looked.oldest_open_ms is None or looked.oldest_open_ms > kept_since):
@@ -164,7 +170,7 @@ class Comparison:
             self._keep(read_topic(self.spark, self.kafka, tail), keys, f"{folder}/tail")
             kept_since = self.kept_since(extent.topic)
             records = self.spark.read.parquet(f"{folder}/records", f"{folder}/tail")
-            rows = SourceRows(self.spark, sides.database, held, sides.table, None, self.connections)
+            rows = SourceRows(self.spark, sides.database, held, sides.table, sides.where, self.connections)
             listed = None
             if keys.frame is not None and keys.count is not None and keys.count <= _LISTED_KEYS:
                 listed = [row["key_hash"] for row in keys.frame.collect()]
@@ -172,7 +178,8 @@ class Comparison:
             if listed is None and keys.frame is not None:
                 source = source.join(keys.frame, "key_hash", "left_semi")
             outrun = is_outrun(pinned_ms, kept_since)
-            rule = Rule(sides.table, len(extent.ends), kept_since, outrun, sides.compared, sides.side)
+            definitions = definitions_of(self.brokers, self.stream, sides.table)
+            rule = Rule(sides.table, len(extent.ends), kept_since, outrun, sides.compared, definitions, sides.side)
             judged = findings(source, sums_by_key(records, sides.moment), rule)
             store(judged, f"{folder}/findings")
 
@@ -224,11 +231,6 @@ def keys_asked_for(spark: SparkSession, job: ReconcileJob, table: Table) -> Keys
         return None
     hashes = sorted({int(hashlib.md5(each.key).hexdigest()[:HASH_DIGITS], 16) for each in read_keys(Path(path))})
     return Keys(spark.createDataFrame([(each,) for each in hashes], "key_hash bigint"), len(hashes))
-
-
-def only_compared(table: Table, columns: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """The columns to compare of a table: all, or those named."""
-    return columns.get(table.qualified_name) or tuple(each.name for each in table.columns)
 
 
 Say = Callable[[str], None]

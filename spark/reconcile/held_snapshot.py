@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -33,6 +33,7 @@ PINNED: Final[Mapping[str, str]] = {
     "search_path": "pg_catalog",
     "row_security": "off",
     "statement_timeout": "0",
+    "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
 }
 """Under which values are printed, as the topic contract has it; and no limit that a role or database sets."""
@@ -40,6 +41,31 @@ PINNED: Final[Mapping[str, str]] = {
 _PAGE_BYTES: Final = 8_192
 _PAGE_HEADERS_BYTES: Final = (24, 40)
 _APPLICATION: Final = "cdc reconcile"
+_TRIES: Final = 10
+
+_KIND: Final = """
+SELECT c.relkind FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')
+"""
+_HEAPS: Final = """
+WITH RECURSIVE tree AS (
+  SELECT c.oid, c.relkind FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  WHERE n.nspname = %s AND c.relname = %s
+  UNION ALL
+  SELECT c.oid, c.relkind FROM tree
+  JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid AND NOT i.inhdetachpending
+  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+  WHERE tree.relkind = 'p'
+)
+SELECT n.nspname, c.relname, EXISTS (
+  SELECT FROM pg_catalog.pg_locks l
+  WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'relation' AND l.relation = tree.oid
+)
+FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE tree.relkind <> 'p' ORDER BY 1, 2
+"""
+"""What holds a table's rows, as the snapshot sees it, and whether it was locked before: of a partitioned table its
+partitions, else the table alone. Not ``pg_partition_tree``, which answers as of now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +76,14 @@ class HeldSnapshot:
         exported: its name for ``SET TRANSACTION SNAPSHOT``.
         text: ``pg_current_snapshot()``.
         lsn: H: whatever it sees committed before that.
+        heaps: schema and name of each that holds rows of the table, to be read with ONLY.
         taken_at: monotonic time, seconds.
     """
 
     exported: str
     text: str
     lsn: LSN
+    heaps: tuple[tuple[str, str], ...]
     taken_at: float
     connection: psycopg.Connection[Any]
 
@@ -105,21 +133,20 @@ def connect(database: PostgresSettings) -> psycopg.Connection[Any]:
 
 
 @contextmanager
-def hold(
-    database: PostgresSettings, tables: Sequence[tuple[str, str]], lock_timeout_s: float
-) -> Iterator[HeldSnapshot]:
+def hold(database: PostgresSettings, table: tuple[str, str], lock_timeout_s: float) -> Iterator[HeldSnapshot]:
     """Take a snapshot and hold it to the end of the block.
 
-    The tables are locked before, against what no snapshot protects from: after a TRUNCATE or a rewrite a table would
-    read as empty.
+    The table is locked before, against what no snapshot protects from: after a TRUNCATE or a rewrite it would read as
+    empty. Its partitions are those that the snapshot sees: another list, of another moment, would lack rows or have
+    some too many.
 
     Args:
         database: a primary: a standby's snapshot does not say which transactions are in progress.
-        tables: schema and name of each that will be read.
-        lock_timeout_s: how long to wait for whoever holds one of them exclusively.
+        table: schema and name of what will be read.
+        lock_timeout_s: how long to wait for whoever holds it exclusively.
 
     Raises:
-        SourceUnreadable: the server went away, is a standby, or a table stays locked.
+        SourceUnreadable: the server went away, is a standby, has no such table, or the table stays locked.
     """
     with contextlib.closing(connect(database)) as conn:
         with reading("taking a snapshot"):
@@ -129,15 +156,33 @@ def hold(
                     remedy="point source.dsn to the primary",
                 )
             conn.execute(f"SET lock_timeout = {int(lock_timeout_s * 1000)}".encode())
-            conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            locked = ", ".join(f"ONLY {quoted(*each)}" for each in tables)
-            conn.execute(f"LOCK TABLE {locked} IN ACCESS SHARE MODE".encode())
-            row = conn.execute(
-                "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text,"
-                " pg_catalog.pg_current_wal_insert_lsn()::text"
-            ).fetchone()
-            assert row is not None
-        yield HeldSnapshot(row[0], row[1], _at_rest(LSN.parse(row[2])), time.monotonic(), conn)
+            held = next(filter(None, (_taken(conn, table) for _ in range(_TRIES))), None)
+        if held is None:
+            raise SourceUnreadable(
+                f"{'.'.join(table)} gets new partitions all the time", remedy="try again when that is over"
+            )
+        yield held
+
+
+def _taken(conn: psycopg.Connection[Any], table: tuple[str, str]) -> HeldSnapshot | None:
+    """A snapshot in a new transaction; None when it sees a partition that came after the locks."""
+    kind = conn.execute(_KIND, table).fetchone()
+    if kind is None:
+        raise SourceUnreadable(f"there is no table {'.'.join(table)}", remedy="see whether it was dropped or renamed")
+    conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    only = "" if kind[0] == "p" else "ONLY "
+    conn.execute(f"LOCK TABLE {only}{quoted(*table)} IN ACCESS SHARE MODE".encode())
+    row = conn.execute(
+        "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text,"
+        " pg_catalog.pg_current_wal_insert_lsn()::text"
+    ).fetchone()
+    assert row is not None
+    heaps = conn.execute(_HEAPS, table).fetchall()
+    if not all(is_locked for *_, is_locked in heaps):
+        conn.execute("ROLLBACK")
+        return None
+    names = tuple((namespace, name) for namespace, name, _ in heaps)
+    return HeldSnapshot(row[0], row[1], _at_rest(LSN.parse(row[2])), names, time.monotonic(), conn)
 
 
 def position_now(database: PostgresSettings) -> LSN:

@@ -26,7 +26,8 @@ class ReconcileJob(BaseModel):
         tool_version: of what started the job.
         replica: the replica database; None leaves the third side out.
         folder: where the report and the differing keys go; on a cluster a place that all its machines share.
-        where: SQL condition on the source's rows; rows outside it are compared on neither side. One table only.
+        where: SQL condition on the rows of source and replica; rows outside it are compared on neither side. One table
+            only.
         columns: compare only these, by table; none for all.
         fence_timeout_s: how long the bridge may take to publish what the snapshot sees.
         max_snapshot_s: how long one snapshot may be held: it keeps VACUUM from removing rows in the whole cluster.
@@ -35,9 +36,10 @@ class ReconcileJob(BaseModel):
         passes: snapshots to divide the key space over, for tables that take longer than ``max_snapshot_s``.
         state: folder with what earlier runs learned of the topics, so that only what is new is read; None reads all.
             Not with several ``passes``; a run that is restricted to keys or columns leaves it alone.
-        resume: go on with what an interrupted run in ``folder`` left undone.
+        resume: go on with what an interrupted run of the same comparison in ``folder`` left undone.
         samples: per table and class.
         keys: by table a file of keys to look at, and no others, as ``write_keys`` wrote it.
+        keys_to: folder on the driver's machine for the keys that differ, a file by table, for a repair; None for none.
         repaired: by table what the bridge did to these keys, for the report.
         replica_lsn: wait until the replica has come to this LSN; empty for any.
     """
@@ -65,5 +67,6 @@ class ReconcileJob(BaseModel):
     samples: int = Field(default=10, ge=0, le=1000)
     redact: bool = False
     keys: dict[str, str] = Field(default_factory=dict)
+    keys_to: str | None = None
     repaired: dict[str, Repaired] = Field(default_factory=dict)
     replica_lsn: str = ""

@@ -25,7 +25,7 @@ from cdc.spark.reconcile.visibility import Snapshot
 from cdc.spark.stored import store
 from cdc.spark.topic import read_topic
 
-_FORM: Final = 1
+_FORM: Final = 2
 
 
 class _Manifest(BaseModel):
@@ -33,7 +33,7 @@ class _Manifest(BaseModel):
 
     Attributes:
         form: of the Parquet files.
-        source: system identifier of the server whose snapshot it was.
+        source: the server whose snapshot it was, and its timeline: another counts transactions differently.
         xmin: of that snapshot.
         topic_id: Kafka's own id.
         ends: by partition: everything before was read.
@@ -55,7 +55,7 @@ class KeptHashes:
 
     Args:
         place: folder of this topic; made when missing; of one run at a time.
-        source: system identifier of the source.
+        source: system identifier and timeline of the source.
         spark, kafka, brokers: to read with.
 
     Attributes:
@@ -85,7 +85,7 @@ class KeptHashes:
         old = self._usable(extent, snapshot, topic_id)
         self.went_on = old is not None
         news = extent if old is None else extent.after(old.ends)
-        lines = hashed(read_topic(self._spark, self._kafka, news))
+        lines = hashed(read_topic(self._spark, self._kafka, news), len(extent.ends))
         if old is not None:
             known = self._spark.read.parquet(str(self._place / old.folder))
             # To the next run a tombstone says what no record says; kept, the hashes of deleted keys would pile up.
@@ -102,6 +102,7 @@ class KeptHashes:
             fn.max_by("topic_hash", "offset").alias("topic_hash"),
             fn.max_by("timestamp_ms", "offset").alias("timestamp_ms"),
             fn.max("offset").alias("offset"),
+            fn.max("is_stray").alias("is_stray"),
         )
         self._place.mkdir(parents=True, exist_ok=True)
         folder = f"hashes-{uuid.uuid4().hex}"

@@ -23,8 +23,13 @@ class RepairableKey(NamedTuple):
 
 
 def keys_file(folder: str, topic: str) -> str:
-    """Where a run leaves the keys of a topic."""
-    return f"{folder}/differing/{topic}.keys.jsonl"
+    """Where a run leaves the keys of a topic.
+
+    Args:
+        folder: ``keys_to`` of the run.
+        topic: whose.
+    """
+    return f"{folder}/{topic}.keys.jsonl"
 
 
 def write_keys(path: Path, keys: Iterable[RepairableKey]) -> None:

@@ -33,19 +33,15 @@ class PassDone(BaseModel):
 
 
 class Ledger:
-    """One table's passes.
+    """One table's passes; those that are there already are of the same comparison (``identity``).
 
     Args:
         folder: of the table.
-        resume: take what an earlier run left; else begin with an empty ledger.
     """
 
-    def __init__(self, folder: Path, *, resume: bool) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        if not resume:
-            for entry in folder.glob("done-*.json"):
-                entry.unlink()
 
     def done(self, number: int) -> PassDone | None:
         """The pass, if it is done."""

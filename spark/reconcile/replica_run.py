@@ -15,9 +15,10 @@ from cdc.lsn import LSN
 from cdc.spark.errors import NotCaughtUp
 from cdc.spark.job import PostgresSettings, Table
 from cdc.spark.reconcile import summary
-from cdc.spark.reconcile.comparison import Comparison, Keys, Say, Sides, keys_asked_for, limited, only_compared
+from cdc.spark.reconcile.comparison import Comparison, Keys, Say, Sides, keys_asked_for, limited
 from cdc.spark.reconcile.held_snapshot import connect, hold, reading
 from cdc.spark.reconcile.job import ReconcileJob
+from cdc.spark.reconcile.selection import only_compared
 from cdc.spark.reconcile.topic_records import Moment
 from cdc.spark.report.model import ReplicaCounts
 
@@ -33,7 +34,7 @@ class ComparedReplica(NamedTuple):
     why_not: str = ""
 
 
-def compare_replica(job: ReconcileJob, table: Table, tools: Comparison, say: Say) -> ComparedReplica:
+def compare_replica(job: ReconcileJob, table: Table, tools: Comparison, work: Path, say: Say) -> ComparedReplica:
     """Replica against topic; keys that differ are looked at again until they agree or the rounds are used up.
 
     A second round matters: what somebody wrote into the topic behind the last cut is not in the replica yet.
@@ -41,9 +42,9 @@ def compare_replica(job: ReconcileJob, table: Table, tools: Comparison, say: Say
     assert job.replica is not None
     assert table.replica is not None
     namespace, name = table.replica
-    update = {"namespace": namespace, "name": name, "leaves": (table.replica,), "row_filter": None, "rereads": False}
+    update = {"namespace": namespace, "name": name, "row_filter": None, "rereads": False}
     replica = table.model_copy(update=update)
-    folder = Path(job.folder) / "work" / f"{table.topic}-replica"
+    folder, compared = work / f"{table.topic}-replica", only_compared(job, table)
     keys, rows = keys_asked_for(tools.spark, job, table), 0
     lsn, why_not = LSN(0), ""
     if job.replica_lsn:
@@ -56,21 +57,24 @@ def compare_replica(job: ReconcileJob, table: Table, tools: Comparison, say: Say
         say(f"{table.qualified_name}: comparing the replica {namespace}.{name}" + (", again" if number else ""))
         at = f"{folder}/round-{number}"
         with ExitStack() as stack:
-            held = stack.enter_context(hold(job.replica, replica.leaves, job.fence_timeout_s))
+            held = stack.enter_context(hold(job.replica, table.replica, job.fence_timeout_s))
             stack.enter_context(limited(tools.spark, job.max_snapshot_s, _REMEDY))
             lsn, why_not = _recorded(held.connection, job.stream.name, table, job.replica)
             if why_not:
                 return ComparedReplica(None, None, why_not)
             extent = tools.brokers.extent(table.topic)
-            sides = Sides(job.replica, replica, Moment(lsn=lsn), only_compared(table, job.columns), "replica")
+            sides = Sides(job.replica, replica, Moment(lsn=lsn), compared, job.where, "replica")
             if number == 0 and keys is None and len(sides.compared) == len(table.columns):
-                looked, keys = tools.first_look(sides, held, tools.hashes(extent), None, (0, 1), f"{at}/candidates")
+                looked, keys = tools.first_look(
+                    sides, held, tools.hashes(extent, sides.side), (0, 1), f"{at}/candidates"
+                )
                 rows = looked.source_rows
             keys = keys or Keys()
             if keys.is_empty:
                 break
             tools.second_look(sides, held, extent, keys, at)
         found = tools.spark.read.parquet(f"{at}/findings")
+        rows = rows or found.where("source IS NOT NULL").count()
         open_ones = found.where("difference <> 'identical'").select("key_hash").distinct()
         keys = Keys(open_ones, open_ones.count())
         if keys.is_empty:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from cdc.encode.header import Header, parse_header
 from cdc.encode.partition import partition_of
 from cdc.errors import DecodeError
 from cdc.lsn import LSN
+from cdc.record import TableSchema
 from cdc.spark.job import Table
 from cdc.spark.reconcile.causes import Finding, RecordPlace, differing_columns, likely_cause
 from cdc.spark.reconcile.topic_records import Moment
@@ -69,6 +70,7 @@ class Rule:
         kept_since_ms: see ``verdict.kept_since_ms``.
         outrun: see ``verdict.is_outrun``.
         compared: columns that count; the others are shown only.
+        definitions: by fingerprint, the columns that the table's records were written with.
         side: what the database is: the source, or the replica of the topic.
     """
 
@@ -77,6 +79,7 @@ class Rule:
     kept_since_ms: int
     outrun: bool
     compared: tuple[str, ...]
+    definitions: Mapping[str, TableSchema] = field(default_factory=dict)
     side: str = "topic"
 
 
@@ -106,15 +109,15 @@ def sums_by_key(records: DataFrame, moment: Moment) -> DataFrame:
 
 
 def findings(source: DataFrame, topic: DataFrame, rule: Rule) -> DataFrame:
-    """Judge every key that is on either side.
+    """Judge every key that is on either side, but for rows that are not to be compared.
 
     Args:
         source: as ``SourceRows.rows`` returns it.
         topic: as ``sums_by_key`` returns it.
         rule: how.
     """
-    left = source.select(fn.col("key").cast("binary").alias("key"), "key_hash", "source_columns")
-    joined = left.join(topic, ["key", "key_hash"], "full_outer")
+    left = source.select(fn.col("key").cast("binary").alias("key"), "key_hash", "source_columns", "chosen")
+    joined = left.join(topic, ["key", "key_hash"], "full_outer").where(fn.coalesce("chosen", fn.lit(True)))
     return joined.mapInArrow(_judging(rule), FINDINGS_DDL)
 
 
@@ -216,15 +219,28 @@ def _topic_row(state: Mapping[str, Any], rule: Rule) -> dict[str, str | None] | 
     """The row of the latest record that counts; None for a tombstone, or without one."""
     if state["offset"] is None or state["value"] is None:
         return None
-    names = [column.name for column in rule.table.columns]
-    kinds = {column.name: kind_of(column.sql_type) for column in rule.table.columns}
     try:
         header = parse_header(state["header"].encode()) if state["header"] else None
-        nulls = [names[index] for index in header.json_null if index < len(names)] if header else []
-        return row_texts(state["value"], kinds, nulls)
+        return _texts(state["value"], header, rule)
     except DecodeError as error:
         # Whoever reads the topic meets this as the row: it differs from any.
+        names = [column.name for column in rule.table.columns]
         return dict.fromkeys(names) | {"": f"not a row of the contract: {error}"}
+
+
+def _texts(value: bytes, header: Header | None, rule: Rule) -> dict[str, str | None]:
+    """A record's columns, read by the definition that it was written with: the table may have another by now."""
+    kinds = {column.name: kind_of(column.sql_type) for column in rule.table.columns}
+    if header is None:
+        return row_texts(value, kinds)
+    written = rule.definitions.get(header.schema)
+    if written is not None:
+        kinds = {column.name: kind_of(column.sql_type) for column in written.columns}
+    if not header.json_null:
+        return row_texts(value, kinds)
+    if written is None or max(header.json_null) >= len(written.columns):
+        raise DecodeError(f"json_null counts columns of definition {header.schema}, which the schemas topic lacks")
+    return row_texts(value, kinds, [written.columns[index].name for index in header.json_null])
 
 
 def _place(state: Mapping[str, Any]) -> tuple[RecordPlace, Header | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 from urllib.parse import quote
 
@@ -11,9 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cdc.spark.job import PostgresSettings, Table
 from cdc.spark.reconcile.held_snapshot import PINNED, HeldSnapshot, reading
-from cdc.spark.reconcile.source_sql import columns_json, hashed, key_json, quoted, value_json
+from cdc.spark.reconcile.source_sql import columns_json, condition, digest, hashed, key_json, quoted, value_json
 
-HASHES: Final = ("key_hash", "value_hash")
+_HASHES_DDL: Final = "key_hash bigint, value_hash bigint"
+_ROWS_DDL: Final = "key_hash bigint, key string, source_columns string, chosen boolean"
 EXCLUDED: Final = -2
 """In place of ``value_hash``: the row is there, and not to be compared."""
 
@@ -33,7 +34,7 @@ class SourceRows:
         database: where.
         held: the snapshot; must stay held until the last action on a DataFrame is done.
         table: source table, or a replica under its own name.
-        where: SQL condition; the hashes of rows for which it does not hold are ``EXCLUDED``.
+        where: SQL condition; rows for which it does not hold are there, and not to be compared.
         connections: tasks that read at once; ranges are at least as many.
     """
 
@@ -50,8 +51,8 @@ class SourceRows:
         self._database = database
         self._held = held
         self._table = table
-        self._condition = table.row_filter or "true"
-        self._where = where
+        self._filter = condition(table.row_filter or "true")
+        self._chosen = "true" if where is None else f"coalesce({condition(where)}, false)"
         self._connections = connections
 
     def hashes(self, bucket: tuple[int, int]) -> DataFrame:
@@ -65,11 +66,12 @@ class SourceRows:
         """
         number, count = bucket
         key, value = key_json(self._table), value_json(self._table.columns)
-        chosen = "true" if self._where is None else f"coalesce(({self._where}), false)"
-        digests = f"pg_catalog.md5({key}) AS k, pg_catalog.md5({value}) AS v, {chosen} AS chosen"
+        digests = f"{digest(key)} AS k, {digest(value)} AS v, {self._chosen} AS chosen"
         numbers = f"{hashed('k')} AS key_hash, CASE WHEN chosen THEN {hashed('v')} ELSE {EXCLUDED} END AS value_hash"
         wanted = f"WHERE {hashed('k')} % {count} = {number}" if count > 1 else ""
-        return self._read(f"SELECT block, {numbers} FROM ({self._select(digests)}) d {wanted}").select(*HASHES)
+        return self._read(
+            lambda heap: f"SELECT block, {numbers} FROM ({self._select(digests, heap)}) d {wanted}", _HASHES_DDL
+        )
 
     def rows(self, key_hashes: Sequence[int] | None) -> DataFrame:
         """Whole rows.
@@ -78,37 +80,40 @@ class SourceRows:
             key_hashes: only those with such a key; None for all.
 
         Returns:
-            ``key_hash`` bigint, ``key`` string (the record key), ``source_columns`` string (JSON array of texts).
+            ``key_hash`` bigint, ``key`` string (the record key), ``source_columns`` string (JSON array of texts),
+            ``chosen`` boolean: whether it is to be compared.
         """
-        whole = f"{key_json(self._table)} AS key, {columns_json(self._table.columns)} AS source_columns"
-        wanted = ""
-        if key_hashes is not None:
-            wanted = f" AND {hashed(f'pg_catalog.md5({key_json(self._table)})')} IN ({listed(key_hashes)})"
-        key_hash = f"{hashed('pg_catalog.md5(key)')} AS key_hash"
-        query = f"SELECT block, {key_hash}, key, source_columns FROM ({self._select(whole)}{wanted}) d"
-        return self._read(query).select("key_hash", "key", "source_columns")
+        key = key_json(self._table)
+        whole = f"{key} AS key, {columns_json(self._table.columns)} AS source_columns, {self._chosen} AS chosen"
+        wanted = "" if key_hashes is None else f" AND {hashed(digest(key))} IN ({listed(key_hashes)})"
+        key_hash = f"{hashed(digest('key'))} AS key_hash"
+        return self._read(
+            lambda heap: (
+                f"SELECT block, {key_hash}, key, source_columns, chosen FROM ({self._select(whole, heap)}{wanted}) d"
+            ),
+            _ROWS_DDL,
+        )
 
-    def _select(self, expressions: str) -> str:
-        return f"SELECT ctid AS block, {expressions} FROM ONLY {{heap}} WHERE ({self._condition})"
+    def _select(self, expressions: str, heap: tuple[str, str]) -> str:
+        # ONLY: a table that others inherit from would give their rows as well.
+        return f"SELECT ctid AS block, {expressions} FROM ONLY {quoted(*heap)} WHERE {self._filter}"
 
-    def _read(self, query: str) -> DataFrame:
+    def _read(self, query: Callable[[tuple[str, str]], str], schema: str) -> DataFrame:
+        if not self._held.heaps:  # a partitioned table without partitions
+            return self._spark.createDataFrame([], schema)
         frames = [
             self._spark.read.jdbc(
-                self._url(),
-                f"({query.replace('{heap}', quoted(*leaf))}) q",
-                predicates=self._block_ranges(leaf),
-                properties=self._properties(),
-            )
-            for leaf in self._table.leaves
+                self._url(), f"({query(heap)}) q", predicates=self._block_ranges(heap), properties=self._properties()
+            ).drop("block")
+            for heap in self._held.heaps
         ]
-        whole = functools.reduce(DataFrame.unionByName, frames)
-        return whole.coalesce(self._connections)
+        return functools.reduce(DataFrame.unionByName, frames).coalesce(self._connections)
 
-    def _block_ranges(self, leaf: tuple[str, str]) -> list[str]:
+    def _block_ranges(self, heap: tuple[str, str]) -> list[str]:
         """Conditions that divide a heap; the last is open, for rows behind what was counted."""
-        with reading(f"measuring {'.'.join(leaf)}"):
+        with reading(f"measuring {'.'.join(heap)}"):
             row = self._held.connection.execute(
-                "SELECT pg_catalog.pg_relation_size(%s::pg_catalog.regclass)", (quoted(*leaf),)
+                "SELECT pg_catalog.pg_relation_size(%s::pg_catalog.regclass)", (quoted(*heap),)
             ).fetchone()
         assert row is not None
         blocks = row[0] // _BLOCK_BYTES

@@ -8,6 +8,7 @@ second look, at whole rows, decides.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,6 +17,13 @@ from cdc.spark.job import Column, Table
 _INTEGERS: Final = frozenset({"int2", "int4", "int8", "oid"})
 HASH_DIGITS: Final = 15
 """Hex digits of an md5 that fit into a positive bigint."""
+
+_MOST_ARGUMENTS: Final = 90
+"""PostgreSQL's functions take 100."""
+
+_UNQUOTED_QUESTION: Final = re.compile(
+    r"""[eE]'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(\w*)\$.*?\$\1\$|--[^\n]*|/\*.*?\*/|\?""", re.DOTALL
+)
 
 
 def quoted(*names: str) -> str:
@@ -36,8 +44,19 @@ def value_json(columns: Sequence[Column]) -> str:
         for index, column in enumerate(columns)
         if column.kind == "json" and not column.is_array
     ]
-    value = _json_object(columns)
-    return f"pg_catalog.concat({value}, {', '.join(documents)})" if documents else value
+    return _concatenated([_json_object(columns), *documents])
+
+
+def digest(text: str) -> str:
+    """SQL expression: the md5 of a text as Kafka holds it, whatever encoding the database has."""
+    return f"pg_catalog.md5(pg_catalog.convert_to({text}, 'UTF8'))"
+
+
+def condition(sql: str) -> str:
+    """An SQL condition of somebody else, as part of a query for the JDBC driver, to which ``?`` is a parameter."""
+    for_driver = _UNQUOTED_QUESTION.sub(lambda found: "??" if found[0] == "?" else found[0], sql)
+    # On a line of its own: it may end with a comment.
+    return f"({for_driver}\n)"
 
 
 def hashed(text: str) -> str:
@@ -47,8 +66,10 @@ def hashed(text: str) -> str:
 
 def columns_json(columns: Sequence[Column]) -> str:
     """SQL expression: a JSON array of the columns' output texts, null for NULL."""
-    texts = ", ".join(f"CASE WHEN {_given(each)} THEN pg_catalog.concat({quoted(each.name)}) END" for each in columns)
-    return f"pg_catalog.json_build_array({texts})::text"
+    quoting = "pg_catalog.to_json(pg_catalog.concat({}))::text"
+    texts = [f"CASE WHEN {_given(each)} THEN {quoting.format(quoted(each.name))} ELSE 'null' END" for each in columns]
+    separated = [part for text in texts for part in ("','", text)][1:]
+    return _concatenated(["'['", *separated, "']'"])
 
 
 def _json_object(columns: Sequence[Column]) -> str:
@@ -58,9 +79,13 @@ def _json_object(columns: Sequence[Column]) -> str:
         opening = "{" if index == 0 else ","
         parts.append(_literal(f"{opening}{name}:"))
         parts.append(f"CASE WHEN {_given(column)} THEN {_form(column)} ELSE 'null' END")
-    # one argument list holds 100 entries: functions take no more
-    chunks = [parts[start : start + 90] for start in range(0, len(parts), 90)]
-    return " || ".join(f"pg_catalog.concat({', '.join(chunk)})" for chunk in chunks) + " || '}'"
+    return _concatenated([*parts, "'}'"])
+
+
+def _concatenated(parts: Sequence[str]) -> str:
+    """Texts, NULL as nothing, one after the other."""
+    chunks = [parts[start : start + _MOST_ARGUMENTS] for start in range(0, len(parts), _MOST_ARGUMENTS)]
+    return "(" + " OPERATOR(pg_catalog.||) ".join(f"pg_catalog.concat({', '.join(chunk)})" for chunk in chunks) + ")"
 
 
 def _given(column: Column) -> str:

@@ -16,11 +16,12 @@ from cdc.spark.job import Table
 from cdc.spark.offsets import Extent
 from cdc.spark.reconcile import summary
 from cdc.spark.reconcile.bridge_progress import BridgeProgress
-from cdc.spark.reconcile.comparison import Comparison, Keys, Say, Sides, keys_asked_for, limited, only_compared
+from cdc.spark.reconcile.comparison import Comparison, Keys, Say, Sides, keys_asked_for, limited
 from cdc.spark.reconcile.held_snapshot import HeldSnapshot, hold, position_now
 from cdc.spark.reconcile.job import ReconcileJob
 from cdc.spark.reconcile.kept_hashes import KeptHashes
 from cdc.spark.reconcile.ledger import Ledger, PassDone
+from cdc.spark.reconcile.selection import only_compared
 from cdc.spark.reconcile.topic_records import Moment
 from cdc.spark.reconcile.verdict import TableFacts, why_unverifiable
 from cdc.spark.report.model import Counts, OffsetRange, Round
@@ -58,24 +59,29 @@ class TableRun:
         table: which.
         tools: shared by all tables.
         bridge: what the bridge says of itself.
+        server: system identifier and timeline of the source.
+        work: folder of the run for what it needs until its end.
         say: told about each step.
     """
 
-    def __init__(self, job: ReconcileJob, table: Table, tools: Comparison, bridge: BridgeProgress, say: Say) -> None:
+    def __init__(
+        self, job: ReconcileJob, table: Table, tools: Comparison, bridge: BridgeProgress, server: str, work: Path,
+        say: Say,
+    ) -> None:  # fmt: skip
         self._job = job
         self._table = table
         self._tools = tools
         self._bridge = bridge
         self._say = say
-        self._compared = only_compared(table, job.columns)
-        self._folder = Path(job.folder) / "work" / table.topic
-        self._ledger = Ledger(self._folder, resume=job.resume)
+        self._compared = only_compared(job, table)
+        self._folder = work / table.topic
+        self._ledger = Ledger(self._folder)
         self._fence_wait_s = 0.0
         self._extent: Extent | None = None
         self._kept: KeptHashes | None = None
         if job.state is not None and not self._is_restricted:
             place = Path(job.state) / table.topic
-            self._kept = KeptHashes(place, bridge.system_identifier, tools.spark, tools.kafka, tools.brokers)
+            self._kept = KeptHashes(place, server, tools.spark, tools.kafka, tools.brokers)
 
     def compare(self) -> Compared:
         """All passes, then the rounds that the keys in flight need.
@@ -133,9 +139,7 @@ class TableRun:
             else:
                 bucket = (number, self._passes)
                 lines, extent_read = self._hashes(held, extent)
-                looked, keys = self._tools.first_look(
-                    sides, held, lines, self._job.where, bucket, f"{folder}/candidates"
-                )
+                looked, keys = self._tools.first_look(sides, held, lines, bucket, f"{folder}/candidates")
             if not keys.is_empty:
                 self._tools.second_look(sides, held, extent, keys, folder, self._kept)
             self._check_time(held)
@@ -160,7 +164,7 @@ class TableRun:
     def _hashes(self, held: HeldSnapshot, extent: Extent) -> tuple[DataFrame, Extent]:
         """Of all of the topic, and what has to be read of it for that."""
         if self._kept is None:
-            return self._tools.hashes(extent), extent
+            return self._tools.hashes(extent, "topic"), extent
         with self._tools.watch.timing("kept hashes"):
             return self._kept.brought_up_to(extent, held.snapshot)
 
@@ -185,7 +189,9 @@ class TableRun:
         """What must come in this order: the bridge's word, the snapshot, the fence, the ends."""
         self._bridge.catch_up()
         is_whole, unseen = self._bridge.is_whole(self._table.qualified_name), self._bridge.unseen
-        held = stack.enter_context(hold(self._job.source, self._table.leaves, self._job.fence_timeout_s))
+        held = stack.enter_context(
+            hold(self._job.source, (self._table.namespace, self._table.name), self._job.fence_timeout_s)
+        )
         stack.enter_context(limited(self._tools.spark, self._job.max_snapshot_s, _SLOWER))
         if why := why_unverifiable(TableFacts(is_whole, unseen, held.snapshot, 0, 1)):
             raise Unverifiable(why)
@@ -197,7 +203,7 @@ class TableRun:
                 self._bridge.wait_for(position_now(self._job.source), self._job.fence_timeout_s)
             self._extent = extent = self._tools.brokers.extent(self._table.topic)
         moment = Moment(snapshot=held.snapshot)
-        return held, extent, Sides(self._job.source, self._table, moment, self._compared, "topic")
+        return held, extent, Sides(self._job.source, self._table, moment, self._compared, self._job.where, "topic")
 
     def _check_time(self, held: HeldSnapshot) -> None:
         """Whether a tombstone may have come and gone since the snapshot."""

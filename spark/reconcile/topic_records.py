@@ -1,6 +1,6 @@
 """The topic's side: which records count at a moment, and what they make of each key. All in Spark's own expressions.
 
-The rule is ``cdc.spark.reconcile.verdict``; what is computed here are its sums.
+The rule is ``spark.reconcile.verdict``; what is computed here are its sums.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from cdc.lsn import LSN
+from cdc.spark.reconcile.home import is_stray
 from cdc.spark.reconcile.source_sql import HASH_DIGITS
 from cdc.spark.reconcile.visibility import Snapshot
 from cdc.spark.topic import header_field, lsn_number
@@ -48,26 +49,34 @@ def key_hash() -> Column:
     return _bits(fn.md5("key"))
 
 
-def hashed(records: DataFrame) -> DataFrame:
+def hashed(records: DataFrame, partitions: int) -> DataFrame:
     """Each record with hashes in place of its key and value.
 
     Args:
         records: as ``read_topic`` returns them.
+        partitions: of the topic.
 
     Returns:
-        ``key_hash``; ``partition``, ``offset``, ``timestamp_ms``, ``header`` as they are; ``topic_hash``: of the value
-        (``TOMBSTONE``, ``NEWER_BIT``).
+        ``key_hash``; ``partition``, ``offset``, ``timestamp_ms``, ``header`` as they are; ``is_stray``: whether its key
+        belongs in another partition; ``topic_hash``: of the value (``TOMBSTONE``, ``NEWER_BIT``).
     """
     marked = fn.concat_ws("", fn.col("value").cast("string"), _null_documents())
     value = fn.when(fn.contains("header", fn.lit(";json_null=")), marked.cast("binary")).otherwise(fn.col("value"))
     is_newer = fn.coalesce(fn.contains("header", fn.lit(";toast=newer")), fn.lit(False))
     place = ("partition", "offset", "timestamp_ms", "header")
     digest = fn.when(fn.col("value").isNotNull(), fn.md5(value))
-    rows = records.select(key_hash().alias("key_hash"), *place, digest.alias("digest"), is_newer.alias("is_newer"))
+    rows = records.select(
+        key_hash().alias("key_hash"),
+        *place,
+        is_stray(fn.col("key"), fn.col("partition"), partitions).alias("is_stray"),
+        digest.alias("digest"),
+        is_newer.alias("is_newer"),
+    )
     value_hash = _bits(fn.col("digest")) + fn.when(fn.col("is_newer"), fn.lit(NEWER_BIT)).otherwise(fn.lit(0))
     return rows.select(
         "key_hash",
         *place,
+        "is_stray",
         fn.coalesce(value_hash, fn.lit(TOMBSTONE)).alias("topic_hash"),
     )
 
@@ -82,7 +91,7 @@ def folded(lines: DataFrame, moment: Moment, bucket: tuple[int, int]) -> DataFra
 
     Returns:
         ``key_hash``; ``topic_hash`` of the latest record that counts, null when none does; ``oldest_invisible_ms``;
-        ``first_partition``, ``last_partition``.
+        ``is_scattered``: whether it has a record outside of its partition, or records in several.
     """
     number, count = bucket
     if count > 1:
@@ -90,6 +99,7 @@ def folded(lines: DataFrame, moment: Moment, bucket: tuple[int, int]) -> DataFra
     rows = lines.select(
         "key_hash",
         "partition",
+        "is_stray",
         "topic_hash",
         fn.when(moment.counts(), fn.col("offset")).alias("visible_at"),
         "timestamp_ms",
@@ -97,8 +107,7 @@ def folded(lines: DataFrame, moment: Moment, bucket: tuple[int, int]) -> DataFra
     return rows.groupBy("key_hash").agg(
         fn.max_by("topic_hash", "visible_at").alias("topic_hash"),
         fn.min("invisible_ms").alias("oldest_invisible_ms"),
-        fn.min("partition").alias("first_partition"),
-        fn.max("partition").alias("last_partition"),
+        (fn.max("is_stray") | (fn.min("partition") != fn.max("partition"))).alias("is_scattered"),
     )
 
 

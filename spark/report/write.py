@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from cdc.errors import ConfigError
 from cdc.spark.report.document import as_json
@@ -12,6 +13,9 @@ from cdc.spark.report.html import as_html
 from cdc.spark.report.junit import as_junit
 from cdc.spark.report.model import Report
 from cdc.spark.report.text import as_text
+
+NAMES: Final = ("report.json", "report.html", "junit.xml", "report.txt")
+"""Of the views."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ def write_all(report: Report, folder: Path) -> Written:
     Raises:
         ConfigError: the folder cannot be made or written.
     """
-    written = Written(folder / "report.json", folder / "report.html", folder / "junit.xml", folder / "report.txt")
+    written = Written(*(folder / name for name in NAMES))
     views = {
         written.json: as_json(report),
         written.html: as_html(report),

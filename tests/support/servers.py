@@ -35,12 +35,15 @@ class Database:
 
 
 @contextlib.contextmanager
-def fresh_database(server: Postgres) -> Iterator[Database]:
+def fresh_database(server: Postgres, encoding: str = "UTF8") -> Iterator[Database]:
     """A new database; at the end it goes, with its slots and whoever still uses them."""
     name = f"t_{uuid.uuid4().hex[:16]}"
     identifier = sql.Identifier(name)
+    create = sql.SQL("create database {}")
+    if encoding != "UTF8":  # which the template may already have rows in
+        create = sql.SQL("create database {} encoding {} locale 'C' template template0")
     with psycopg.connect(server.dsn(), autocommit=True) as admin:
-        admin.execute(sql.SQL("create database {}").format(identifier))
+        admin.execute(create.format(identifier, sql.Literal(encoding)))
     try:
         yield Database(name, server.dsn(name))
     finally:

@@ -131,7 +131,6 @@ def _table(
         namespace=info.namespace,
         name=info.name,
         topic=topic,
-        leaves=info.leaves if info.kind == "p" else ((info.namespace, info.name),),
         key=info.key,
         columns=tuple(_column(each, delimiters) for each in relation.columns),
         row_filter=published.row_filter,

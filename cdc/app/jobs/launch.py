@@ -11,17 +11,17 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel, SecretStr
 
-from cdc.spark.parent import PARENT_VARIABLE
-
-JOB_FAILED: Final = 2
-"""Exit code of a job that could not give its answer."""
+from cdc.app.jobs.answers import SOMETHING_WRONG
+from cdc.spark.parent import FOUND, NO_ANSWER, PARENT_VARIABLE
 
 INTERRUPTED: Final = 130
 _PATIENCE_S: Final = 30
+_CODES: Final[Mapping[int, int]] = {0: 0, FOUND: SOMETHING_WRONG}
 
 
 def run_job(kind: str, job: BaseModel) -> int:
@@ -30,7 +30,12 @@ def run_job(kind: str, job: BaseModel) -> int:
     Args:
         kind: as ``python -m cdc.spark`` knows it.
         job: its description.
+
+    Returns:
+        0, 1 when it found something wrong, 2 when it has no answer, however it ended; 130 after Ctrl-C.
     """
+    # Ignored, as some supervisors hand it down, the end of a child cannot be known: Python takes it for 0.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}
     process = subprocess.Popen([sys.executable, "-m", "cdc.spark", kind], stdin=subprocess.PIPE, env=environment)
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
@@ -43,7 +48,7 @@ def run_job(kind: str, job: BaseModel) -> int:
         except subprocess.TimeoutExpired:
             process.kill()
         return INTERRUPTED
-    return process.returncode if process.returncode >= 0 else JOB_FAILED
+    return _CODES.get(process.returncode, NO_ANSWER)
 
 
 def document(job: BaseModel) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from cdc import __version__
+from cdc.app.jobs.answers import SOMETHING_WRONG
 from cdc.app.jobs.describe import describe_deployment, spark_settings
 from cdc.app.jobs.launch import run_job
 from cdc.app.jobs.repairing import repair_and_verify
@@ -28,7 +30,8 @@ Folder = Annotated[
     typer.Option("--report", help="Folder for the report; reconcile-TIME unless given.", metavar="FOLDER"),
 ]
 Where = Annotated[
-    str | None, typer.Option(help="Only rows for which this SQL condition holds; name one table.", metavar="SQL")
+    str | None,
+    typer.Option(help="Only rows for which this SQL condition holds, in source and replica; one table.", metavar="SQL"),
 ]
 Columns = Annotated[
     str | None, typer.Option(help="Only these columns, with commas; slower, for hashes say nothing then.")
@@ -50,12 +53,17 @@ MaxSnapshot = Annotated[
 ]
 FenceTimeout = Annotated[float, typer.Option(help="Seconds for the bridge to publish what the snapshot sees.", min=1)]
 Samples = Annotated[int, typer.Option(help="Samples in the report, per table and class.", min=0, max=1000)]
-Redact = Annotated[bool, typer.Option("--redact", help="No values in the report, only where they differ.")]
+Redact = Annotated[
+    bool, typer.Option("--redact", help="No values in the report and its folder, only where they differ.")
+]
 State = Annotated[
     Path | None,
     typer.Option(help="Folder to remember the topics' hashes in: the next run reads what is new.", metavar="FOLDER"),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run in the folder of --report.")]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on with an interrupted run in the folder of --report, with the same options."),
+]
 Master = Annotated[str, typer.Option(help="Spark master; local[*] uses this machine.", metavar="URL")]
 Conf = Annotated[
     list[str] | None, typer.Option("--conf", help="A Spark setting; can be given several times.", metavar="NAME=VALUE")
@@ -88,7 +96,7 @@ def reconcile(
 
     Exact at one snapshot of the source; a key that cannot be judged at it is looked at again, never called different.
     The report is text, JSON, JUnit XML, Parquet of the differing keys, and one HTML page. Exit code 0 when all is
-    identical, 1 when something differs, 2 when something could not be verified.
+    identical, 1 when something differs, 2 when something could not be verified, whatever the reason.
 
     Examples:
 
@@ -100,7 +108,11 @@ def reconcile(
 
         cdc reconcile public.orders --master spark://spark:7077 --report /shared/reports/today
     """
-    _check(resume and folder is None, bool(where or columns) and len(tables or ()) != 1, bool(state) and passes > 1)
+    _check(
+        resume and folder is None,
+        (where, columns) != (None, None) and len(tables or ()) != 1,
+        bool(state) and passes > 1,
+    )
     loaded = load_config(config)
     configure(log_level, loaded.secrets())
     options = {
@@ -117,10 +129,15 @@ def reconcile(
         "redact": redact,
     }
     job = _job(loaded, tables or (), folder, spark_settings(master, conf=conf or ()), replica, options)
-    code = run_job("reconcile", job)
-    if repair and code == 1:
-        code = repair_and_verify(loaded, job, asks=not yes)
-    raise typer.Exit(code)
+    raise typer.Exit(_run(loaded, job, repair, asks=not yes))
+
+
+def _run(config: Config, job: ReconcileJob, repair: bool, *, asks: bool) -> int:
+    # Keys are data: those for the repair lie where nobody else reads, and no longer than it takes.
+    with tempfile.TemporaryDirectory(prefix="cdc-repair-") as keys_to:
+        job = job.model_copy(update={"keys_to": keys_to if repair else None})
+        code = run_job("reconcile", job)
+        return repair_and_verify(config, job, asks=asks) if repair and code == SOMETHING_WRONG else code
 
 
 def _check(misses_folder: bool, misses_table: bool, keeps_parts: bool) -> None:

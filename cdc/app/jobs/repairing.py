@@ -10,6 +10,7 @@ from typing import Final
 import typer
 
 from cdc.app.backfill.repair import RepairProgress, repair_keys
+from cdc.app.jobs.answers import SOMETHING_WRONG
 from cdc.app.jobs.launch import run_job
 from cdc.config import Config
 from cdc.errors import ConfigError
@@ -20,7 +21,6 @@ from cdc.spark.reconcile.job import ReconcileJob, Repaired
 from cdc.spark.reconcile.keys_file import MAX_KEYS, keys_file, read_keys
 
 _TIMEOUT_S: Final = 600.0
-_DIFFERENT: Final = 1
 
 
 def repair_and_verify(config: Config, job: ReconcileJob, *, asks: bool) -> int:
@@ -28,7 +28,7 @@ def repair_and_verify(config: Config, job: ReconcileJob, *, asks: bool) -> int:
 
     Args:
         config: whose bridge to ask.
-        job: the run that found differences.
+        job: the run that found differences, and wrote the keys to ``keys_to``.
         asks: whether a person is to agree first.
 
     Returns:
@@ -37,12 +37,13 @@ def repair_and_verify(config: Config, job: ReconcileJob, *, asks: bool) -> int:
     Raises:
         ConfigError: too many keys differ for a repair by key.
     """
-    differing = {table: path for table in job.tables if (path := Path(keys_file(job.folder, table.topic))).exists()}
+    assert job.keys_to is not None
+    differing = {table: path for table in job.tables if (path := Path(keys_file(job.keys_to, table.topic))).exists()}
     keys = {table: read_keys(path) for table, path in differing.items()}
     _refuse_too_many({table.qualified_name: len(found) for table, found in keys.items()})
     told = ", ".join(f"{len(found):,} of {table.qualified_name}" for table, found in keys.items())
-    if asks and not typer.confirm(f"have the bridge publish these keys again: {told}?"):
-        return _DIFFERENT
+    if asks and not _agreed(f"have the bridge publish these keys again: {told}?"):
+        return SOMETHING_WRONG
     repaired, lsn = {}, ZERO
     for table, found in keys.items():
         result = repair_keys(
@@ -62,10 +63,18 @@ def repair_and_verify(config: Config, job: ReconcileJob, *, asks: bool) -> int:
         "keys": {table.qualified_name: str(path) for table, path in differing.items()},
         "repaired": repaired,
         "replica_lsn": str(lsn),
+        "keys_to": None,
         "resume": False,
         "passes": 1,
     }
     return run_job("reconcile", job.model_copy(update=again))
+
+
+def _agreed(question: str) -> bool:
+    try:
+        return typer.confirm(question)
+    except typer.Abort:  # nobody is there to answer
+        return False
 
 
 def _refuse_too_many(counts: dict[str, int]) -> None:

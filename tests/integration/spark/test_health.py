@@ -83,7 +83,6 @@ def job_of(topic: FaultyTopic, kafka: Kafka, *, ours: bool) -> HealthJob:
         namespace="public",
         name="faulty",
         topic=topic.schema.topic,
-        leaves=(("public", "faulty"),),
         key=("id",),
         columns=(
             Column(name="id", sql_type="int4", kind="number"),

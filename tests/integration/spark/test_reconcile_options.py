@@ -15,8 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc.app.jobs.launch import INTERRUPTED
+from cdc.spark.errors import JobError
 from cdc.spark.job import SparkSettings
 from cdc.spark.reconcile.job import ReconcileJob
+from cdc.spark.reconcile.ledger import PassDone
+from cdc.spark.reconcile.table_run import TableRun
 from cdc.spark.report.document import as_json
 from cdc.spark.report.model import TableReport
 from tests.support.deployment import Deploy, Deployment
@@ -64,28 +67,35 @@ def test_every_option_narrows_the_same_answer(
     assert len({each.snapshot for each in parts.rounds}) >= 1
     assert len(parts.rounds) >= 3
 
-    done = sorted((tmp_path / "parts" / "work").rglob("done-*.json"))
-    assert [each.name for each in done] == ["done-0.json", "done-1.json", "done-2.json"]
-    untouched = {each: each.stat().st_mtime_ns for each in (done[0], done[2])}
-    done[1].unlink()
-    assert run("parts", passes=3, resume=True).counts == whole.counts
-    assert {each: each.stat().st_mtime_ns for each in untouched} == untouched
-    assert done[1].exists()
+    assert not (tmp_path / "parts" / "work").exists(), "whole rows outlive the run"
 
     without = run("where", where="id <> 7 AND id <= 100")
     assert (without.verdict, without.counts.source_rows) == ("identical", 99), without
-    assert run("where-it", where="id BETWEEN 7 AND 8").counts.value_mismatch == 1
+    assert run("where-it", where="id BETWEEN 7 AND 8 -- so much for 7?").counts.value_mismatch == 1
+    nothing = run("where-nothing", where="id < 0")
+    assert nothing.verdict == "not_verified", nothing
+    assert "id < 0 holds for no row" in nothing.reason
 
     names = run("names", columns={TABLE: ("name",)})
     assert (names.verdict, names.counts.source_rows) == ("identical", ROWS), names
     assert [each.name for each in names.columns_skipped] == ["id", "city"]
     assert run("cities", columns={TABLE: ("city",)}).counts.value_mismatch == 1
+    some_cities = run("some-cities", columns={TABLE: ("city",)}, where="id > 100")
+    assert (some_cities.verdict, some_cities.counts.source_rows) == ("identical", ROWS - 100), some_cities
+    with pytest.raises(JobError, match="no published column 'ctiy'"):
+        run("typo", columns={TABLE: ("ctiy",)})
 
     hidden = reconciled(job("hidden", redact=True), spark)
     assert hidden.tables[0].counts.value_mismatch == 1
     assert "secret-" not in as_json(hidden)
     assert "secret-" in as_json(reconciled(job("shown"), spark))
-    assert not any(b"secret-" in each.read_bytes() for each in (tmp_path / "hidden" / "differing").rglob("*.parquet"))
+    left = {each for each in (tmp_path / "hidden").rglob("*") if each.is_file()}
+    assert any(each.suffix == ".parquet" for each in left)
+    for word in (b"secret-", b'{"id":7}', b"eyJpZCI6N30="):  # the key as Base64
+        assert not [each for each in left if word in each.read_bytes()], word
+    (shown,) = spark.read.parquet(str(tmp_path / "hidden" / "differing" / damaged.topic(TABLE))).collect()
+    assert (shown["difference"], shown["op"], shown["differing"]) == ("value_mismatch", "r", ["city"])
+    assert not {"key", "key_bytes", "key_hash", "source", "other"} & set(shown.asDict())
 
     late = run("late", max_snapshot_s=0.001)
     assert late.verdict == "not_verified"
@@ -94,11 +104,56 @@ def test_every_option_narrows_the_same_answer(
     damaged.stop()
 
 
+def test_a_resumed_run_is_the_one_that_was_begun(
+    damaged: Deployment, tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def run(**options: Any) -> TableReport:
+        return reconciled(
+            job_for(damaged, tmp_path / "run", spark_settings, **{"replica": None, "passes": 2, **options}), spark
+        ).tables[0]
+
+    passes: list[int] = []
+    one_pass = TableRun._pass
+
+    def dies_in_the_second(self: TableRun, number: int) -> PassDone:
+        passes.append(number)
+        if len(passes) == 2:
+            raise OSError(28, "No space left on device")
+        return one_pass(self, number)
+
+    monkeypatch.setattr(TableRun, "_pass", dies_in_the_second)
+    broken = run()
+    assert (broken.verdict, passes) == ("not_verified", [0, 1]), broken
+    assert "No space left on device" in broken.reason
+    for options, name in (
+        ({"where": "id > 100"}, "--where"), ({"passes": 4}, "--passes"), ({"columns": {TABLE: ("name",)}}, "--columns")
+    ):  # fmt: skip
+        with pytest.raises(JobError, match=f"another comparison than the one that was begun: {name} was"):
+            run(resume=True, **options)
+    whole = run(resume=True)
+    assert passes == [0, 1, 1], "the second alone is done again"
+    assert (whole.verdict, whole.counts.source_rows, whole.counts.value_mismatch) == ("different", ROWS, 1)
+    with pytest.raises(JobError, match="holds no run that could go on"):
+        run(resume=True)
+    damaged.stop()
+
+
 def test_what_cannot_be_answered_is_said(damaged: Deployment, tmp_path: Path) -> None:
     code, said = run_command(damaged, tmp_path / "no-such", "public.nowhere")
     assert code == 2, said
     assert "not captured: public.nowhere" in said
     assert "the captured tables are public.client" in said
+
+    code, said = run_command(damaged, tmp_path / "no-master", "--master", "spark://127.0.0.1:9", timeout_s=60)
+    assert code == 2, said
+    assert "error: no Spark master answers at spark://127.0.0.1:9" in said
+
+    (tmp_path / "file").touch()
+    state = ("--state", str(tmp_path / "file" / "state"), "--no-replica")
+    code, said = run_command(damaged, tmp_path / "no-state", *state)
+    assert code == 2, said
+    assert "NOT VERIFIED public.client: a file" in said, said
 
     damaged.stop()
     with psycopg.connect(damaged.source.dsn, autocommit=True) as connection:

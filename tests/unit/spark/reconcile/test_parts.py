@@ -12,7 +12,7 @@ from cdc.spark.job import Column, KafkaSettings, Table
 from cdc.spark.kafka_options import client_options, connector_options
 from cdc.spark.reconcile.keys_file import RepairableKey, read_keys, write_keys
 from cdc.spark.reconcile.ledger import Ledger, PassDone
-from cdc.spark.reconcile.source_sql import hashed, key_json, quoted
+from cdc.spark.reconcile.source_sql import condition, hashed, key_json, quoted
 from cdc.spark.report.model import Round
 
 KEYS = [RepairableKey(b'{"id":1}', None), RepairableKey(b"\xff\x00", 3), RepairableKey(b"", None)]
@@ -35,14 +35,10 @@ class TestKeysFile:
 
 class TestLedger:
     def test_a_resumed_run_knows_what_is_done(self, tmp_path: Path) -> None:
-        Ledger(tmp_path, resume=False).keep(done(2))
-        again = Ledger(tmp_path, resume=True)
+        Ledger(tmp_path).keep(done(2))
+        again = Ledger(tmp_path)
         assert again.done(2) == done(2)
         assert again.done(1) is None
-
-    def test_a_new_run_knows_nothing(self, tmp_path: Path) -> None:
-        Ledger(tmp_path, resume=False).keep(done(2))
-        assert Ledger(tmp_path, resume=False).done(2) is None
 
 
 class TestKafkaOptions:
@@ -84,9 +80,14 @@ class TestSql:
 
     def test_a_key_with_odd_names(self) -> None:
         column = Column(name='it\'s \\ "so"', sql_type="int4", kind="number")
-        table = Table(namespace="p", name="t", topic="t", leaves=(("p", "t"),), key=(column.name,), columns=(column,))
+        table = Table(namespace="p", name="t", topic="t", key=(column.name,), columns=(column,))
         text = key_json(table)
         assert "E'{\"it''s \\\\\\\\ \\\\\"so\\\\\"\":'" in text
+
+    def test_a_condition_may_hold_what_the_driver_takes_for_a_parameter(self) -> None:
+        plain = """note = 'why?' AND "odd?" = E'it\\'s?' AND n > $$?$$::int /* ? */ -- so?"""
+        assert condition(plain) == f"({plain}\n)"
+        assert condition("data ? 'a' OR data ?| '{b?}'") == "(data ?? 'a' OR data ??| '{b?}'\n)"
 
     def test_a_hash_fits_a_bigint(self) -> None:
         assert hashed("d") == "('x' || pg_catalog.left(d, 15))::bit(60)::bigint"

@@ -1,0 +1,244 @@
+"""One table on all its sides, to its part of the report; what keeps it from a verdict is said there: not verified."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from cdc.errors import CdcError
+from cdc.spark.errors import JobError
+from cdc.spark.job import Table
+from cdc.spark.offsets import Brokers
+from cdc.spark.reconcile import summary
+from cdc.spark.reconcile.bridge_progress import BridgeProgress
+from cdc.spark.reconcile.comparison import Comparison
+from cdc.spark.reconcile.held_snapshot import connect, reading
+from cdc.spark.reconcile.job import ReconcileJob
+from cdc.spark.reconcile.keys_file import MAX_KEYS, RepairableKey, keys_file, write_keys
+from cdc.spark.reconcile.replica_run import ComparedReplica, compare_replica
+from cdc.spark.reconcile.selection import only_compared, why_nothing
+from cdc.spark.reconcile.table_run import Compared, TableRun, Unverifiable
+from cdc.spark.report.model import Counts, Histograms, Repair, SkippedColumn, Stage, TableReport, Verdict
+from cdc.spark.stored import store
+
+_NO_REPLICA = ComparedReplica(None, None)
+
+
+class JudgedTable(NamedTuple):
+    """``broke_off``: some of the work is undone, so that a resumed run has something to do."""
+
+    report: TableReport
+    broke_off: bool
+
+
+class _Reason(NamedTuple):
+    """Why a table is not verified; both empty when it is."""
+
+    text: str = ""
+    remedy: str = ""
+
+
+class Judge:
+    """Compares tables with the tools of one run.
+
+    Args:
+        job: the run.
+        spark, brokers, bridge: to read with.
+        server: system identifier and timeline of the source.
+        work: folder for what is needed until the run's end.
+    """
+
+    def __init__(
+        self, job: ReconcileJob, spark: SparkSession, brokers: Brokers, bridge: BridgeProgress, server: str, work: Path
+    ) -> None:
+        self._job = job
+        self._spark = spark
+        self._brokers = brokers
+        self._bridge = bridge
+        self._server = server
+        self._work = work
+
+    def table(self, table: Table) -> JudgedTable:
+        """Compare one; never raises for what concerns this table alone."""
+        job = self._job
+        tools = Comparison(self._spark, job.kafka, self._brokers, job.stream.name, job.connections)
+        compared: Compared | None = None
+        replica, reason = _NO_REPLICA, _Reason()
+        lag: tuple[int | None, float | None] = (None, None)
+        try:
+            with _as_job_errors():
+                lag = _lag(job, self._bridge)
+                compared = TableRun(job, table, tools, self._bridge, self._server, self._work, _say).compare()
+                if job.replica is not None and table.replica is not None:
+                    replica = compare_replica(job, table, tools, self._work, _say)
+                    reason = _Reason(replica.why_not and f"replica: {replica.why_not}")
+        except JobError as error:
+            reason = _Reason(error.message, error.remedy)
+        except Unverifiable as error:
+            reason = _Reason(str(error))
+        broke_off = bool(reason.text) and not replica.why_not
+        try:
+            with _as_job_errors():
+                report = _assembled(job, table, tools, compared, replica, reason)
+        except JobError as error:
+            broke_off, reason = True, _Reason(error.message, error.remedy)
+            report = _assembled(job, table, tools, None, _NO_REPLICA, reason)
+        return JudgedTable(report.model_copy(update={"lag_bytes": lag[0], "lag_s": lag[1]}), broke_off)
+
+
+def _assembled(
+    job: ReconcileJob,
+    table: Table,
+    tools: Comparison,
+    compared: Compared | None,
+    replica: ComparedReplica,
+    reason: _Reason,
+) -> TableReport:
+    found = None if compared is None or compared.findings is None else compared.findings.cache()
+    counts = compared.counts if compared else Counts()
+    shown = only_compared(job, table)
+    samples = () if found is None else summary.samples(found, "topic", job.samples)
+    if replica.findings is not None:
+        samples += summary.samples(replica.findings, "replica", job.samples)
+    first = compared.rounds[0] if compared else None
+    why = reason.text or _why_open(counts, replica) or (why_nothing(job, counts.source_rows) if compared else "")
+    differs = counts.differences + (replica.counts.differences if replica.counts else 0) > 0
+    verdict: Verdict = "different" if differs else "not_verified" if why or counts.unverifiable else "identical"
+    with tools.watch.timing("report"):
+        report = TableReport(
+            table=table.qualified_name,
+            topic=table.topic,
+            verdict=verdict,
+            reason=reason.text if differs else why,
+            remedy=reason.remedy,
+            snapshot=first.snapshot if first else "",
+            lsn=first.lsn if first else "",
+            fence_wait_s=round(compared.fence_wait_s, 3) if compared else 0.0,
+            lag_bytes=None,
+            lag_s=None,
+            passes=job.passes,
+            mode=compared.mode if compared else "full",
+            where=job.where,
+            key_columns=table.key,
+            columns_compared=shown,
+            columns_skipped=tuple(
+                SkippedColumn(name=each.name, reason="not asked for")
+                for each in table.columns
+                if each.name not in shown
+            ),
+            rules=(),
+            offsets=compared.offsets if compared else (),
+            counts=counts,
+            replica=replica.counts,
+            rounds=compared.rounds if compared else (),
+            columns=() if found is None else summary.columns(found, table),
+            causes=() if found is None else summary.causes(found),
+            histograms=Histograms() if found is None else summary.histograms(found),
+            samples=samples,
+            stages=(),
+            keys_path=_keep_keys(job, table, found, replica.findings),
+            repair=_repair(job, table, counts, replica),
+        )
+    stages = tuple(Stage(name=name, seconds=round(each, 3)) for name, each in tools.watch.seconds.items())
+    return report.model_copy(update={"stages": stages})
+
+
+def _why_open(counts: Counts, replica: ComparedReplica) -> str:
+    """Why a table without any known difference is not verified."""
+    in_flight = counts.in_flight + (replica.counts.in_flight if replica.counts else 0)
+    if counts.differences or not in_flight:
+        return ""
+    return (
+        f"{in_flight:,} keys were still in flight after the last round; look again when they change less, allow more"
+        " rounds (--rounds), or raise topics.min_compaction_lag_ms above the time that a run takes"
+    )
+
+
+def _keep_keys(job: ReconcileJob, table: Table, found: DataFrame | None, replica: DataFrame | None) -> str:
+    """Parquet of every key that differs, on either side; its path, or nothing."""
+    frames = [
+        summary.differing(frame).withColumn("side", fn.lit(side))
+        for frame, side in ((found, "topic"), (replica, "replica"))
+        if frame is not None
+    ]
+    if not frames:
+        return ""
+    whole = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+    if whole.isEmpty():
+        return ""
+    path = f"{job.folder}/differing/{table.topic}"
+    store(_without_values(whole) if job.redact else whole, path)
+    if job.keys_to is not None:
+        _write_keys(table, job.keys_to, whole)
+    return path
+
+
+def _without_values(differing: DataFrame) -> DataFrame:
+    """What can be shown to anyone. A hash of a key is none of it: short keys are found by trying."""
+    kind = fn.substring_index("cause", ":", 1)
+    return differing.withColumn("cause", kind).drop("source", "other", "key", "key_bytes", "key_hash")
+
+
+def _write_keys(table: Table, folder: str, differing: DataFrame) -> None:
+    chosen = differing.select("key_bytes", "partition", "home_partition").distinct().limit(MAX_KEYS + 1).collect()
+    strays = (row["partition"] if row["partition"] != row["home_partition"] else None for row in chosen)
+    write_keys(
+        Path(keys_file(folder, table.topic)),
+        [RepairableKey(bytes(row["key_bytes"]), stray) for row, stray in zip(chosen, strays, strict=True)],
+    )
+
+
+def _repair(job: ReconcileJob, table: Table, counts: Counts, replica: ComparedReplica) -> Repair | None:
+    done = job.repaired.get(table.qualified_name)
+    if done is None:
+        return None
+    still = counts.differences + (replica.counts.differences if replica.counts else 0)
+    open_ones = counts.in_flight + (replica.counts.in_flight if replica.counts else 0)
+    return Repair(**done.model_dump(), verified=max(0, done.keys - still - open_ones), still_different=still)
+
+
+def _lag(job: ReconcileJob, bridge: BridgeProgress) -> tuple[int | None, float | None]:
+    """How far the bridge is behind the WAL, in bytes; and in seconds since its newest commit, if it is behind."""
+    bridge.catch_up()
+    with contextlib.closing(connect(job.source)) as conn, reading("asking for the WAL position"):
+        row = conn.execute("SELECT pg_catalog.pg_current_wal_lsn() - '0/0'").fetchone()
+        assert row is not None
+    lag_bytes = max(0, int(row[0]) - bridge.lsn)
+    behind = lag_bytes > 0 and bridge.commit_ts_us > 0
+    return lag_bytes, round(max(0.0, time.time() - bridge.commit_ts_us / 1e6), 3) if behind else None
+
+
+@contextlib.contextmanager
+def _as_job_errors() -> Iterator[None]:
+    """What breaks in the block is this table's matter; a bug of ours is shown, too."""
+    try:
+        yield
+    except (JobError, Unverifiable):
+        raise
+    except (PySparkException, Py4JError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        told = next((line for line in lines if "Caused by" in line or "ERROR" in line), lines[0] if lines else "?")
+        raise JobError(f"Spark failed: {told[:500]}", remedy="see the lines above, then try again") from error
+    except CdcError as error:
+        raise JobError(error.message, remedy=error.remedy or "see what wrote that record (cdc health)") from error
+    except OSError as error:
+        place = f" {error.filename}" if error.filename else ""
+        raise JobError(f"a file{place} failed: {error.strerror or error}", remedy="name another folder") from error
+    except Exception as error:
+        traceback.print_exc()
+        raise JobError(f"the comparison broke off: {type(error).__name__}", remedy="report the lines above") from error
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

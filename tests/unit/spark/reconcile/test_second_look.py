@@ -1,0 +1,56 @@
+"""A record is read by the definition that it was written with, which the table may not have any more."""
+
+from __future__ import annotations
+
+from cdc.encode.header import UPDATE, HeaderStamp, with_null_documents
+from cdc.lsn import LSN
+from cdc.record import SchemaColumn, TableSchema
+from cdc.spark.job import Column, Table
+from cdc.spark.reconcile.second_look import Rule, _topic_row
+
+TODAY = Table(
+    namespace="public",
+    name="client",
+    topic="t.public.client",
+    key=("id",),
+    columns=(
+        Column(name="id", sql_type="text", kind="text"),
+        Column(name="j", sql_type="jsonb", kind="json"),
+        Column(name="k", sql_type="jsonb", kind="json"),
+    ),
+)
+WRITTEN = "00000000000000aa"
+OLDER = TableSchema(
+    WRITTEN,
+    "public",
+    "client",
+    TODAY.topic,
+    ("id",),
+    tuple(SchemaColumn(*each) for each in (("id", "int4"), ("x", "text"), ("j", "jsonb"), ("k", "jsonb"))),
+)
+RULE = Rule(TODAY, 1, 0, False, ("id", "j", "k"), {WRITTEN: OLDER})
+
+
+def row(value: bytes, *null_documents: int, schema: str = WRITTEN) -> dict[str, str | None] | None:
+    header = HeaderStamp(LSN(1), 5, 1).header(UPDATE, 1, schema)
+    if null_documents:
+        header = with_null_documents(header, null_documents)
+    return _topic_row({"offset": 0, "value": value, "header": header.decode()}, RULE)
+
+
+def test_documents_null_are_counted_by_the_definition_of_the_record() -> None:
+    both = b'{"id":1,"x":"a","j":null,"k":null}'
+    assert row(both, 2) == {"id": "1", "x": "a", "j": "null", "k": None}
+    assert row(both, 3) == {"id": "1", "x": "a", "j": None, "k": "null"}
+    assert row(both, 2, 3) == {"id": "1", "x": "a", "j": "null", "k": "null"}
+
+
+def test_a_column_had_another_type() -> None:
+    assert row(b'{"id":7,"x":null,"j":{},"k":null}') == {"id": "7", "x": None, "j": "{}", "k": None}
+    assert row(b'{"id":"7","j":{},"k":null}', schema="of nobody") == {"id": "7", "j": "{}", "k": None}
+
+
+def test_a_definition_that_nobody_has_is_no_row_of_the_contract() -> None:
+    found = row(b'{"id":"7","j":null,"k":null}', 1, schema="00000000000000bb")
+    assert found is not None
+    assert "which the schemas topic lacks" in str(found[""])
