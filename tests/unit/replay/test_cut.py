@@ -290,3 +290,46 @@ def assert_resumable(history: History, next_offsets: dict[Partition, int], appli
         assert {(number, i) for i in range(end) if log[i] is not None} == {
             each for each in applied if each[0] == number
         }
+
+
+def test_topic_that_is_behind_holds_up_no_cut_and_joins_at_its_end() -> None:
+    far, near = ("far", 0), ("far", 1)
+    buffer = buffer_of(A)
+    buffer.watch([far, near], state=True, behind=True)
+    positions = {A: 1, SCHEMAS: 0, far: 2, near: 1}
+    buffer.saw(place(40))
+    buffer.fence({A: 1, SCHEMAS: 0, far: 50_000, near: 1})
+    buffer.add([record(A, 0, 30), record(far, 0, 5), record(far, 1, 9), record(near, 0, 20)])
+    assert buffer.is_fence_reached(positions)
+    cut = buffer.cut(positions)
+    assert cut == place(40)
+    assert buffer.joining(cut, positions) == set()
+    assert offsets(buffer.take_cut(cut)) == [(0, 0), (0, 0), (0, 1)], "in the order of LSNs: 20 waits for partition 0"
+    assert buffer.ahead() == [near]
+    positions[far] = 50_000
+    buffer.add([record(far, 49_999, 35)])
+    assert buffer.cut(positions) is None, "nothing new was published"
+    again = buffer.cut(positions, again=True)
+    assert again == place(40)
+    assert buffer.joining(again, positions) == {"far"}
+    assert offsets(buffer.take_cut(again)) == [(0, 49_999), (1, 0)]
+    buffer.join({"far"})
+    assert buffer.behind == set()
+
+
+def test_topics_that_are_all_behind_join_together() -> None:
+    buffer = CutBuffer(1_000, 1 << 30)
+    buffer.watch([("a", 0), ("b", 0)], state=True, behind=True)
+    positions = {("a", 0): 0, ("b", 0): 0}
+    buffer.saw(place(40))
+    buffer.fence({("a", 0): 0, ("b", 0): 50_000})
+    assert buffer.joining(place(40), positions) == set()
+    positions["b", 0] = 50_000
+    assert buffer.joining(place(40), positions) == {"a", "b"}
+
+
+def test_many_tombstones_of_large_keys_fill_memory() -> None:
+    buffer = CutBuffer(1_000, 100_000)
+    buffer.watch([A], state=True)
+    buffer.add(record(A, n, 10, None)._replace(key=b"k" * 2_000) for n in range(50))
+    assert buffer.is_full
