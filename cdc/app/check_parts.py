@@ -17,7 +17,7 @@ from cdc.capture.publication import inspect_publication
 from cdc.capture.rights import table_rights
 from cdc.capture.server import server_facts
 from cdc.capture.slot import inspect_slot
-from cdc.capture.table import TableInfo
+from cdc.capture.table import TableInfo, why_unusable
 from cdc.config import Config
 from cdc.encode.naming import collisions
 from cdc.errors import CdcError
@@ -54,8 +54,11 @@ def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
         findings += check_scope(tables, others, unmatched(source.tables, tables))
         rights = table_rights(conn, tables)
         stored = out_of_line(conn, tables)
+        usable = tuple(each for each in tables if why_unusable(each) is None)
         for info in tables:
-            findings += check_table(info, rights, facts.role, has_out_of_line=info.oid in stored)
+            is_needed = not usable or info.qualified_name in source.tables
+            findings += check_table(info, rights, facts.role, has_out_of_line=info.oid in stored, is_needed=is_needed)
+        tables = usable or tables
         if tables:
             findings += check_publication(
                 inspect_publication(conn, source.publication),

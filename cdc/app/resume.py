@@ -69,6 +69,8 @@ class Resumption:
         self._progress_key = stream_key(self._slot)
         self._source = identify(sql)
         self._known: Mapping[str, KnownTopic] = {}
+        self.before: Collection[str] | None = None
+        """The tables that were captured as of ``refuse``; None when nothing was published ever."""
         self.recorded: dict[str, KnownTopic] = {}
         """The topics as they were on record at ``resume``."""
         self.seen: dict[str, KnownTopic] = {}
@@ -78,12 +80,13 @@ class Resumption:
         """What carries each table in the publication, as ``resume`` was told."""
 
     def refuse(self) -> None:
-        """Call it before anything is touched.
+        """Call it before anything is touched. It also tells what was captured ``before``.
 
         Raises:
             GapError: the topics were published from another database, or a topic's partitions are not what they were.
         """
-        stored, known, _ = self._read(fenced=False)
+        stored, known, members = self._read(fenced=False)
+        self.before = None if stored is None else frozenset(members)
         self._compare_source(stored)
         self._known = known
         for gap in topic_gaps(known, self._look(known), dict.fromkeys(known, ())):

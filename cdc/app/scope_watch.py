@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -20,13 +20,15 @@ import psycopg
 import structlog
 
 from cdc.app.reload import reloaded
-from cdc.app.tables import TableRegistry, captured
+from cdc.app.scope import LeftOut, choose, left_out, tell
+from cdc.app.shape_watch import ShapeWatch
+from cdc.app.tables import TableRegistry
 from cdc.app.worker import Worker
 from cdc.capture.catalog import find_tables
 from cdc.capture.connect import connect
 from cdc.capture.membership import memberships
-from cdc.capture.publication import add_table, inspect_publication
-from cdc.capture.table import TableInfo, quoted, why_unusable
+from cdc.capture.publication import add_table
+from cdc.capture.table import TableInfo
 from cdc.config import Config
 from cdc.errors import CdcError, SourceRefused
 
@@ -34,10 +36,6 @@ _INTERVAL_S: Final = 10.0
 _POLL_S: Final = 0.1
 
 log = structlog.get_logger("cdc.bridge")
-
-
-class _Vanished(Exception):
-    """The table was dropped between two looks at it."""
 
 
 class SessionEnd(threading.Event):
@@ -67,14 +65,14 @@ class ScopeWatch:
 
     Attributes:
         config: in force; a session takes it when it begins.
-        left_out: tables in scope that cannot be captured, and appeared while the process ran.
+        told: tables that were told to be left out, and why.
     """
 
     def __init__(
         self, config: Config, read: Callable[[], Config], hangup: threading.Event, stop: threading.Event
     ) -> None:
         self.config = config
-        self.left_out: dict[str, str] = {}
+        self.told: dict[str, str] = {}
         self._read = read
         self._hangup = hangup
         self._stop = stop
@@ -82,6 +80,7 @@ class ScopeWatch:
         self._registry: TableRegistry | None = None
         self._session = SessionEnd(stop)
         self._gone: set[str] = set()
+        self._shapes = ShapeWatch()
         self._sql: psycopg.Connection[Any] | None = None
         self._worker = Worker(self._run, name="scope", on_failure=stop.set)
 
@@ -134,12 +133,10 @@ class ScopeWatch:
         if not changed:
             log.info("configuration reloaded: nothing changed")
             return
-        known = {each.qualified_name for each in self._registry.tables} if self._registry is not None else set()
-        for table in captured(self._connection(), config, self.left_out):
-            if table.qualified_name not in known:
-                with contextlib.suppress(_Vanished):
-                    if refusal := self._refusal(table):
-                        raise refusal
+        before = {each.table for each in choose(self._connection(), self.config).left_out}
+        for each in choose(self._connection(), config).left_out:
+            if each.is_named and each.table not in before:
+                raise SourceRefused(each.reason, remedy=each.remedy)
         self.config = config
         self._session.set()
         log.info("configuration reloaded", changed=changed)
@@ -157,12 +154,35 @@ class ScopeWatch:
             log.warning("the publication was altered: starting again, to see what that means", tables=altered)
             self._session.set()
             return
-        if source.publication_mode == "all_tables":
-            return  # the stream brings a new table by itself
-        joined = [each for each in found if self._joins(known.get(each.qualified_name), each)]
+        captured = [each for each in found if _is_same(known.get(each.qualified_name), each)]
+        self._shapes.look(self._connection(), source.publication, registry, captured)
+        new = [each for each in found if not _is_same(known.get(each.qualified_name), each)]
+        joined = [each for each in self._usable(new) if self._joins(each, registry.left_out)]
         if joined:
+            for each in joined:
+                self.told.pop(each.qualified_name, None)
             log.info("tables join", tables=[each.qualified_name for each in joined])
             self._session.set()
+
+    def _usable(self, tables: Sequence[TableInfo]) -> list[TableInfo]:
+        """Those that can be captured; of the others it is said once why not."""
+        left = left_out(self._connection(), self.config, tables)
+        tell(left, self.told)
+        names = {each.table for each in left}
+        return [each for each in tables if each.qualified_name not in names]
+
+    def _joins(self, table: TableInfo, left: Collection[str]) -> bool:
+        """Whether a table that is new, made anew or mended is to be captured; then the publication carries it."""
+        name, source = table.qualified_name, self.config.source
+        if source.publication_mode == "all_tables":
+            return name in left  # the stream brings a new table by itself
+        if source.publication_mode == "disabled":
+            return True
+        try:
+            return add_table(self._connection(), source.publication, table)
+        except SourceRefused as error:
+            tell([LeftOut(name, error.message, error.remedy, name in source.tables, "publication")], self.told)
+            return False
 
     def _altered(self, registry: TableRegistry, found: Sequence[TableInfo]) -> list[str]:
         """Tables that the publication does not carry as it did when the session began; a table made anew is none."""
@@ -171,41 +191,6 @@ class ScopeWatch:
         return sorted(
             name for name, was in registry.members.items() if known.get(name) == was.table and now.get(name) != was
         )
-
-    def _joins(self, known: TableInfo | None, table: TableInfo) -> bool:
-        """Whether the table is new, or made anew, and can be captured; if it cannot, that is said once."""
-        if known is not None and known.oid == table.oid:
-            return False
-        name = table.qualified_name
-        try:
-            refusal = self._refusal(table)
-        except _Vanished:
-            return False
-        if refusal is None:
-            self.left_out.pop(name, None)
-            return True
-        if self.left_out.get(name) != refusal.message:
-            log.warning("a new table is not captured", table=name, reason=refusal.message, remedy=refusal.remedy)
-            self.left_out[name] = refusal.message
-        return False
-
-    def _refusal(self, table: TableInfo) -> SourceRefused | None:
-        """Why a table cannot join; it is in the publication when it can."""
-        source = self.config.source
-        if unusable := why_unusable(table):
-            return SourceRefused(unusable.reason, remedy=unusable.remedy)
-        try:
-            if source.publication_mode == "filtered" and not add_table(self._connection(), source.publication, table):
-                raise _Vanished
-        except SourceRefused as error:
-            return error
-        state = inspect_publication(self._connection(), source.publication)
-        if state is None or table.qualified_name not in state.tables:
-            return SourceRefused(
-                f"publication {source.publication} does not carry it, and source.publication_mode is disabled",
-                remedy=f"ALTER PUBLICATION {quoted(source.publication)} ADD TABLE ONLY {table.quoted_name};",
-            )
-        return None
 
     def _tell_of_the_gone(self, tables: Sequence[TableInfo]) -> None:
         names = {each.qualified_name for each in tables}
@@ -226,6 +211,10 @@ class ScopeWatch:
         if self._sql is not None:
             self._sql.close()
             self._sql = None
+
+
+def _is_same(known: TableInfo | None, table: TableInfo) -> bool:
+    return known is not None and known.oid == table.oid
 
 
 def _same_name(one: TableInfo, other: TableInfo) -> bool:

@@ -113,7 +113,7 @@ class BridgeSession:
             sql.execute(_LOCK_TIMEOUT)
         resumption = Resumption(config, sql)
         resumption.refuse()
-        registry = TableRegistry(config, sql, TopicAdmin(self._kafka), self._scope.left_out)
+        registry = TableRegistry(config, sql, TopicAdmin(self._kafka), self._scope.told, resumption.before)
         refuse_unfit(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
         resumption.refuse_foreign(topics_of(config, registry.tables))
         registry.ensure_topics()

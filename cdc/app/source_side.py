@@ -50,7 +50,7 @@ class SourceSide:
         except SourceBusy:
             return None
         if table is None:
-            return Found(None)
+            return Found(None, demand=self._registry.missed())
         beginning = self._new_beginning(table)
         return Found(table, beginning is not None, self._registry.demand(table, beginning))
 

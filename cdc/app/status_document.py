@@ -64,6 +64,11 @@ def _slot_problems(name: str, source: SourceStatus) -> list[Problem]:
     found = []
     if not slot.active:
         found.append(Problem("source", f"no bridge reads slot {name}", "start the bridge: cdc run", DOWN))
+    found += [
+        Problem("source", f"{each.reason}; it is not captured", each.remedy, SICK)
+        for each in source.left_out
+        if each.is_named
+    ]
     retention = Retention(slot, source.limit_bytes, source.oldest, source.role)
     found += [Problem("source", each.text, each.remedy, SICK) for each in dangers(retention)]
     return found
@@ -120,10 +125,12 @@ def _source(source: SourceStatus | None, published: Progress | None, clock_us: i
     if source is None:
         return {}
     slot = source.slot
+    left_out = [{"table": each.table, "reason": each.reason, "remedy": each.remedy} for each in source.left_out]
     if slot is None:
-        return {"wal_lsn": str(source.wal_lsn), "slot": None}
+        return {"wal_lsn": str(source.wal_lsn), "left_out": left_out, "slot": None}
     return {
         "wal_lsn": str(source.wal_lsn),
+        "left_out": left_out,
         "slot": {
             "name": slot.name,
             "active": slot.active,

@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar
 
 import sqlalchemy as sa
 
+from cdc.app.scope import LeftOut, choose
 from cdc.app.slot_wait import waiting_application
 from cdc.capture.connect import connect, source_errors
 from cdc.capture.retention import OpenTransaction, inspect_retention
@@ -56,6 +57,7 @@ class SourceStatus:
         limit_bytes: ``max_slot_wal_keep_size``; None without a limit.
         oldest: the oldest transaction with an id in the cluster, for which the slot may keep WAL.
         role: as which we looked.
+        left_out: tables that the patterns reach and that are not captured.
     """
 
     wal_lsn: LSN
@@ -66,6 +68,7 @@ class SourceStatus:
     limit_bytes: int | None = None
     oldest: OpenTransaction | None = None
     role: str = ""
+    left_out: tuple[LeftOut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +155,15 @@ def _source(config: Config) -> SourceStatus:
             ).fetchone()
         assert row is not None
         return SourceStatus(
-            LSN.parse(row[0]), row[1], slot, row[2], row[3], retention.limit_bytes, retention.oldest, retention.role
+            LSN.parse(row[0]),
+            row[1],
+            slot,
+            row[2],
+            row[3],
+            retention.limit_bytes,
+            retention.oldest,
+            retention.role,
+            choose(conn, config, may_be_empty=True).left_out,
         )
 
 

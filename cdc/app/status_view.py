@@ -51,6 +51,7 @@ def _parts(document: Document) -> list[tuple[str, str]]:
         rows[0] = ("source", f"WAL {source['wal_lsn']}, {_slot_text(source['slot'])}")
     if "published_lsn" in topics:
         rows[1] = ("topics", _topics_text(topics))
+    rows += [("left out", each["reason"]) for each in source.get("left_out", ())]
     rows += [("backfill", _backfill_text(each)) for each in document["backfills"] if each["state"] != "done"]
     if done := sum(each["state"] == "done" for each in document["backfills"]):
         rows.append(("backfill", f"{done} {'table' if done == 1 else 'tables'} done"))

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import psycopg
 import structlog
 
-from cdc.capture.catalog import find_others, find_tables, in_scope, table_info
-from cdc.capture.preflight_tables import check_scope
-from cdc.capture.rights import table_rights, why_unreadable
-from cdc.capture.table import TableInfo, why_unusable
+from cdc.app.scope import LeftOut, choose, refuse, tell, unusable
+from cdc.capture.catalog import in_scope, table_info
+from cdc.capture.table import TableInfo
 from cdc.change import Relation, ReplicaIdentity
 from cdc.config import Config
 from cdc.encode.membership import Membership
 from cdc.encode.naming import history_topic, progress_topic, schemas_topic, topic_name
 from cdc.encode.schema import numbered, schema_key, schema_value
 from cdc.encode.table import TableEncoder
-from cdc.errors import GapError, SourceRefused, TopicRefused
+from cdc.errors import GapError, TopicRefused
 from cdc.order.demand import Demand
 from cdc.order.succession import NewBeginning, Successions, shape_change
 from cdc.publish.topics import (
@@ -80,12 +79,14 @@ class TableRegistry:
         config: the whole configuration.
         connection: for looking up tables.
         admin: creates topics.
-        left_out: unusable tables that appeared while the process ran; a pattern reaches them, and they were warned of.
+        told: which tables were told to be left out in this process, and why.
+        before: tables that were captured before; None when nothing was published ever.
 
     Attributes:
         successions: which definition each topic was last written with; set it before the first ``encoder``.
         histories: history topic by state topic; grows with the tables.
         members: what carries each table in the publication, as the session began.
+        left_out: tables that the patterns reach and that cannot be captured; grows with what the stream brings.
     """
 
     def __init__(
@@ -93,17 +94,21 @@ class TableRegistry:
         config: Config,
         connection: psycopg.Connection[Any],
         admin: TopicAdmin,
-        left_out: Collection[str] = (),
+        told: MutableMapping[str, str],
+        before: Collection[str] | None,
     ) -> None:
         self._config = config
         self._connection = connection
         self._admin = admin
-        self._left_out = left_out
+        self._told = told
+        self._missed: Demand | None = None
         self._described: dict[str, str] = {}
         self._root: Relation | None = None
         self.successions = Successions()
         self.members: Mapping[str, Membership] = {}
-        self.tables = captured(connection, config, left_out)
+        self.tables, left = choose(connection, config, before)
+        self.left_out = {each.table for each in left}
+        tell(left, told)
         self.histories = history_topics(config, self.tables)
         self._infos = {(each.namespace, each.name): each for each in self.tables}
 
@@ -135,16 +140,28 @@ class TableRegistry:
                 )
 
     def encoder(self, relation: Relation) -> TableEncoder | None:
-        """The encoder for a relation of the stream, once its transaction is visible; None when not in scope.
+        """The encoder for a relation of the stream, once its transaction is visible; None when its rows are skipped.
 
         Raises:
-            SourceRefused: the table has no usable key, or a partition whose old rows cannot be trusted.
+            SourceRefused: the table was captured, and the role may not read it any more.
         """
         info = self._info(relation)
         if info is None:
             return None
         topic = state_topic(self._config, relation.namespace, relation.name)
-        return TableEncoder(relation, self.successions.key(relation, topic, info.key), topic)
+        key = self.successions.key(relation, topic, info.key)
+        if not key:
+            name = relation.qualified_name
+            why = "rows came in the stream from before it had its key: nothing tells them apart there"
+            log.warning("rows are skipped, and the table is published again", table=name, reason=why)
+            self._missed = Demand(name, True, why)
+            return None
+        return TableEncoder(relation, key, topic)
+
+    def missed(self) -> Demand | None:
+        """What the rows ask for for which there was no encoder: their table once more, when that is possible."""
+        missed, self._missed = self._missed, None
+        return missed
 
     def meet(self, relation: Relation) -> Sequence[Demand]:
         """A relation was described. The server describes a partition right behind its root, when it first has a change.
@@ -164,12 +181,18 @@ class TableRegistry:
         return []
 
     def chunk_encoder(self, relation: Relation) -> TableEncoder | None:
-        """The encoder for rows read from the table, once the stream has come to what they were read in."""
+        """The encoder for rows read from the table, once the stream has come to what they were read in.
+
+        None when the table is not captured any more.
+        """
         topic = state_topic(self._config, relation.namespace, relation.name)
         info = self._infos.get((relation.namespace, relation.name))
         if info is None:
             return None
         today = table_info(self._connection, relation.namespace, relation.name, self._config.source.keys) or info
+        if left := [each for each in unusable(self._connection, self._config, [today]) if each.cause == "table"]:
+            self._leave_out(left)
+            return None
         last = self.successions.last(topic)
         key = last.key if last is not None and set(last.key) == set(today.key) else today.key
         return TableEncoder(relation, key, topic)
@@ -234,12 +257,17 @@ class TableRegistry:
         if not in_scope(*name, source.tables, source.exclude):
             self._tell_of_leaving(relation)
             return None
-        if relation.qualified_name in self._left_out:
+        if relation.qualified_name in self.left_out:
             return None
         info = table_info(self._connection, *name, source.keys)
         if info is None:
             return self._infos.get(name)  # dropped or renamed since
-        _refuse(self._connection, [info])
+        if left := unusable(self._connection, self._config, [info]):
+            if name in self._infos:
+                refuse([each for each in left if each.cause == "rights"])  # to be granted again, and nothing is lost
+            self._leave_out(left)
+            self._missed = Demand(info.qualified_name, True, left[0].reason)
+            return None
         is_new = name not in self._infos
         self._infos[name] = info
         self.tables = (*(each for each in self.tables if (each.namespace, each.name) != name), info)
@@ -247,6 +275,14 @@ class TableRegistry:
             self.histories.update(history_topics(self._config, [info]))
             self.ensure_topics()
         return info
+
+    def _leave_out(self, left: Sequence[LeftOut]) -> None:
+        """From here on the table's rows are skipped, until a session begins that can capture it."""
+        tell(left, self._told)
+        name = left[0].table
+        self.left_out.add(name)
+        self._infos = {key: each for key, each in self._infos.items() if each.qualified_name != name}
+        self.tables = tuple(each for each in self.tables if each.qualified_name != name)
 
     def _tell_of_leaving(self, relation: Relation) -> None:
         before = self.successions.last_of(relation.relation_id)
@@ -265,52 +301,3 @@ class TableRegistry:
 
 def _identity(relation: Relation) -> tuple[ReplicaIdentity, frozenset[str]]:
     return relation.replica_identity, frozenset(each.name for each in relation.columns if each.in_identity)
-
-
-def captured(
-    connection: psycopg.Connection[Any], config: Config, left_out: Collection[str] = ()
-) -> tuple[TableInfo, ...]:
-    """The tables that ``source.tables`` names, each of which can be captured, but those left out.
-
-    Raises:
-        SourceRefused: there are none, or some cannot be carried or read: by name, with the command for each.
-    """
-    source = config.source
-    _refuse_named(connection, source.tables, source.exclude)
-    found = find_tables(connection, source.tables, source.exclude, source.keys)
-    tables = tuple(each for each in found if each.qualified_name not in left_out)
-    if not tables:
-        raise SourceRefused(
-            f"no table matches source.tables ({', '.join(source.tables)})",
-            remedy="correct source.tables, or create the tables first",
-        )
-    _refuse(connection, tables)
-    return tables
-
-
-def _refuse_named(connection: psycopg.Connection[Any], patterns: Sequence[str], exclude: Sequence[str]) -> None:
-    """Stop on what ``source.tables`` spells out and logical replication does not carry: views, unlogged tables …"""
-    others = [each for each in find_others(connection, patterns, exclude) if each.explicit]
-    findings = check_scope((), others, ())
-    if findings:
-        raise SourceRefused(
-            "; ".join(f"{each.subject} {each.text}" for each in findings),
-            remedy="\n".join(each.remedy for each in findings),
-        )
-
-
-def _refuse(connection: psycopg.Connection[Any], tables: Sequence[TableInfo]) -> None:
-    """Stop on tables that cannot be carried or read, all of them by name, with the command for each."""
-    rights, role = table_rights(connection, tables), connection.info.user
-    refusals = [
-        (info.qualified_name, refusal)
-        for info in tables
-        for refusal in (why_unusable(info), *why_unreadable(info, rights, role))
-        if refusal is not None
-    ]
-    if refusals:
-        names = ", ".join(dict.fromkeys(name for name, _ in refusals))
-        raise SourceRefused(
-            "; ".join(refusal.reason for _, refusal in refusals),
-            remedy="\n".join([*(refusal.remedy for _, refusal in refusals), f"or source.exclude: [{names}]"]),
-        )

@@ -49,18 +49,24 @@ def check_scope(
 
 
 def check_table(
-    info: TableInfo, rights: Mapping[str, TableRights], role: str, *, has_out_of_line: bool
+    info: TableInfo, rights: Mapping[str, TableRights], role: str, *, has_out_of_line: bool, is_needed: bool = True
 ) -> list[Finding]:
     """Key, replica identity, TOAST exposure and privileges of one table; one OK finding when all is well.
 
     Args:
         has_out_of_line: the table holds values that are stored out of line now.
+        is_needed: it is spelled out, or no table is captured without it; another one without a key is left out.
     """
     subject = f"table {info.qualified_name}"
     refusal = why_unusable(info)
-    findings = [
-        Finding("FAIL", subject, why.reason.removeprefix(subject).strip(), why.remedy)
-        for why in (*([refusal] if refusal else []), *why_unreadable(info, rights, role))
+    findings = []
+    if refusal is not None:
+        why = refusal.reason.removeprefix(subject).strip()
+        level: Level = "FAIL" if is_needed else "WARN"
+        findings.append(Finding(level, subject, why if is_needed else f"{why}: it is left out", refusal.remedy))
+    findings += [
+        Finding("FAIL", subject, each.reason.removeprefix(subject).strip(), each.remedy)
+        for each in why_unreadable(info, rights, role)
     ]
     findings += [] if refusal else _cautions(info, has_out_of_line)
     if not findings:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from psycopg import errors as sqlstate
 
+from cdc.capture.connect import source_errors
 from cdc.capture.standby import Sight
 from cdc.capture.table import TableInfo
 from cdc.capture.wal_end import at_rest, wal_end
@@ -70,6 +71,29 @@ def published_part(conn: psycopg.Connection[Any], table: TableInfo, publication:
         (publication, table.namespace, table.name),
     ).fetchone()
     return PublishedPart(None, None) if row is None else PublishedPart(*row)
+
+
+def shape_of(conn: psycopg.Connection[Any], table: TableInfo, publication: str) -> Relation:
+    """The published columns of a table today.
+
+    Raises:
+        SourceAltered: it is gone.
+    """
+    with source_errors(f"reading the columns of {table.qualified_name}"):
+        return describe(conn, table, published_part(conn, table, publication).columns)
+
+
+def column_signatures(conn: psycopg.Connection[Any], tables: Sequence[int]) -> dict[int, str]:
+    """By oid of a table: numbers, names and types of its columns, as a hash."""
+    with source_errors("reading the catalog"):
+        rows = conn.execute(
+            "SELECT attrelid::bigint,"
+            " md5(string_agg(concat_ws(':', attnum, attname, atttypid, atttypmod), ',' ORDER BY attnum))"
+            " FROM pg_catalog.pg_attribute"
+            " WHERE attrelid = ANY (%s::bigint[]::oid[]) AND attnum > 0 AND NOT attisdropped GROUP BY attrelid",
+            (list(tables),),
+        ).fetchall()
+    return dict(rows)
 
 
 def describe(conn: psycopg.Connection[Any], table: TableInfo, columns: Sequence[str] | None) -> Relation:

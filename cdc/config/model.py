@@ -50,7 +50,8 @@ class SourceConfig(BaseModel):
     """filtered (default) makes and alters a publication of just the tables below, which their owner may do;
     all_tables makes one FOR ALL TABLES, for which PostgreSQL wants a superuser; disabled uses what is there."""
     tables: Annotated[_Patterns, AfterValidator(checks.not_empty)] = ("public.*",)
-    """Tables to capture, as schema.table with * for any characters; public.* because most databases use only that."""
+    """Tables to capture, as schema.table with * for any characters; public.* because most databases use only that.
+    A table without a usable key is left out if only a pattern reaches it."""
     exclude: _Patterns = ()
     """Patterns taken out again."""
     keys: dict[_TableName, _KeyColumns] = Field(default_factory=dict)

@@ -23,6 +23,13 @@ _RATED_CHUNK_S: Final = 1.0
 _LOST_AFTER_S: Final = 1.0
 """How much unused time a table with a rate may make up for."""
 
+NOT_CAPTURED: Final = "the table is not captured any more"
+
+
+def not_captured(progress: BackfillProgress) -> BackfillProgress:
+    """The record of a table whose changes are not published from here on: when it comes back, it is loaded anew."""
+    return replace(progress, state="failed", whole=False, reason=NOT_CAPTURED)
+
 
 class BackfillJob:
     """A table under way.

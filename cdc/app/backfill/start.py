@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import psycopg
 
 from cdc.app.backfill.beside import BesideStream
+from cdc.app.backfill.job import NOT_CAPTURED, not_captured
 from cdc.app.backfill.readers import ChunkReaders
 from cdc.app.backfill.repairs import Repairs
 from cdc.app.backfill.requests import RequestBox, ends_of
@@ -33,8 +33,6 @@ from cdc.order.touched import TouchedKeys
 from cdc.publish.publisher import KafkaPublisher
 from cdc.record import BackfillProgress
 from cdc.replay.backfills import Published, read_published
-
-_NOT_CAPTURED: Final = "the table is not captured any more"
 
 
 def start_backfill(
@@ -80,8 +78,7 @@ def start_backfill(
         sweep=lambda name, below: Sweep(options, name, below),
     )
     requests = RequestBox(options, ends, published.requests, published.repairs)
-    ordinals = _ordinals(published)
-    readers = partial(_readers, config)
+    ordinals, readers = _ordinals(published), partial(_readers, config)
     backfill = Backfill(
         records, readers(config.snapshot.parallel), requests, touched, streamed, ordinals, topic, around
     )
@@ -144,8 +141,8 @@ def _records(
 def _left(records: Iterable[BackfillProgress], tables: Iterable[TableInfo]) -> list[BackfillProgress]:
     """Records of tables that are not captured any more, as they should be: should one come back, it is not whole."""
     names = {table.qualified_name for table in tables}
-    gone = (each for each in records if each.table not in names and each.reason != _NOT_CAPTURED)
-    return [replace(each, state="failed", whole=False, reason=_NOT_CAPTURED) for each in gone]
+    gone = (each for each in records if each.table not in names and each.reason != NOT_CAPTURED)
+    return [not_captured(each) for each in gone]
 
 
 def _add_new(backfill: Backfill, new: Iterable[tuple[TableInfo, str]], successions: Successions) -> None:
@@ -156,6 +153,6 @@ def _add_new(backfill: Backfill, new: Iterable[tuple[TableInfo, str]], successio
 def _is_new(table: TableInfo, topic: str, records: Mapping[str, BackfillProgress], successions: Successions) -> bool:
     """Whether the table's rows have to be published: never done, missed something, or it is another table now."""
     record, last = records.get(table.qualified_name), successions.last(topic)
-    if record is None or record.topic != topic or record.reason == _NOT_CAPTURED:
+    if record is None or record.topic != topic or record.reason == NOT_CAPTURED:
         return True
     return last is not None and last.relation_id not in (0, table.oid) and not record.is_open

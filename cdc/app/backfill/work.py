@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import structlog
 
-from cdc.app.backfill.job import BackfillJob, new_progress, now_us
+from cdc.app.backfill.job import BackfillJob, new_progress, not_captured, now_us
 from cdc.app.backfill.readers import ChunkReaders, ChunkTask, KeysTask, Portion, ReadFailure, Viewed, ViewTask
 from cdc.app.backfill.requests import RequestBox
 from cdc.app.backfill.rows import Ordinals, RowWriter
@@ -108,10 +108,20 @@ class Backfill:
 
     def demand(self, demand: Demand) -> None:
         """Take up what the bridge itself asks for; on record with the next Kafka commit, whatever that holds."""
-        for table, topic in self._around.tables():
-            if table.qualified_name == demand.table:
-                log.info("backfill needed", table=demand.table, reason=demand.reason)
-                self.add(table, topic, cause="gap", whole=False, sweep=demand.sweep)
+        if found := self._captured(demand.table):
+            log.info("backfill needed", table=demand.table, reason=demand.reason)
+            self.add(*found, cause="gap", whole=False, sweep=demand.sweep)
+        else:
+            self._leave(demand.table)
+
+    def _captured(self, name: str) -> tuple[TableInfo, str] | None:
+        return next((each for each in self._around.tables() if each[0].qualified_name == name), None)
+
+    def _leave(self, name: str) -> None:
+        """The table is not captured any more; one that has no record is published anyway when it joins."""
+        self._drop_job(name)
+        if name in self._records:
+            self._write(not_captured(self._records[name]))
 
     def attend(self) -> None:
         """Take up what was asked for since the last call."""
@@ -133,14 +143,8 @@ class Backfill:
                 log.warning("a backfill was asked for a table that is not captured", table=name)
             elif request.command == "start":
                 table, topic = in_scope[name]
-                self.add(
-                    table,
-                    topic,
-                    request=request.request,
-                    where=request.where,
-                    rate=request.rate,
-                    sweep=request.sweep and request.where is None,
-                )
+                sweep = request.sweep and request.where is None
+                self.add(table, topic, request=request.request, where=request.where, rate=request.rate, sweep=sweep)
             elif (progress := self._records.get(name)) is not None and progress.is_open:
                 self._change(progress, request.command)
         log.info("backfill request", command=request.command, tables=list(request.tables) or "all")
@@ -174,6 +178,8 @@ class Backfill:
             self._held_since = self._held_since or time.monotonic()
             return 0
         if not self._rows.is_ready(view.relation):
+            if self._captured(job.table.qualified_name) is None:
+                self._leave(job.table.qualified_name)
             return 0
         self._newest = view.snapshot
         published = self._rows.publish(job, head)
@@ -267,11 +273,10 @@ class Backfill:
         """Begin the next table that may begin, of those that were begun before first; False when there is none."""
         for name, progress in sorted(self._records.items(), key=lambda each: each[1].state != "running"):
             if name not in self._jobs and progress.state in ("waiting", "running") and self._may_begin(progress):
-                tables = {table.qualified_name: table for table, _ in self._around.tables()}
-                if name in tables:
-                    self._begin(tables[name], progress)
+                if found := self._captured(name):
+                    self._begin(found[0], progress)
                 else:
-                    self._write(replace(progress, state="failed", reason="the table is not captured any more"))
+                    self._leave(name)
                 return True
         return False
 
@@ -298,12 +303,7 @@ class Backfill:
         self._jobs[table.qualified_name] = job
         job.change("running")
         self._look_at(job)
-        log.info(
-            "backfill",
-            table=table.qualified_name,
-            cause=progress.cause,
-            resumed=bool(progress.rows),
-        )
+        log.info("backfill", table=table.qualified_name, cause=progress.cause, resumed=bool(progress.rows))
 
     def _done_with(self, portion: Portion, job: BackfillJob | None) -> int:
         self._head = None

@@ -10,7 +10,8 @@ import typer
 from pydantic import SecretStr
 
 from cdc import extras
-from cdc.app.tables import captured, history_topics, state_topic
+from cdc.app.scope import choose
+from cdc.app.tables import history_topics, state_topic
 from cdc.capture.connect import connect, source_errors
 from cdc.capture.table import TableInfo
 from cdc.capture.view import describe, published_part
@@ -59,7 +60,7 @@ def describe_deployment(config: Config, wanted: Sequence[str] = ()) -> Deploymen
         SourceUnavailable: the source does not answer.
     """
     with connect(config.source.connection(), application_name=_APPLICATION) as conn:
-        infos = _chosen(captured(conn, config), wanted)
+        infos = _chosen(choose(conn, config, None).tables, wanted)
         replicas, histories = _replica_names(config, infos), history_topics(config, infos)
         tables = tuple(_table(conn, config, info, histories, replicas.get(info.qualified_name)) for info in infos)
         source = _address(conn.info, config.source.password, "source.dsn")

@@ -26,19 +26,6 @@ def wait_for_another_session(deployment: Deployment, sessions: int) -> None:
     eventually(lambda: sessions_of(deployment) > sessions or deployment.bridge.ended, 60, deployment.bridge.tail)
 
 
-def wait_equal(deployment: Deployment, *tables: str) -> None:
-    """Wait until the topics hold the source's rows, which stand still."""
-
-    def equal() -> bool:
-        try:
-            deployment.assert_published(*tables)
-        except AssertionError:
-            return False
-        return True
-
-    eventually(equal, 30, deployment.bridge.tail)
-
-
 def test_a_table_that_was_out_of_the_publication_for_a_moment(items: Deployment) -> None:
     """It looks as before when it is back, and what changed meanwhile is in no WAL that the slot delivers."""
     items.source.execute(f"ALTER PUBLICATION {items.slot()} DROP TABLE items")
@@ -79,7 +66,7 @@ def test_a_slot_that_is_older_than_the_publication(database: Database, deploy: D
     deployment.settings["source"]["on_gap"] = "rebackfill"
     deployment.write()
     deployment.start_bridge()
-    wait_equal(deployment, *TABLES)
+    deployment.wait_equal(*TABLES)
     deployment.bridge.stop()
 
 
@@ -117,11 +104,11 @@ def test_a_publication_that_changes_while_the_bridge_runs(database: Database, de
         items.bridge.signal(signal.SIGHUP)  # it looks every ten seconds, and now
         wait_for_another_session(items, sessions)
         database.execute("UPDATE items SET note = 'streamed again' WHERE id > 290")
-        wait_equal(items, *tables)
+        items.wait_equal(*tables)
     database.execute("DROP TABLE empty; CREATE TABLE empty (id integer PRIMARY KEY); INSERT INTO empty VALUES (1), (2)")
     items.bridge.signal(signal.SIGHUP)
     items.bridge.wait_said('"tables": ["public.empty"]')
-    wait_equal(items, *tables)
+    items.wait_equal(*tables)
     items.bridge.stop()
 
 
@@ -149,7 +136,7 @@ def test_a_bridge_that_waits_leaves_the_publication_alone(items: Deployment, tmp
         items.bridge.stop()
         same.wait_said("streaming")
         items.source.execute("INSERT INTO others VALUES (3); INSERT INTO late VALUES (2)")
-        wait_equal(items, *TABLES, "public.late")
+        items.wait_equal(*TABLES, "public.late")
         assert "closing a gap" not in same.said()
         same.stop()
     finally:

@@ -263,19 +263,23 @@ def test_command_says_ready(tmp_path, database, conn, kafka):
 
 
 def test_command_fails_with_exit_code_3_and_the_remedy(tmp_path, database, conn, kafka):
-    conn.execute("create table public.keyless (v text)")
+    conn.execute("create table public.keyless (v text); create table public.keyed (id int primary key)")
     document = {
         "name": database.name,
-        "source": {"dsn": database.dsn},
+        "source": {"dsn": database.dsn, "tables": ["public.keyless", "public.*"]},
         "kafka": {"bootstrap": kafka.bootstrap},
     }
     plain = run_check(tmp_path, document)
     assert plain.exit_code == 3
     assert "FAIL  source  table public.keyless: has no primary key" in plain.output
     assert '  remedy: ALTER TABLE "public"."keyless"' in plain.output
-
     report = json.loads(run_check(tmp_path, document, "--json").output)
     assert report["ok"] is False
+
+    del document["source"]["tables"]  # by default a pattern, which leaves it out
+    beside = run_check(tmp_path, document)
+    assert beside.exit_code == 0, beside.output
+    assert "WARN  source  table public.keyless: has no primary key" in beside.output
     assert conn.execute("select count(*) from pg_publication").fetchone() == (0,)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from cdc.app.demo.proof import describe, pinned
-from cdc.errors import SourceRefused
 from tests.integration.living.conftest import Living
 from tests.integration.living.waiting import cdc, wait_equal
 from tests.support.deployment import Deploy, Deployment
@@ -97,10 +98,11 @@ def test_a_new_partition_begins_with_another_replica_identity(database: Database
     database.execute("INSERT INTO coded VALUES ('a', 1, 1), ('b', 1, 2)")
     deployment.wait_published()
     database.execute("CREATE TABLE coded_2 PARTITION OF coded FOR VALUES IN (2); INSERT INTO coded VALUES ('c', 2, 3)")
-    said = deployment.bridge.refusal(SourceRefused.exit_code)
-    assert "has partitions with another replica identity than its root: public.coded_2" in said
-    remedy = said.split("remedy: ")[1].splitlines()[0]
+    deployment.bridge.wait_said("has partitions with another replica identity than its root: public.coded_2")
+    told = next(line for line in deployment.bridge.said().splitlines() if "has partitions with" in line)
+    remedy = json.loads(told)["remedy"]
     assert remedy == "ALTER TABLE public.coded_2 REPLICA IDENTITY FULL;"
+    deployment.bridge.stop()
     database.execute("UPDATE coded SET code = 'moved' WHERE id = 3")  # the stream does not tell the old key
     database.execute(remedy)
     deployment.start_bridge()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from tests.integration.living.conftest import Living
 from tests.integration.living.waiting import cdc, wait_equal
 from tests.support.deployment import Deployment
+from tests.support.waiting import eventually
 
 LONG = "x" * 61 + "ß"  # 63 bytes
 NAMES = (
@@ -60,6 +63,31 @@ def test_names_of_every_kind(live: Deployment) -> None:
             tables.append(f"{schema}.{name}")
     wait_equal(live, *tables)
     assert len({live.topic(table) for table in tables}) == len(tables)
+
+
+def wait_said_again(live: Deployment, words: str, before: int) -> None:
+    eventually(lambda: live.bridge.said().count(words) > before, 30, live.bridge.tail)
+
+
+def test_a_table_that_changes_its_shape_and_no_row_is_told(live: Deployment) -> None:
+    """The stream would say so with the next change, which may never come."""
+    live.source.execute("CREATE TABLE quiet (id integer PRIMARY KEY, n integer); INSERT INTO quiet VALUES (1, 1)")
+    live.bridge.signal(signal.SIGHUP)
+    live.bridge.wait_said('"tables": ["public.quiet"]')
+    live.wait_equal("public.quiet")
+    for change, told in (
+        ("ADD COLUMN later text DEFAULT 'everywhere'", "added: later"),
+        ("RENAME COLUMN n TO number", "renamed: n → number; added: later"),
+        ("ALTER COLUMN number TYPE bigint", "renamed: n → number; added: later"),
+    ):
+        words = f'"change": "{told}"'
+        before = live.bridge.said().count(words)
+        live.source.execute(f"ALTER TABLE quiet {change}")
+        live.bridge.signal(signal.SIGHUP)  # it looks every ten seconds, and now
+        wait_said_again(live, words, before)
+    assert '"remedy": "cdc backfill public.quiet"' in live.bridge.said()
+    assert "done" in cdc(live, "backfill", "public.quiet")
+    live.wait_equal("public.quiet")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from cdc.app.scope import LeftOut
 from cdc.app.status_document import DOWN, SICK, as_document, problems
 from cdc.app.status_parts import Part, SinkStatus, SourceStatus, Status, TableStatus
 from cdc.app.status_view import as_lines, as_table
@@ -43,6 +44,19 @@ def test_lags_are_measured_by_the_clock_of_the_source():
     assert document["source"]["slot"]["lag_seconds"] == 0.25
     assert (document["topics"]["lag_bytes"], document["topics"]["age_seconds"]) == (1_000, 1.0)
     assert (document["sink"]["lag_bytes"], document["sink"]["lag_seconds"]) == (1_000, 2.0)
+
+
+def test_a_table_that_is_left_out_is_a_problem_only_if_it_is_spelled_out():
+    left = LeftOut("public.log", "table public.log has no primary key", "ALTER …", is_named=False, cause="table")
+    by_pattern = replace(HEALTHY, source=Part(replace(SOURCE, left_out=(left,))))
+    document = as_document(by_pattern, now_us=0)
+    assert document["source"]["left_out"] == [{"table": left.table, "reason": left.reason, "remedy": left.remedy}]
+    assert document["healthy"]
+    assert "left out table public.log has no primary key" in as_lines(document)
+    named = replace(HEALTHY, source=Part(replace(SOURCE, left_out=(replace(left, is_named=True),))))
+    assert [(each.text, each.exit_code) for each in problems(named)] == [
+        ("table public.log has no primary key; it is not captured", SICK)
+    ]
 
 
 def test_own_clock_when_the_source_is_out_of_reach():
