@@ -63,7 +63,8 @@ class Placement:
         except ConfigError as error:
             raise TableRefused(error.message, remedy=f"{error.remedy}, then restart the sink") from error
         if successor := self.successor(schema):
-            raise self._moved(schema, name, schema.topic, successor)
+            at = name if known is None else ReplicaName(*known.split(".", 1))
+            raise self._moved(schema, at, schema.topic, successor)
         if known not in (None, nowhere(schema.topic), str(name)):
             raise TableRefused(
                 f"topic {schema.topic!r} was mirrored into {known} until now, the configuration says {name}",

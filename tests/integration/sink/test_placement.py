@@ -99,6 +99,12 @@ def test_table_that_gets_another_topic_stops_and_its_remedy_helps(topics: TopicW
     remedy = re.search("DROP TABLE .*?; DELETE FROM .*?;", reason)
     assert remedy is not None
     assert remedy[0] in found[moved.topic][1]
+    # a place of its own for the new topic: the former's reason goes on naming the table that it has
+    with running(sink_config(topics, database, tables={"public.items": "public.items_v2"}), database) as mirror:
+        mirror.wait_for_cut(21)
+    assert remedy[0] in states(database)[table.topic][1]
+    for state in ("mirrored_table", "partition_offset"):
+        database.execute(f"DELETE FROM cdc.{state} WHERE topic = %s", [moved.topic])
     database.execute(remedy[0])
     with running(config, database) as mirror:
         with topics.kafka_transaction():
