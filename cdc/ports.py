@@ -168,10 +168,11 @@ class ReplicaWriter(Protocol[Rows]):
     def restore(self) -> Restored:
         """The recorded cut and next offsets; nothing at the first start."""
 
-    def learn(self, schemas: Sequence[TableSchema]) -> None:
+    def learn(self, schemas: Sequence[TableSchema]) -> Collection[str]:
         """Take notice of relation definitions in the order in which they were used: create or widen replica tables.
 
-        A table that cannot be mirrored is stopped, the others go on.
+        A table that cannot be mirrored is stopped, the others go on. Returns the topics that begin anew: the rows of
+        their tables are gone.
         """
 
     def begin(

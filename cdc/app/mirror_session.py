@@ -226,9 +226,10 @@ class MirrorSession:
         offsets = {**buffer.next_offsets(self._reader.positions()), (self._progress_topic, 0): place.offset}
         buffer.join(joining)
         self._judge.took(place, is_true)
+        read_to = self._reader.positions()[self._progress_topic, 0]
         standing = Standing(
             is_true=is_true,
-            loading=self._loading.at(place) | self._topics.unmet(place),
+            loading=self._loading.at(place, read_to) | self._topics.unmet(place),
             behind=buffer.behind,
             joining=joining,
             caught_up_at=self._judge.caught_up_at,
@@ -325,7 +326,10 @@ class MirrorSession:
         if not definitions:
             return
         self._settle()
-        self._replica.learn(definitions)
+        if emptied := self._replica.learn(definitions):
+            self._loading.begin_anew(
+                emptied, self._reader.look_at([self._progress_topic])[self._progress_topic].ends[0]
+            )
         self._tables.update({each.topic: f"{each.namespace}.{each.name}" for each in definitions})
         active = set(self._replica.active())
         if not active.issuperset(self._topics.watched):
@@ -336,6 +340,13 @@ class MirrorSession:
             if table.topic not in self._topics.watched and table.topic not in self._told:
                 self._told.add(table.topic)
                 log.error("table is stopped", table=table.name, topic=table.topic, reason=table.reason)
+
+    def _end_of_progress(self) -> int:
+        """The high watermark of the progress topic now."""
+        facts = self._reader.look_at([self._progress_topic]).get(self._progress_topic)
+        if facts is None:
+            raise BeginAnew
+        return facts.ends[0]
 
     def _published(self) -> Published | None:
         """What the progress topic holds; None while it does not say, and we do not know, whose topics these are."""

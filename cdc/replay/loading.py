@@ -4,6 +4,9 @@ Theory of operation. A backfill's record lies in the progress topic before the s
 transaction, and says from which LSN on its topic is complete. So a cut includes it when it lies before the record that
 the cut was found by, and, where it says *whole*, when the cut is not before that LSN.
 
+A topic that begins anew is read by its new definition, which may be read before the record that says so. The bridge
+commits that record first. So the topic is incomplete until a cut includes all that the progress topic held by then.
+
 A cut's offset is where the next session reads on, so records before it are not read again. What they said is in the
 replica's table states; the newest record of a table, when it lies before that offset, says it too.
 
@@ -51,6 +54,7 @@ class LoadingTopics:
             if not is_whole:
                 self._loading.add(topic)
         self._turns: list[_Turn] = []
+        self._emptied: dict[str, int] = {}
         self._newest = dict.fromkeys(self._loading, False)
 
     def saw(self, progress: BackfillProgress, offset: int) -> None:
@@ -59,8 +63,17 @@ class LoadingTopics:
             self._newest[progress.topic] = progress.whole
             self._turns.append(_Turn(offset, progress.lsn, progress.topic, progress.whole))
 
-    def at(self, cut: Cut) -> frozenset[str]:
-        """Topics that are incomplete at this cut; it must not lie before an earlier one."""
+    def begin_anew(self, topics: Iterable[str], end: int) -> None:
+        """Definitions were read by which these topics begin anew; ``end`` is the progress topic's, asked afterwards."""
+        self._emptied.update(dict.fromkeys(topics, end))
+
+    def at(self, cut: Cut, read_to: int) -> frozenset[str]:
+        """Topics that are incomplete at a cut.
+
+        Args:
+            cut: not before an earlier one.
+            read_to: position in the progress topic; all its records before that were seen.
+        """
         end = next((i for i, turn in enumerate(self._turns) if not turn.is_in(cut)), len(self._turns))
         for turn in self._turns[:end]:
             if turn.whole:
@@ -68,4 +81,7 @@ class LoadingTopics:
             else:
                 self._loading.add(turn.topic)
         del self._turns[:end]
-        return frozenset(self._loading)
+        awaited = {turn.topic for turn in self._turns}
+        # The last offset may be a marker, which a position need not pass
+        self._emptied = {topic: end for topic, end in self._emptied.items() if read_to < end - 1 or topic in awaited}
+        return frozenset(self._loading | self._emptied.keys())

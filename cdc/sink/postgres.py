@@ -99,17 +99,21 @@ class PostgresReplica:
             progress, dict(self._offsets), dict(self._topic_ids), caught_up_at, dict(self._registry.read_since)
         )
 
-    def learn(self, schemas: Sequence[TableSchema]) -> None:
-        """Create or widen replica tables. Inside an open transaction it is part of it.
+    def learn(self, schemas: Sequence[TableSchema]) -> frozenset[str]:
+        """Create, widen or empty replica tables. Inside an open transaction it is part of it.
+
+        Returns:
+            Topics that begin anew: the rows of their tables are gone.
 
         Raises:
             ConfigError: two topics would share a replica table, or a table would be mirrored into itself.
             ReplicaUnavailable: nothing of the open transaction is left.
         """
         with replica_errors("creating replica tables"):
-            self._registry.learn(schemas)
+            emptied = self._registry.learn(schemas)
             if not self._is_open:
                 self._connection.commit()
+            return emptied
 
     def begin(
         self, topic: str, topic_id: str, *, resumes: bool, why_anew: str, is_asked: bool, now: float

@@ -56,7 +56,7 @@ class TableRegistry:
         self._name = name
         self._placement = Placement(connection, name, naming)
         self._stopped = set(stopped)
-        self._refilled_later: set[str] = set()
+        self._emptied: set[str] = set()
         self._created: set[str] = set()
         self._seen: dict[str, SeenKeys] = {}
         self._anew: dict[str, str] = {}
@@ -83,8 +83,11 @@ class TableRegistry:
         """How each table that takes rows takes them, by topic."""
         return self._statements
 
-    def learn(self, schemas: Iterable[TableSchema]) -> None:
+    def learn(self, schemas: Iterable[TableSchema]) -> frozenset[str]:
         """Take notice of definitions, in the order in which they were used.
+
+        Returns:
+            Topics that begin anew: the rows of their tables are gone.
 
         Raises:
             ConfigError: a table would be mirrored into itself.
@@ -101,6 +104,8 @@ class TableRegistry:
             changed[schema.topic] = None
         for topic in sorted(changed, key=self._is_retired, reverse=True):
             self._establish(topic, self._schemas[topic])
+        emptied, self._emptied = frozenset(self._emptied), set()
+        return emptied
 
     @property
     def seen(self) -> Mapping[str, SeenKeys]:
@@ -180,7 +185,6 @@ class TableRegistry:
         """At a cut: rows by topic, and the state of whatever takes rows."""
         for topic in standing.joining:
             self._join(topic)
-        self._refilled_later.difference_update(standing.loading)
         states = {topic: self._state(topic, standing) for topic in self._statements}
         changed = [topic for topic, state in states.items() if self._tables[topic].state != state]
         for topic in {**dict.fromkeys(changed), **counts}:
@@ -203,7 +207,7 @@ class TableRegistry:
     def _state(self, topic: str, standing: Standing) -> str:
         if topic in self._anew:
             return _REBUILDING
-        if topic in standing.loading or topic in self._refilled_later:
+        if topic in standing.loading:
             return _LOADING
         if topic in standing.behind or not standing.is_true:
             return _CATCHING_UP
@@ -286,8 +290,8 @@ class TableRegistry:
         )
 
     def _begin_anew(self, topic: str) -> None:
-        """Its rows are gone before the cut that says so: until the topic was seen to be filled again it is loading."""
-        self._refilled_later.add(topic)
+        """Its rows are gone before the cut that says so."""
+        self._emptied.add(topic)
         self._tables[topic] = self._tables[topic]._replace(state=_LOADING)
         self._update(topic, state=_LOADING)
         if topic in self._seen:
