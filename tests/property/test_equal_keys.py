@@ -23,7 +23,7 @@ from cdc.encode.header import DELETE, UPDATE, HeaderStamp
 from cdc.encode.values import Converter, converter
 from cdc.lsn import LSN
 from cdc.pgtypes import sql_type
-from cdc.ports import StoredRecord
+from cdc.ports import Standing, StoredRecord
 from cdc.record import Progress, SchemaColumn, TableSchema
 from cdc.sink.naming import ReplicaNaming
 from cdc.sink.postgres import PostgresReplica
@@ -32,6 +32,7 @@ from cdc.sink.session import replica_engine
 from tests.support.servers import Database
 from tests.support.topic_writer import SOURCE
 
+WHOLE = Standing(is_true=True, loading=(), behind=(), joining=(), caught_up_at=0)
 PARTITIONS, CUTS, CHANGES_A_CUT = 3, 6, 40
 
 SPELLINGS: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -157,6 +158,6 @@ def test_respelled_keys_are_neither_lost_nor_doubled(database: Database, pieces:
                     if piece:
                         replica.write([replica.prepare(schema.topic, piece)])
                 source.lsn, source.seq = source.lsn + 10, 0
-                replica.commit(Progress(LSN(source.lsn), None, 0, SOURCE), {})
+                replica.commit(Progress(LSN(source.lsn), None, 0, SOURCE), {}, WHOLE)
                 found = database.execute(f"SELECT format('%%s', id), v FROM t{number} ORDER BY v", [])
                 assert found == sorted(source.rows.values(), key=lambda row: row[1]), type_name
