@@ -156,7 +156,7 @@ class ScopeWatch:
             return
         captured = [each for each in found if _is_same(known.get(each.qualified_name), each)]
         self._shapes.look(self._connection(), source.publication, registry, captured)
-        new = [each for each in found if not _is_same(known.get(each.qualified_name), each)]
+        new = [each for each in found if each not in captured or not _is_carried(registry, each)]
         joined = [each for each in self._usable(new) if self._joins(each, registry.left_out)]
         if joined:
             for each in joined:
@@ -211,6 +211,15 @@ class ScopeWatch:
         if self._sql is not None:
             self._sql.close()
             self._sql = None
+
+
+def _is_carried(registry: TableRegistry, table: TableInfo) -> bool:
+    """Whether the publication carried this very table when the session began.
+
+    The session may have met a table that was made anew under the name of one that the publication carried.
+    """
+    member = registry.members.get(table.qualified_name)
+    return member is None or member.table == table.oid
 
 
 def _is_same(known: TableInfo | None, table: TableInfo) -> bool:

@@ -209,3 +209,26 @@ def test_what_is_named_and_cannot_be_captured_stops_the_start(database: Database
         "name public.parted in source.tables instead",
     ):
         assert reason in said
+
+
+def test_a_table_made_anew_while_the_stream_is_behind_is_captured_again(database: Database, deploy: Deploy) -> None:
+    """The session meets the new table's name with the old one's last changes, before the publication has it."""
+    database.execute(
+        "CREATE TABLE t (id integer PRIMARY KEY, n integer); INSERT INTO t SELECT generate_series(1, 9), 1"
+    )
+    live = deploy()
+    live.start()
+    live.bridge.wait_said("streaming")
+    live.wait_backfilled("public.t")
+    live.bridge.signal(signal.SIGSTOP)
+    database.execute("UPDATE t SET n = 2 WHERE id < 5")
+    database.execute("DROP TABLE t")
+    database.execute(
+        "CREATE TABLE t (id integer PRIMARY KEY, n integer); INSERT INTO t SELECT generate_series(4, 7), 3"
+    )
+    live.bridge.signal(signal.SIGCONT)
+    live.wait_published()
+    live.bridge.signal(signal.SIGHUP)
+    live.bridge.wait_said("tables join")
+    database.execute("UPDATE t SET n = 4 WHERE id = 6")
+    wait_equal(live, "public.t")
