@@ -18,6 +18,9 @@ MAKE = "CREATE TABLE {0} (id int PRIMARY KEY, alt int NOT NULL, n int); " + (
 )
 SWAP = "BEGIN; ALTER TABLE t RENAME TO x; ALTER TABLE spare RENAME TO t; ALTER TABLE x RENAME TO spare; COMMIT"
 AGAIN = "BEGIN; DROP TABLE t; " + MAKE.format("t", 3) + "; COMMIT"
+ENDS = ("bridge.inside_begin_anew:1", "bridge.inside_begin_anew:2")
+"""With the backfill on record, before the first tombstone; and behind the last one, with the definition."""
+
 NEW_KEY = "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (alt)"
 
 
@@ -31,13 +34,7 @@ def assert_honest(deployment: Deployment) -> None:
 
 @pytest.mark.parametrize(
     ("change", "end"),
-    [
-        (SWAP, "SIGTERM"),
-        (SWAP, "bridge.inside_begin_anew:1"),
-        (SWAP, "bridge.inside_begin_anew:2"),
-        (NEW_KEY, "SIGTERM"),
-        (AGAIN, "bridge.inside_begin_anew:2"),
-    ],
+    [(SWAP, "SIGTERM"), (SWAP, ENDS[0]), (SWAP, ENDS[1]), (NEW_KEY, "SIGTERM"), (AGAIN, ENDS[1])],
 )
 def test_a_bridge_that_ends_while_a_table_begins_anew_publishes_all_of_it(
     database: Database, deploy: Deploy, change: str, end: str

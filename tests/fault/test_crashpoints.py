@@ -8,6 +8,7 @@ import pytest
 
 from cdc import crashpoints
 from tests.fault.test_backfill_kills import BACKFILL
+from tests.fault.test_begin_anew import ENDS
 from tests.fault.test_repair_kills import REPAIR
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
@@ -57,7 +58,7 @@ SINK = ("sink.before_apply:1", "sink.before_replica_commit:1", "sink.after_repli
 
 
 def test_every_crash_point_is_visited() -> None:
-    here = {point.partition(":")[0] for point in (*dict(BRIDGE), *SINK, *BACKFILL, *REPAIR)}
+    here = {point.partition(":")[0] for point in (*dict(BRIDGE), *SINK, *BACKFILL, *REPAIR, *ENDS)}
     assert here == crashpoints.NAMES
 
 
