@@ -6,8 +6,11 @@ streamed block puts behind the tag, so what comes out is what the server would h
 
 A rollback cuts the file off. PostgreSQL gives out xids in order, to a parent before its children, and subtransactions
 nest. So when one is rolled back, the file ends with all of its and its descendants' messages, and these are the ones
-at the end whose xid is not smaller. What has to be remembered is, for each xid that may come in question, where the
-end of the file begins that holds no smaller one: twelve bytes for each subtransaction at most.
+at the end whose xid is not smaller. What describes relations and types among them stays: the server says it once for
+the whole transaction, however deep in it, and does not repeat it after a rollback.
+
+What has to be remembered is, for each xid that may come in question, where the end of the file begins that holds no
+smaller one: twelve bytes for each subtransaction at most.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ _pack_head = struct.Struct("=IB").pack
 """In the file: how many bytes follow, the message's tag, and the rest of the message."""
 
 _BATCH_BYTES: Final = 256 * 1024
+_DESCRIPTIONS: Final = frozenset(b"RY")
 
 
 def _unnamed_file() -> IO[bytes]:
@@ -89,8 +93,14 @@ class Spill:
         if end < self._size:
             with self._failing("cut off"):
                 self._file.seek(end)
+                kept = _descriptions(self._file.read())
+                self._file.seek(end)
                 self._file.truncate()
-            self._size = end
+                self._file.write(kept)
+                self._file.flush()
+            self._size = end + len(kept)
+            if kept and not self._ranks:
+                self._mark(self._xid, end)
 
     def frames(self, header: bytes) -> Iterator[list[bytes]]:
         """Everything in order, in batches of bounded size, as frames without xid.
@@ -149,3 +159,14 @@ class Spill:
                 remedy="make room there, or set TMPDIR to a directory with room for the largest transaction, "
                 "or set source.streaming to false; then restart",
             ) from error
+
+
+def _descriptions(data: bytes) -> bytes:
+    """Of whole messages as they are in the file, those that describe relations and types."""
+    kept, place = [], 0
+    while place < len(data):
+        end = place + _LENGTH.size + _LENGTH.unpack_from(data, place)[0]
+        if data[place + _LENGTH.size] in _DESCRIPTIONS:
+            kept.append(data[place:end])
+        place = end
+    return b"".join(kept)

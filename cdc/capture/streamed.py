@@ -7,6 +7,9 @@ only then what came behind it. So whoever reads here sees whole transactions in 
 was rolled back: the same messages as without streaming, whatever the blocks were. Everything that counts on that
 (ordinals, positions, what a restart repeats) need not know of streaming.
 
+A description of a relation holds for what the server sends behind it. Played back, an older one would come behind a
+newer one of an ordinary transaction, which the server need not repeat. So the newer one is repeated behind the commit.
+
 A keepalive between blocks may be confirmed as it stands: it says that what *committed* before it was sent. A
 transaction still running commits behind it, and the server sends all of that one again after a restart.
 
@@ -15,6 +18,7 @@ https://www.postgresql.org/docs/current/protocol-logical-replication.html
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -28,6 +32,8 @@ _TAG_AT: Final = XLOG_DATA_HEADER_BYTES
 _BOUNDARIES: Final = frozenset(b"SEcA")
 _CHANGES: Final = frozenset(b"IUDTMRY")
 _ORIGIN: Final = ord("O")
+_RELATION: Final = ord("R")
+_RELATION_ID: Final = struct.Struct(">I")
 _SHORTEST_CHANGE: Final = _TAG_AT + 5
 
 _SILENCE: Final = [silence()]
@@ -54,6 +60,10 @@ class StreamedTransactions:
         self._new_spill = new_spill
         self._spills: dict[int, Spill] = {}
         self._block: Spill | None = None
+        self._arrived = 0
+        self._described = _Described()
+        self._described_in: dict[int, _Described] = {}
+        self._block_described = self._described
         self._boundaries = PgOutputDecoder()
         self._ahead: Iterator[list[bytes]] = iter(())
 
@@ -104,8 +114,17 @@ class StreamedTransactions:
                     yield from self._play(frame, committed)
             elif self._block is None or tag < 0:
                 passed.append(frame)
+                if tag == _RELATION:
+                    self._described.add(self._next(), frame[_TAG_AT:])
+                else:
+                    self._described.end_group()
             elif tag in _CHANGES and len(frame) >= _SHORTEST_CHANGE:
                 block.append(frame)
+                if tag == _RELATION:
+                    message = frame[_TAG_AT : _TAG_AT + 1] + frame[_SHORTEST_CHANGE:]
+                    self._block_described.add(self._next(), message)
+                else:
+                    self._block_described.end_group()
             elif tag != _ORIGIN:
                 raise decode_error("streamed", 0, f"tag {frame[_TAG_AT:][:1]!r}, truncated or inside a streamed block")
         self._spill(block)
@@ -124,9 +143,11 @@ class StreamedTransactions:
                 if xid not in self._spills:
                     self._spills[xid] = self._new_spill(xid)
                 self._block = self._spills[xid]
+                self._block_described = self._described_in.setdefault(xid, _Described())
             case StreamStop():
                 self._block = None
             case StreamAbort(xid, subxid) if xid == subxid:
+                self._described_in.pop(xid, None)
                 if (spill := self._spills.pop(xid, None)) is not None:
                     spill.close()
             case StreamAbort(xid, subxid):
@@ -150,4 +171,42 @@ class StreamedTransactions:
                 yield batch
             del self._spills[committed.xid]
             spill.close()
-        yield [header + b"C" + flags + commit_lsn + end_lsn + commit_ts]
+        newer = self._described.merge(self._described_in.pop(committed.xid, _Described()))
+        yield [header + b"C" + flags + commit_lsn + end_lsn + commit_ts, *(header + message for message in newer)]
+
+    def _next(self) -> int:
+        self._arrived += 1
+        return self._arrived
+
+
+class _Described:
+    """The newest Relation message of each relation, when it arrived, and beside which: a partition's follows its root's.
+
+    Repeated alone, a root's would be taken to belong to the next one, whatever that describes.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[int, tuple[int, list[bytes]]] = {}
+        self._group: list[bytes] = []
+
+    def add(self, number: int, message: bytes) -> None:
+        """A Relation message arrived as the ``number``-th; it belongs to those directly before it."""
+        self._group.append(message)
+        (relation,) = _RELATION_ID.unpack_from(message, 1)
+        self._newest[relation] = number, self._group
+
+    def end_group(self) -> None:
+        """Something else arrived."""
+        if self._group:
+            self._group = []
+
+    def merge(self, played: _Described) -> list[bytes]:
+        """Take what was just played back for known; the messages that arrived later than it, to be repeated."""
+        newer: list[bytes] = []
+        for relation, (number, group) in played._newest.items():
+            known, since = self._newest.get(relation, (0, group))
+            if known > number:
+                newer += (message for message in since if message not in newer)
+            else:
+                self._newest[relation] = number, group
+        return newer
