@@ -52,7 +52,7 @@ class BridgeMetrics:
         )
         self.publish_lag_seconds = Gauge(
             "cdc_bridge_publish_lag_seconds",
-            "From the commit in PostgreSQL to the Kafka commit, for the newest published transaction.",
+            "Age of the oldest commit that was read from PostgreSQL and is not published yet; 0 when there is none.",
             registry=registry,
         )
         self.toast_rereads = Counter(
@@ -140,7 +140,7 @@ class SinkMetrics:
         )
         self.lag_seconds = Gauge(
             "cdc_sink_lag_seconds",
-            "From the commit in the source to the replica's commit, for the newest applied transaction.",
+            "From the commit in the source to the replica's, for the newest transaction; 0 after a cut without any.",
             registry=registry,
         )
         self.table_state = Enum(

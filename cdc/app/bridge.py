@@ -199,6 +199,7 @@ class Bridge:
         self._has_streamed = False
         self._busy_age_s = min(took * _BUSY_AGE_PER_COMMIT, _MAX_BUSY_AGE_S)
         self._max_age_s = min(max(took * _AGE_PER_COMMIT, _MIN_AGE_S), _MAX_AGE_S)
+        self._engine.published()
         self._on_commit(progress)
 
     def _read(self) -> list[bytes]:

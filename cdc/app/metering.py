@@ -15,6 +15,7 @@ from cdc.errors import CdcError
 from cdc.lsn import LSN
 from cdc.metrics import WAL_STATUSES, BridgeMetrics
 from cdc.order.counts import Counts, TableCounts
+from cdc.order.engine import Engine
 from cdc.record import BackfillProgress, Progress
 
 
@@ -35,6 +36,8 @@ class BridgeMeter:
         self._is_streaming = False
         self._waits_for: int | None = None
         self._since = time.time_ns() // 1000
+        self._engine: Engine | None = None
+        self._metrics.publish_lag_seconds.set_function(self._lag_s)
         self._backfilled: dict[str, tuple[str, int]] = {}
         self._server: HealthServer | None = None
         if http.bridge_port is not None:
@@ -56,6 +59,10 @@ class BridgeMeter:
         self._is_streaming = is_streaming
         self._metrics.streaming.set(is_streaming)
 
+    def follows(self, engine: Engine) -> None:
+        """What the stream brings goes through this engine from now on."""
+        self._engine = engine
+
     def waiting(self, active_pid: int | None) -> None:
         """Another session of the server, this one, reads from the slot; None when nobody does."""
         self._waits_for = active_pid
@@ -67,8 +74,6 @@ class BridgeMeter:
         metrics.kafka_transactions.labels("committed").inc()
         metrics.published_lsn.set(progress.lsn)
         metrics.confirmed_lsn.set(progress.lsn)
-        if progress.commit_ts:
-            metrics.publish_lag_seconds.set(max(time.time() - progress.commit_ts / 1_000_000, 0.0))
         for table, now in self._counts.items():
             before = self._exported.setdefault(table, TableCounts())
             metrics.changes.labels(table).inc(now.changes - before.changes)
@@ -110,6 +115,11 @@ class BridgeMeter:
     def retried(self, error: CdcError) -> None:
         """An attempt ended with an error that is worth another."""
         self._metrics.restarts.labels(type(error).__name__).inc()
+
+    def _lag_s(self) -> float:
+        """Age of the oldest commit that was read and is not published yet; asked by a thread of the server."""
+        since = 0 if self._engine is None else self._engine.unpublished_since
+        return max(time.time() - since / 1_000_000, 0.0) if since else 0.0
 
     def _ready(self) -> tuple[bool, dict[str, object]]:
         facts: dict[str, object] = {"published_lsn": None if self._published is None else str(self._published)}

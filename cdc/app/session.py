@@ -196,6 +196,7 @@ class BridgeSession:
             watch=self._watch_topics(resumption, registry, publisher),
             on_commit=self._meter.committed,
         )
+        self._meter.follows(engine)
         self._works()
         self._scope.serves(registry)
         self._run_bridge(bridge, resumption, session)

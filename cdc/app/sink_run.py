@@ -27,6 +27,7 @@ class SinkMeter:
         self.metrics = SinkMetrics()
         self.rows = 0
         self._newest: Progress | None = None
+        self._commit_ts = 0
         self._is_working = False
 
     def cut(self, report: CutReport) -> None:
@@ -37,8 +38,9 @@ class SinkMeter:
         if report.is_true:
             self._newest = progress
             metrics.cut_lsn.set(progress.lsn)
-        if progress.commit_ts:
-            metrics.lag_seconds.set(max(time.time() - progress.commit_ts / 1_000_000, 0.0))
+        is_new = progress.commit_ts != self._commit_ts
+        metrics.lag_seconds.set(max(time.time() - progress.commit_ts / 1_000_000, 0.0) if is_new else 0.0)
+        self._commit_ts = progress.commit_ts
         for topic, count in report.rows.items():
             self.rows += count
             table = report.tables.get(topic)

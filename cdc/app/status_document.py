@@ -111,17 +111,17 @@ def as_document(status: Status, *, now_us: int) -> Document:
         "name": status.name,
         "healthy": not trouble,
         "problems": [{"part": each.part, "text": each.text, "remedy": each.remedy} for each in trouble],
-        "source": {"reachable": status.source.reachable, **_source(source, published, clock_us)},
+        "source": {"reachable": status.source.reachable, **_source(source)},
         "topics": {"reachable": status.topics.reachable, **_topics(published, source, clock_us)},
         "backfills": [_backfill(each) for each in status.backfills],
         "sink": None,
     }
     if status.sink is not None:
-        document["sink"] = {"reachable": status.sink.reachable, **_sink(status.sink.answer, published, clock_us)}
+        document["sink"] = {"reachable": status.sink.reachable, **_sink(status.sink.answer, published)}
     return document
 
 
-def _source(source: SourceStatus | None, published: Progress | None, clock_us: int) -> Document:
+def _source(source: SourceStatus | None) -> Document:
     if source is None:
         return {}
     slot = source.slot
@@ -138,7 +138,7 @@ def _source(source: SourceStatus | None, published: Progress | None, clock_us: i
             "waiting_bridges": source.waiting,
             "confirmed_flush_lsn": _lsn(slot.confirmed_flush_lsn),
             "lag_bytes": slot.lag_bytes,
-            "lag_seconds": _slot_lag_s(slot, source.confirm_lag_s, published, clock_us),
+            "lag_seconds": _slot_lag_s(slot, source.confirm_lag_s),
             "wal_status": slot.wal_status,
             "retained_bytes": slot.retained_bytes,
             "safe_wal_size": slot.safe_wal_size,
@@ -148,15 +148,11 @@ def _source(source: SourceStatus | None, published: Progress | None, clock_us: i
     }
 
 
-def _slot_lag_s(
-    slot: SlotState, confirm_lag_s: float | None, published: Progress | None, clock_us: int
-) -> float | None:
-    """Seconds that the slot is behind; without a reader, the age of the newest commit that was published."""
+def _slot_lag_s(slot: SlotState, confirm_lag_s: float | None) -> float | None:
+    """Seconds that the slot is behind; None without a reader, when bytes alone tell: there may be no commit in them."""
     if slot.lag_bytes == 0:
         return 0.0
-    if slot.active:
-        return confirm_lag_s or 0.0
-    return _age_s(published.commit_ts, clock_us) if published is not None else None
+    return confirm_lag_s or 0.0 if slot.active else None
 
 
 def _topics(published: Progress | None, source: SourceStatus | None, clock_us: int) -> Document:
@@ -188,15 +184,13 @@ def _backfill(backfill: BackfillProgress) -> Document:
     }
 
 
-def _sink(sink: SinkStatus | None, published: Progress | None, clock_us: int) -> Document:
+def _sink(sink: SinkStatus | None, published: Progress | None) -> Document:
     if sink is None:
         return {}
     lag_bytes = lag_seconds = None
     if sink.lsn is not None and published is not None:
         lag_bytes = max(published.lsn - sink.lsn, 0)
         lag_seconds = _age_s(sink.commit_ts, published.commit_ts) if lag_bytes else 0.0
-    elif sink.lsn is not None:
-        lag_seconds = _age_s(sink.commit_ts, clock_us)
     return {
         "running": sink.running,
         "cut_lsn": _lsn(sink.lsn),

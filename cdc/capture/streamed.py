@@ -180,7 +180,7 @@ class StreamedTransactions:
 
 
 class _Described:
-    """The newest Relation message of each relation, when it arrived, and beside which: a partition's follows its root's.
+    """The newest Relation message of each relation, when it arrived, and beside which: a partition's follows its root.
 
     Repeated alone, a root's would be taken to belong to the next one, whatever that describes.
     """

@@ -86,6 +86,7 @@ class Engine:
         self._stamp = HeaderStamp(ZERO, xid, 0)
         self._seq = 0
         self._skip = 0
+        self._unpublished_since = 0
 
     @property
     def xid(self) -> int:
@@ -106,6 +107,16 @@ class Engine:
     def holds_records(self) -> bool:
         """Whether changes wait for rows that must be read again."""
         return bool(self._held)
+
+    @property
+    def unpublished_since(self) -> int:
+        """When the oldest transaction that was read and is not published to its end was committed; 0: there is none."""
+        return self._unpublished_since
+
+    def published(self) -> None:
+        """What was handed out is committed in Kafka."""
+        if not self._held:
+            self._unpublished_since = 0 if self._begin is None else self._begin.commit_ts
 
     @property
     def complete_lsn(self) -> LSN:
@@ -180,6 +191,7 @@ class Engine:
             self._skip = sys.maxsize
             return
         self._unseen.add(self._xid)
+        self._unpublished_since = self._unpublished_since or message.commit_ts
         if self._resume.partial is not None and message.final_lsn == self._resume.partial.lsn:
             self._skip = self._resume.partial.seq
 

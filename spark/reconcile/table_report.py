@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +31,14 @@ from cdc.spark.report.model import Counts, Histograms, Repair, SkippedColumn, St
 from cdc.spark.stored import store
 
 _NO_REPLICA = ComparedReplica(None, None)
+
+_WAL_END = """
+SELECT pg_catalog.pg_current_wal_lsn() - '0/0', r.pid IS NOT NULL, extract(epoch FROM r.flush_lag)::float8
+FROM (VALUES (%s)) AS wanted (slot)
+LEFT JOIN pg_catalog.pg_replication_slots s ON s.slot_name = wanted.slot
+LEFT JOIN pg_catalog.pg_stat_replication r ON r.pid = s.active_pid
+"""
+"""A walsender knows how long the newest commit has waited for its reader; bytes behind may hold no commit at all."""
 
 
 class JudgedTable(NamedTuple):
@@ -208,14 +215,13 @@ def _repair(job: ReconcileJob, table: Table, counts: Counts, replica: ComparedRe
 
 
 def _lag(job: ReconcileJob, bridge: BridgeProgress) -> tuple[int | None, float | None]:
-    """How far the bridge is behind the WAL, in bytes; and in seconds since its newest commit, if it is behind."""
+    """How far the bridge is behind the WAL, in bytes; and in seconds, as the server sees it, while it has a reader."""
     bridge.catch_up()
     with contextlib.closing(connect(job.source)) as conn, reading("asking for the WAL position"):
-        row = conn.execute("SELECT pg_catalog.pg_current_wal_lsn() - '0/0'").fetchone()
+        row = conn.execute(_WAL_END, (job.stream.slot,)).fetchone()
         assert row is not None
-    lag_bytes = max(0, int(row[0]) - bridge.lsn)
-    behind = lag_bytes > 0 and bridge.commit_ts_us > 0
-    return lag_bytes, round(max(0.0, time.time() - bridge.commit_ts_us / 1e6), 3) if behind else None
+    end, is_read, lag_s = row
+    return max(0, int(end) - bridge.lsn), round(lag_s or 0.0, 3) if is_read else None
 
 
 @contextlib.contextmanager

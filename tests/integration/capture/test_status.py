@@ -154,7 +154,7 @@ def test_bridge_and_sink_stopped(busy):
     assert result.exit_code == 4
     seen = json.loads(result.stdout)
     assert [each["text"] for each in seen["problems"]] == [f"no bridge reads slot {busy.slot}", "no sink runs"]
-    assert seen["source"]["slot"]["lag_seconds"] > 0
+    assert seen["source"]["slot"]["lag_seconds"] is None, "there may be no commit in what is not read"
     assert seen["sink"]["cut_lsn"]
 
 

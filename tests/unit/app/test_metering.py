@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from dataclasses import replace
 from typing import get_args
 
@@ -11,15 +12,20 @@ import pytest
 
 from cdc.app.metering import BridgeMeter
 from cdc.capture.slot import SlotState
+from cdc.change import Begin, Commit
 from cdc.config import HttpConfig
+from cdc.lsn import LSN
 from cdc.metrics import BACKFILL_STATES
 from cdc.order.counts import Counts
-from cdc.record import BackfillState, LeafProgress
+from cdc.order.engine import Engine
+from cdc.order.touched import TouchedKeys
+from cdc.record import BackfillState, LeafProgress, Progress, SourceIdentity
 from tests.support.topic_writer import FIRST_BACKFILL
 
 SLOT = SlotState("s", "pgoutput", "d", False, None, None, None, "extended", None, 7, 5, None)
 T = {"table": "public.t"}
 NEVER_ENDS = 1 << 62
+PROGRESS = Progress(LSN(1000), None, 0, SourceIdentity("1", 1, 1))
 
 
 @pytest.fixture
@@ -65,3 +71,24 @@ def test_rows_that_an_earlier_process_published_are_not_counted_again(meter: Bri
 
 def test_every_state_is_exported() -> None:
     assert get_args(BackfillState) == BACKFILL_STATES
+
+
+def test_seconds_behind_are_the_age_of_what_is_not_published(meter: BridgeMeter) -> None:
+    """A source at rest, whose WAL moves without commits, is not behind; it once was, more every second."""
+    engine = Engine(resume=PROGRESS, xid=700, counts=Counts(), touched=TouchedKeys())
+    meter.follows(engine)
+    assert value(meter, "publish_lag_seconds") == 0.0
+    committed_us = time.time_ns() // 1000 - 60_000_000
+    engine.begin(Begin(LSN(2000), committed_us, 700))
+    engine.commit(Commit(LSN(2000), LSN(2010), committed_us))
+    engine.begin(Begin(LSN(2020), committed_us + 50_000_000, 701))
+    behind = value(meter, "publish_lag_seconds")
+    assert behind is not None
+    assert 60 <= behind < 70
+    engine.published()
+    behind = value(meter, "publish_lag_seconds")
+    assert behind is not None
+    assert 10 <= behind < 20, "of the second one only the beginning is published"
+    engine.commit(Commit(LSN(2020), LSN(2030), committed_us))
+    engine.published()
+    assert value(meter, "publish_lag_seconds") == 0.0
