@@ -6,6 +6,7 @@ goes on: it gives signs of life, commits what is ready, and can be stopped.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -82,7 +83,8 @@ class Rereader:
         """Break off what is under way, and end the thread."""
         self._stop.set()
         if self._sql is not None:
-            self._sql.cancel()
+            with contextlib.suppress(psycopg.Error):  # the server is gone, which is as good
+                self._sql.cancel()
         self._thread.shutdown()
         if self._sql is not None:
             self._sql.close()

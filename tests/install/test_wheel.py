@@ -118,7 +118,7 @@ def test_with_spark_alone_a_job_says_what_it_downloads(wheel: Path, tmp_path: Pa
     assert done.stderr.startswith("Spark's connectors 4.2.0: downloading "), done.stderr
     assert "error: cannot download org." in done.stderr
     assert "Traceback" not in done.stderr
-    assert done.returncode == 4
+    assert done.returncode == 2, "not verified, whatever the reason"
 
 
 def test_the_image_is_whole(project: Path, tmp_path: Path) -> None:
