@@ -60,6 +60,7 @@ class Engine:
 
     Attributes:
         need: what must be answered before the next message; None when nothing.
+        unpublished_since: when the oldest transaction that is not published to its end was committed; 0 when none is.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Engine:
         self._stamp = HeaderStamp(ZERO, xid, 0)
         self._seq = 0
         self._skip = 0
-        self._unpublished_since = 0
+        self.unpublished_since = 0
 
     @property
     def xid(self) -> int:
@@ -108,15 +109,10 @@ class Engine:
         """Whether changes wait for rows that must be read again."""
         return bool(self._held)
 
-    @property
-    def unpublished_since(self) -> int:
-        """When the oldest transaction that was read and is not published to its end was committed; 0: there is none."""
-        return self._unpublished_since
-
     def published(self) -> None:
         """What was handed out is committed in Kafka."""
         if not self._held:
-            self._unpublished_since = 0 if self._begin is None else self._begin.commit_ts
+            self.unpublished_since = 0 if self._begin is None else self._begin.commit_ts
 
     @property
     def complete_lsn(self) -> LSN:
@@ -191,7 +187,7 @@ class Engine:
             self._skip = sys.maxsize
             return
         self._unseen.add(self._xid)
-        self._unpublished_since = self._unpublished_since or message.commit_ts
+        self.unpublished_since = self.unpublished_since or message.commit_ts
         if self._resume.partial is not None and message.final_lsn == self._resume.partial.lsn:
             self._skip = self._resume.partial.seq
 
