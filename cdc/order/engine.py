@@ -85,8 +85,7 @@ class Engine:
         self._begin: Begin | None = None
         self._standing = Standing(resume.lsn, resume.commit_ts, ZERO)
         self._stamp = HeaderStamp(ZERO, xid, 0)
-        self._seq = 0
-        self._skip = 0
+        self._seq = self._skip = 0
         self.unpublished_since = 0
 
     @property
@@ -181,8 +180,7 @@ class Engine:
         self._begin = message
         self._standing = Standing(self._complete, self._commit_ts, message.final_lsn)
         self._stamp = HeaderStamp(message.final_lsn, self._xid, message.commit_ts)
-        self._seq = 0
-        self._skip = 0
+        self._seq = self._skip = 0
         if message.final_lsn < self._resume.lsn:
             self._skip = sys.maxsize
             return
