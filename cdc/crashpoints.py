@@ -1,6 +1,7 @@
 """Named places where a test may stop or kill this process; elsewhere they cost one dictionary look-up.
 
-``CDC_CRASHPOINT=<name>[:<n>]`` in the environment of a process under test ends it with SIGKILL at the n-th visit.
+``CDC_CRASHPOINT=<name>[:<n>]`` in the environment of a process under test ends it with SIGKILL at the n-th visit;
+``<name>:<n>:stop`` stops it there with SIGSTOP, so that a test may disturb the world and let it go on.
 """
 
 from __future__ import annotations
@@ -26,15 +27,19 @@ NAMES = frozenset(
 )
 
 _countdown: dict[str, int] = {}
+_signal = signal.SIGKILL
 
 
 def arm(specification: str) -> None:
-    """Arm one crash point, ``name`` or ``name:n``; called by the command line with ``CDC_CRASHPOINT``.
+    """Arm one crash point, ``name``, ``name:n`` or ``name:n:stop``; called by the command line with ``CDC_CRASHPOINT``.
 
     Raises:
         ValueError: no such crash point.
     """
-    name, _, visits = specification.partition(":")
+    global _signal
+    name, _, rest = specification.partition(":")
+    visits, _, ending = rest.partition(":")
+    _signal = signal.SIGSTOP if ending == "stop" else signal.SIGKILL
     if name not in NAMES:
         raise ValueError(f"no crash point {name!r}; there are {', '.join(sorted(NAMES))}")
     _countdown[name] = int(visits or 1)
@@ -49,4 +54,4 @@ def reach(name: str, *, die: Callable[[int, int], None] = os.kill) -> None:
         return
     _countdown[name] = left - 1
     if left == 1:
-        die(os.getpid(), signal.SIGKILL)
+        die(os.getpid(), _signal)

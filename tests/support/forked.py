@@ -1,0 +1,97 @@
+"""``cdc run`` and ``cdc sink`` as processes that start in milliseconds: forked from one that has imported everything.
+
+They are processes like any other: they can be stopped, killed and signalled, and end with their exit code. What a fork
+leaves out, the interpreter's start and the imports, is what the tests with real process starts are for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from tests.support.bridge_process import CdcProcess
+from tests.support.waiting import eventually
+
+_CONTEXT: Final = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["cdc.__main__", "cdc.app.cli", "cdc.app.run", "cdc.app.sink_run"])
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class ForkedCdc(CdcProcess):
+    """``CdcProcess`` without the interpreter's start."""
+
+    def _start(self, extra_environment: Mapping[str, str]) -> None:
+        assert self._process is None, f"cdc {self.command} runs already"
+        self.log.touch()
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("CDC_")}
+        arguments = [self.command, "-c", str(self._config)]
+        self._process = _Child(arguments, self.log, {**ours, **extra_environment})  # type: ignore[assignment]
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it stands at the crash point where it was to stop."""
+        return bool(self.pid) and not self.ended and psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
+
+
+class _Child:
+    """As much of ``subprocess.Popen`` as a daemon needs, of a forked process."""
+
+    def __init__(self, arguments: list[str], log: Path, environment: Mapping[str, str]) -> None:
+        self._process = _CONTEXT.Process(target=_run, args=(arguments, str(log), dict(environment)))
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("cdc", timeout or 0)
+        return self._process.exitcode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+
+def _run(arguments: list[str], log: str, environment: dict[str, str]) -> None:
+    """The child's life: a session, a log and an environment of its own, then what the ``cdc`` command does."""
+    os.setsid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["cdc", *arguments]
+    from cdc.__main__ import main
+
+    main()
+
+
+def wait_stopped_or_ended(process: ForkedCdc, timeout_s: float) -> bool:
+    """Wait until it stands at its crash point (True) or is gone (False); False as well when the time is over."""
+    try:
+        eventually(lambda: process.is_stopped or process.ended, timeout_s)
+    except AssertionError:
+        return False
+    return process.is_stopped

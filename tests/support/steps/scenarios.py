@@ -1,0 +1,132 @@
+"""What leads a process to a step: how the deployment is brought there, which process is armed, where it may stop."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from cdc.encode.naming import progress_topic
+from cdc.encode.repair import parts_of
+from cdc.publish.requests import write_repair
+from cdc.record import RepairKey
+from tests.support.steps.trial import Trial
+from tests.support.waiting import eventually
+
+_BRIDGE: Final = {"bridge.before_kafka_commit": 5, "bridge.after_kafka_commit": 5, "bridge.after_confirm": 4}
+_SINK: Final = {"sink.before_apply": 3, "sink.before_replica_commit": 3, "sink.after_replica_commit": 3}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """``steps``: crash points with the highest visit that it surely reaches; ``prepare`` comes before, ``lead`` after
+    the armed process was started."""
+
+    armed: str
+    steps: dict[str, int]
+    prepare: Callable[[Trial], None]
+    lead: Callable[[Trial], None]
+    is_noticed_late: bool = False
+
+
+def _nothing(_: Trial) -> None:
+    pass
+
+
+def _captured(trial: Trial) -> None:
+    """All tables are in their topics, and nobody runs."""
+    trial.deployment.start_bridge()
+    trial.deployment.wait_backfilled()
+    trial.bridge.stop()
+
+
+def _captured_and_written(trial: Trial) -> None:
+    _captured(trial)
+    trial.writer.write(10)
+
+
+def _slot_dropped(trial: Trial) -> None:
+    _captured(trial)
+    trial.source.execute(f"SELECT pg_drop_replication_slot('{trial.deployment.slot()}')")
+    trial.writer.write(10)
+
+
+def _mirrored(trial: Trial) -> None:
+    """The bridge runs, and the sink has made its first cut."""
+    trial.deployment.start_bridge()
+    trial.sink.start()
+    trial.deployment.wait_backfilled()
+    trial.deployment.wait_mirrored()
+    trial.sink.stop()
+    trial.writer.write(10)
+
+
+def _running(trial: Trial) -> None:
+    trial.deployment.start_bridge()
+    trial.deployment.wait_backfilled()
+
+
+def _write(trial: Trial) -> None:
+    trial.writer.write(25)
+
+
+def _truncate(trial: Trial) -> None:
+    trial.writer.write(3)
+    trial.in_source("TRUNCATE t, pair")
+    trial.writer.write(5)
+
+
+def _swap(trial: Trial) -> None:
+    trial.in_source("BEGIN; ALTER TABLE t RENAME TO t_old; ALTER TABLE t_new RENAME TO t; COMMIT")
+    trial.in_source("UPDATE t SET n = 8 WHERE id = 1")
+    trial.writer.write(5)
+
+
+def _recreate(trial: Trial) -> None:
+    trial.in_source(
+        "BEGIN; DROP TABLE other; CREATE TABLE other (id int PRIMARY KEY, n int, note text);"
+        " INSERT INTO other SELECT i, 5, 'made again' FROM generate_series(1, 70) i; COMMIT"
+    )
+    trial.writer.write(5)
+
+
+def _new_key(trial: Trial) -> None:
+    trial.in_source("ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (alt)")
+    trial.in_source("UPDATE t SET n = 8 WHERE id = 1")
+    trial.writer.write(5)
+
+
+def _sweep(trial: Trial) -> None:
+    eventually(lambda: trial.armed.ended or trial.armed.is_stopped or "streaming" in trial.armed.said(), 30)
+    trial.request("public.t", "public.pair")
+    trial.writer.write(10)
+
+
+def _repair(trial: Trial) -> None:
+    eventually(lambda: trial.armed.ended or trial.armed.is_stopped or "streaming" in trial.armed.said(), 30)
+    keys = [RepairKey(b'{"id":%d}' % number) for number in range(1, 1500)]
+    options = {"bootstrap.servers": trial.deployment.bootstrap}
+    write_repair(options, progress_topic(trial.deployment.name), parts_of(uuid.uuid4().hex, "public.other", keys))
+    trial.writer.write(10)
+
+
+SCENARIOS: Final[dict[str, Scenario]] = {
+    "stream": Scenario("bridge", _BRIDGE, _captured_and_written, _write),
+    "initial": Scenario("bridge", {**_BRIDGE, "backfill.before_chunk_done": 5}, _nothing, _write),
+    "truncate": Scenario("bridge", {**_BRIDGE, "bridge.inside_truncate": 1}, _captured, _truncate),
+    "swap": Scenario("bridge", _BRIDGE, _captured, _swap, True),
+    "recreate": Scenario("bridge", _BRIDGE, _captured, _recreate, True),
+    "new_key": Scenario("bridge", _BRIDGE, _captured, _new_key, True),
+    "gap": Scenario(
+        "bridge", {**_BRIDGE, "backfill.before_chunk_done": 4, "backfill.inside_sweep": 1}, _slot_dropped, _write
+    ),
+    "sweep": Scenario(
+        "bridge", {"backfill.before_chunk_done": 2, "backfill.inside_sweep": 1, **_BRIDGE}, _captured, _sweep
+    ),
+    "repair": Scenario("bridge", {"backfill.inside_repair": 2, **_BRIDGE}, _captured, _repair),
+    "mirror": Scenario("sink", _SINK, _mirrored, _write),
+    "first_mirror": Scenario("sink", _SINK, _running, _write),
+    "mirror_swap": Scenario("sink", _SINK, _mirrored, _swap, True),
+    "mirror_truncate": Scenario("sink", _SINK, _mirrored, _truncate),
+}
