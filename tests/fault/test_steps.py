@@ -1,13 +1,12 @@
 """Every step × every disturbance: a process is stopped between two steps, the world is disturbed, the process goes on.
 
-In the end source, topic and replica hold the same rows, and on the way no table was called whole that was not.
-An ordinary run takes a sample that changes with the day; ``make soak`` takes many (``STEPS=n``). Both say their seed,
-and a trial is replayed by its name: ``pytest "tests/fault/test_steps.py::test_all_sides_agree[NAME]"``.
+A life is one deployment that goes through several such trials. After each, source, topic and replica hold the same
+rows, and on the way no table was called whole that was not. ``make test`` runs some short lives, always the same ones;
+``make soak`` runs ``LIVES`` of ``TRIALS`` trials each from ``SEED`` on, and says of each trial what it was.
 """
 
 from __future__ import annotations
 
-import datetime
 import os
 import random
 import sys
@@ -15,52 +14,58 @@ import sys
 import pytest
 
 from tests.support.deployment import Deploy
-from tests.support.servers import Database
-from tests.support.steps import world
-from tests.support.steps.disturbances import DISTURBANCES
-from tests.support.steps.scenarios import SCENARIOS
-from tests.support.steps.trial import Trial
 from tests.support.forked import wait_stopped_or_ended
+from tests.support.servers import Database
+from tests.support.steps.disturbances import DISTURBANCES
+from tests.support.steps.scenarios import SCENARIOS, Scenario
+from tests.support.steps.trial import Trial
+from tests.support.steps.world import World
 
-_SAMPLE = 8
+_SEED, _LIVES, _TRIALS = (
+    int(os.environ.get(name, default)) for name, default in (("SEED", 1), ("LIVES", 3), ("TRIALS", 4))
+)
 _REACH_S = 8.0
 
 
-def trials(count: int, seed: int) -> list[str]:
-    """``scenario-step-visit-disturbance-seed`` of so many trials; the same for the same seed."""
+def choose(rng: random.Random, *, is_first: bool) -> tuple[str, str, int, str]:
+    """Scenario, step, at which visit, and disturbance. Only a life's first trial can be about its very beginning."""
+    scenario = rng.choice([name for name in SCENARIOS if is_first or name != "initial"])
+    step, visits = rng.choice(list(SCENARIOS[scenario].steps.items()))
+    fitting = [name for name, each in DISTURBANCES.items() if SCENARIOS[scenario].armed in each.only]
+    return scenario, step, rng.randint(1, visits), rng.choice(fitting)
+
+
+@pytest.mark.parametrize("seed", range(_SEED, _SEED + _LIVES))
+@pytest.mark.timeout(120 * _TRIALS)
+def test_all_sides_agree_after_each_trial(seed: int, database: Database, deploy: Deploy) -> None:
     rng = random.Random(seed)
-    every = [
-        f"{scenario}-{step}-{visit}-{disturbance}"
-        for scenario, each in SCENARIOS.items()
-        for step, visits in each.steps.items()
-        for visit in range(1, visits + 1)
-        for disturbance, what in DISTURBANCES.items()
-        if each.armed in what.only
-    ]
-    return [f"{name}-{rng.randrange(10**6)}" for name in rng.sample(every, min(count, len(every)))]
+    world = World(database)
+    life = Trial(deploy(source={"on_gap": "rebackfill"}), rng)
+    for number in range(_TRIALS):
+        scenario, step, visit, disturbance = choose(rng, is_first=number == 0)
+        sys.stdout.write(f"life {seed}, trial {number + 1}: {scenario}, {step}, visit {visit}, {disturbance}: ")
+        try:
+            reached = undergo(life, SCENARIOS[scenario], f"{step}:{visit}:stop", disturbance)
+        except AssertionError as error:
+            raise AssertionError(
+                f"in trial {number + 1}: {scenario}, {step}:{visit}, {disturbance}\n"
+                f"replay: SEED={seed} LIVES=1 TRIALS={number + 1} make soak\n{error}"
+            ) from error
+        sys.stdout.write("there\n" if reached else "not reached in time\n")
+        if world.renew():
+            life.settle((), is_noticed_late=True)
 
 
-_SEED = int(os.environ.get("SEED", datetime.date.today().toordinal()))
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "trial" in metafunc.fixturenames:
-        named = os.environ.get("TRIAL")
-        metafunc.parametrize("trial", [named] if named else trials(int(os.environ.get("STEPS", _SAMPLE)), _SEED))
-
-
-def test_all_sides_agree(trial: str, database: Database, deploy: Deploy) -> None:
-    scenario_name, step, visit, disturbance_name, seed = trial.split("-")
-    scenario, disturbance = SCENARIOS[scenario_name], DISTURBANCES[disturbance_name]
-    world.create(database)
-    one = Trial(deploy(source={"on_gap": "rebackfill"}), random.Random(int(seed)))
-    scenario.prepare(one)
-    one.armed = one.sink if scenario.armed == "sink" else one.bridge
-    one.armed.start(crashpoint=f"{step}:{visit}:stop")
-    scenario.lead(one)
-    reached = wait_stopped_or_ended(one.armed, _REACH_S)
-    sys.stdout.write(f"{trial}: {'stopped at its step' if reached else 'did not come to its step in time'}\n")
-    disturbance.act(one)
-    one.go_on()
-    one.writer.write(5)
-    one.settle(disturbance.mend, is_noticed_late=scenario.is_noticed_late or disturbance.is_noticed_late)
+def undergo(life: Trial, scenario: Scenario, point: str, disturbance_name: str) -> bool:
+    """One trial; whether the process came to its step in time."""
+    disturbance = DISTURBANCES[disturbance_name]
+    life.begin(scenario.armed)
+    scenario.prepare(life)
+    life.armed.start(crashpoint=point)
+    scenario.lead(life)
+    reached = wait_stopped_or_ended(life.armed, _REACH_S)
+    disturbance.act(life)
+    life.go_on()
+    life.writer.write(5)
+    life.settle(disturbance.mend, is_noticed_late=scenario.is_noticed_late or disturbance.is_noticed_late)
+    return reached

@@ -23,7 +23,9 @@ from tests.support.bridge_process import CdcProcess
 from tests.support.waiting import eventually
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["cdc.__main__", "cdc.app.cli", "cdc.app.run", "cdc.app.sink_run"])
+_CONTEXT.set_forkserver_preload(
+    ["cdc.app.cli", "cdc.app.run_command", "cdc.app.run", "cdc.app.sink_command", "cdc.app.sink_run"]
+)
 _PR_SET_PDEATHSIG: Final = 1
 
 

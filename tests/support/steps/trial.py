@@ -1,4 +1,4 @@
-"""One trial: a deployment in which a process is stopped at a step, disturbed, let go, and in the end compared."""
+"""A deployment in which a process is stopped at a step, disturbed, let go, and in the end compared; again and again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STARTS: Final = 12
 
 
 class Trial:
-    """A deployment whose processes are forked, with the writer that changes its tables.
+    """A deployment whose processes are forked, with the writer that changes its tables. It lives through many trials.
 
     Attributes:
         armed: the process that is to stop at a step.
@@ -47,6 +47,12 @@ class Trial:
         self.later: list[Callable[[], None]] = []
         self.ends: list[str] = []
         self._starts = 0
+
+    def begin(self, armed: str) -> None:
+        """A trial begins: this process, ``bridge`` or ``sink``, is the one that will be armed."""
+        self.armed = self.sink if armed == "sink" else self.bridge
+        self._starts = 0
+        self.ends.clear()
 
     @property
     def publication(self) -> str:
@@ -119,7 +125,6 @@ class Trial:
             for shape in shapes:
                 rows, copy = table_rows(source, shape), copies[deployment.topic(shape.table)]
                 told += [f"{shape.table} goes back: {where}" for where in copy.backward[:3]]
-                if copy.backward: open("/tmp/backward-%s" % shape.table, "w").write("\n".join(f"{r.partition}@{r.offset} {r.key} {r.value is None} {r.header}" for r in deployment.records(shape.table)))
                 try:
                     found = [difference("topic", rows, topic_rows(copy.live, shape), shape)]
                     if with_replica:

@@ -11,22 +11,35 @@ from psycopg import errors, sql
 from tests.support.servers import Database
 
 ROWS: Final = 240
-TABLES: Final = ("public.t", "public.t_new", "public.pair", "public.parts", "public.other")
 
-_DDL: Final = """
-CREATE TABLE t (id int PRIMARY KEY, alt int NOT NULL UNIQUE, n int, note text, big text);
-ALTER TABLE t ALTER big SET STORAGE EXTERNAL;
-CREATE TABLE t_new (LIKE t INCLUDING ALL);
-CREATE TABLE pair (a int, id int, n int, v numeric, PRIMARY KEY (id, a));
-CREATE TABLE parts (id int PRIMARY KEY, n int, note text) PARTITION BY RANGE (id);
-CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (MINVALUE) TO (100);
-CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (MAXVALUE);
-CREATE TABLE other (id int PRIMARY KEY, n int, note text);
-INSERT INTO t SELECT i, -i, 0, 'first', repeat(md5(i::text), 80) FROM generate_series(1, {rows}) i;
-INSERT INTO t_new SELECT i, -i, 7, 'new', repeat(md5((7 * i)::text), 80) FROM generate_series(1, {rows}, 2) i;
-INSERT INTO pair SELECT i % 3, i, 0, i / 7.0 FROM generate_series(1, {rows}) i;
-INSERT INTO parts SELECT i, 0, 'first' FROM generate_series(1, {rows}) i;
-INSERT INTO other SELECT i, 0, 'first' FROM generate_series(1, {rows}) i;
+_TABLES: Final = {
+    "t": """
+        CREATE TABLE t (id int PRIMARY KEY, alt int NOT NULL UNIQUE, n int, note text, big text);
+        ALTER TABLE t ALTER big SET STORAGE EXTERNAL;
+        INSERT INTO t SELECT i, -i, 0, 'first', repeat(md5(i::text), 80) FROM generate_series(1, {rows}) i""",
+    "t_new": """
+        CREATE TABLE t_new (id int PRIMARY KEY, alt int NOT NULL UNIQUE, n int, note text, big text);
+        ALTER TABLE t_new ALTER big SET STORAGE EXTERNAL;
+        INSERT INTO t_new SELECT i, -i, 7, 'new', repeat(md5('new' || i), 80) FROM generate_series(1, {rows}, 2) i""",
+    "pair": """
+        CREATE TABLE pair (a int, id int, n int, v numeric, PRIMARY KEY (id, a));
+        INSERT INTO pair SELECT i % 3, i, 0, i / 7.0 FROM generate_series(1, {rows}) i""",
+    "parts": """
+        CREATE TABLE parts (id int PRIMARY KEY, n int, note text) PARTITION BY RANGE (id);
+        CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (MINVALUE) TO (100);
+        CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (MAXVALUE);
+        INSERT INTO parts SELECT i, 0, 'first' FROM generate_series(1, {rows}) i""",
+    "other": """
+        CREATE TABLE other (id int PRIMARY KEY, n int, note text);
+        INSERT INTO other SELECT i, 0, 'first' FROM generate_series(1, {rows}) i""",
+}
+_LEFT_OVER: Final = "t_old, away, renamed, joins"
+_SHAPE: Final = """
+SELECT relname, string_agg(attname || ' ' || atttypid::regtype, ',' ORDER BY attnum), relreplident,
+    (SELECT indkey::text FROM pg_index WHERE indrelid = c.oid AND indisprimary),
+    (SELECT count(*) FROM pg_inherits WHERE inhparent = c.oid)
+FROM pg_class c JOIN pg_attribute ON attrelid = c.oid AND attnum > 0 AND NOT attisdropped
+WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') GROUP BY c.oid ORDER BY 1
 """
 
 _LEAVES_BIG_ALONE: Final = "UPDATE {table} SET n = n + 1 WHERE id BETWEEN %(one)s AND %(one)s + 5"
@@ -47,9 +60,36 @@ _INSERTS: Final = {
 }
 
 
-def create(source: Database) -> None:
-    """Make the tables and their first rows."""
-    source.execute(_DDL.format(rows=ROWS))
+class World:
+    """The captured database of a life; its tables can be brought back to how they were.
+
+    Args:
+        source: an empty database.
+    """
+
+    def __init__(self, source: Database) -> None:
+        self._source = source
+        for table in _TABLES:
+            self._make(table)
+        self._shapes = self._look()
+
+    def renew(self) -> list[str]:
+        """Make anew, with their first rows, the tables that a disturbance has bent out of shape; which."""
+        found = self._look()
+        bent = [table for table in _TABLES if found.get(table) != self._shapes[table]]
+        for table in bent:
+            self._source.execute(f"DROP TABLE IF EXISTS {table} CASCADE")
+        left_over = _LEFT_OVER if "parts" not in bent else f"{_LEFT_OVER}, parts_low"
+        self._source.execute(f"DROP TABLE IF EXISTS {left_over}")
+        for table in bent:
+            self._make(table)
+        return bent
+
+    def _make(self, table: str) -> None:
+        self._source.execute(_TABLES[table].format(rows=ROWS))
+
+    def _look(self) -> dict[str, tuple[object, ...]]:
+        return {name: tuple(shape) for name, *shape in self._source.execute(_SHAPE)}
 
 
 def names(source: Database) -> list[str]:
