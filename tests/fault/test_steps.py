@@ -1,8 +1,8 @@
 """Every step × every disturbance: a process is stopped between two steps, the world is disturbed, the process goes on.
 
 A life is one deployment that goes through several such trials. After each, source, topic and replica hold the same
-rows, and on the way no table was called whole that was not. ``make test`` runs some short lives, always the same ones;
-``make soak`` runs ``LIVES`` of ``TRIALS`` trials each from ``SEED`` on, and says of each trial what it was.
+rows, and on the way no table was called whole that was not. ``make test`` runs two short lives, always the same ones;
+``make soak`` runs 25 lives of 20 trials each, from ``SEED`` on. What a trial was is in its output.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import pytest
 from tests.support.deployment import Deploy
 from tests.support.forked import wait_stopped_or_ended
 from tests.support.servers import Database
+from tests.support.soak import times
 from tests.support.steps.disturbances import DISTURBANCES
 from tests.support.steps.scenarios import SCENARIOS, Scenario
 from tests.support.steps.trial import Trial
 from tests.support.steps.world import World
 
-_SEED, _LIVES, _TRIALS = (
-    int(os.environ.get(name, default)) for name, default in (("SEED", 1), ("LIVES", 3), ("TRIALS", 4))
-)
+_SEED = int(os.environ.get("SEED", "1"))
+_LIVES = int(os.environ.get("LIVES", times(2, soak=25)))
+_TRIALS = int(os.environ.get("TRIALS", times(4, soak=20)))
 _REACH_S = 8.0
 
 
@@ -35,6 +36,7 @@ def choose(rng: random.Random, *, is_first: bool) -> tuple[str, str, int, str]:
     return scenario, step, rng.randint(1, visits), rng.choice(fitting)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(_SEED, _SEED + _LIVES))
 @pytest.mark.timeout(120 * _TRIALS)
 def test_all_sides_agree_after_each_trial(seed: int, database: Database, deploy: Deploy) -> None:
@@ -49,7 +51,7 @@ def test_all_sides_agree_after_each_trial(seed: int, database: Database, deploy:
         except AssertionError as error:
             raise AssertionError(
                 f"in trial {number + 1}: {scenario}, {step}:{visit}, {disturbance}\n"
-                f"replay: SEED={seed} LIVES=1 TRIALS={number + 1} make soak\n{error}"
+                f"replay: SEED={seed} LIVES=1 TRIALS={number + 1} .venv/bin/python -m pytest {__file__}\n{error}"
             ) from error
         sys.stdout.write("there\n" if reached else "not reached in time\n")
         if world.renew():

@@ -15,6 +15,7 @@ from tests.support.steps.trial import Trial
 from tests.support.waiting import eventually
 
 _BRIDGE: Final = {"bridge.before_kafka_commit": 5, "bridge.after_kafka_commit": 5, "bridge.after_confirm": 4}
+_ANEW: Final = {**_BRIDGE, "bridge.inside_begin_anew": 2}
 _SINK: Final = {"sink.before_apply": 3, "sink.before_replica_commit": 3, "sink.after_replica_commit": 3}
 
 
@@ -122,9 +123,9 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "stream": Scenario("bridge", _BRIDGE, _captured_and_written, _write),
     "initial": Scenario("bridge", {**_BRIDGE, "backfill.before_chunk_done": 5}, _nothing, _write),
     "truncate": Scenario("bridge", {**_BRIDGE, "bridge.inside_truncate": 1}, _captured, _truncate),
-    "swap": Scenario("bridge", _BRIDGE, _captured, _swap, True),
-    "recreate": Scenario("bridge", _BRIDGE, _captured, _recreate, True),
-    "new_key": Scenario("bridge", _BRIDGE, _captured, _new_key, True),
+    "swap": Scenario("bridge", _ANEW, _captured, _swap, True),
+    "recreate": Scenario("bridge", _ANEW, _captured, _recreate, True),
+    "new_key": Scenario("bridge", _ANEW, _captured, _new_key, True),
     "gap": Scenario(
         "bridge", {**_BRIDGE, "backfill.before_chunk_done": 4, "backfill.inside_sweep": 1}, _slot_dropped, _write
     ),
