@@ -212,7 +212,6 @@ DISTURBANCES: Final[dict[str, Disturbance]] = {
     "drop_column": statement("ALTER TABLE t DROP COLUMN note", "public.t"),
     "drop_toasted_column": statement("ALTER TABLE t DROP COLUMN big", "public.t"),
     "rename_toasted_column": statement("ALTER TABLE t RENAME COLUMN big TO large", "public.t"),
-    "alter_type": statement("ALTER TABLE other ALTER n TYPE numeric(12, 2)", "public.other"),
     "new_key": statement("ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (alt)", is_noticed_late=True),
     "identity_full": statement("ALTER TABLE t REPLICA IDENTITY FULL"),
     "detach_partition": statement("ALTER TABLE parts DETACH PARTITION parts_low", "public.parts"),
