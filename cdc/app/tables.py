@@ -261,6 +261,8 @@ class TableRegistry:
             return None
         info = table_info(self._connection, *name, source.keys)
         if info is None:
+            if name not in self._infos:
+                self._tell_of_leaving(relation)  # it has gone on to yet another name, or back to its own
             return self._infos.get(name)  # dropped or renamed since
         if left := unusable(self._connection, self._config, [info]):
             if name in self._infos:
@@ -285,17 +287,29 @@ class TableRegistry:
         self.tables = tuple(each for each in self.tables if each.qualified_name != name)
 
     def _tell_of_leaving(self, relation: Relation) -> None:
+        """A captured table goes by a name that is not captured: what changes meanwhile is missing under its own."""
         before = self.successions.last_of(relation.relation_id)
         if before is None or not before.topic:
             return
-        log.warning(
-            "table was renamed out of source.tables: its changes are not published any more, its topic stays as it is",
-            table=relation.qualified_name,
-            old_name=f"{before.namespace}.{before.name}",
-            topic=before.topic,
-            remedy=f"add {relation.qualified_name} to source.tables, or, when nobody reads it any more: "
-            f"kafka-topics.sh --delete --topic {before.topic}",
-        )
+        own, old_name = (before.namespace, before.name), f"{before.namespace}.{before.name}"
+        today = table_info(self._connection, *own, self._config.source.keys)
+        is_back = today is not None and today.oid == relation.relation_id
+        if not is_back:
+            self._infos.pop(own, None)
+            self.tables = tuple(each for each in self.tables if (each.namespace, each.name) != own)
+        if is_back:
+            log.warning("table had another name for a while", table=old_name, name=relation.qualified_name)
+        else:
+            log.warning(
+                "table was renamed out of source.tables: its changes are not published any more, "
+                "its topic stays as it is",
+                table=relation.qualified_name,
+                old_name=old_name,
+                topic=before.topic,
+                remedy=f"add {relation.qualified_name} to source.tables, or, when nobody reads it any more: "
+                f"kafka-topics.sh --delete --topic {before.topic}",
+            )
+        self._missed = Demand(old_name, True, f"it was called {relation.qualified_name} for a while")
         self.successions.left(relation)
 
 

@@ -125,6 +125,26 @@ def test_renamed_moved_and_brought_back(live: Deployment) -> None:
     assert "it was called hidden.nomad for a while" in live.bridge.said()
 
 
+def test_another_name_for_a_while_behind_the_bridges_back(database: Database, deploy: Deploy) -> None:
+    """When the stream comes to the changes under the other name, the catalog knows only the old one again."""
+    database.execute("CREATE TABLE items (id integer PRIMARY KEY, n integer)")
+    database.execute("INSERT INTO items SELECT i, 0 FROM generate_series(1, 9) i")
+    deployment = deploy()
+    deployment.start_bridge()
+    deployment.wait_backfilled()
+    database.execute("UPDATE items SET n = 1 WHERE id = 1")
+    deployment.wait_published()
+    deployment.bridge.stop()
+    database.execute("ALTER TABLE items RENAME TO away")
+    database.execute("UPDATE away SET n = 2 WHERE id > 3; DELETE FROM away WHERE id = 2")
+    database.execute("ALTER TABLE away RENAME TO items")
+    deployment.start()
+    deployment.wait_mirrored()
+    wait_equal(deployment, "public.items")
+    assert "it was called public.away for a while" in deployment.bridge.said()
+    deployment.stop()
+
+
 def test_the_same_definition_again_has_the_same_fingerprint(live: Deployment) -> None:
     with live.source.connect() as connection:
         connection.execute("CREATE TABLE twice (id integer PRIMARY KEY, n integer)")
