@@ -105,7 +105,7 @@ def test_the_command_goes_on_and_rotates(deploy: Deploy, database: Database, tmp
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         try:
-            eventually(lambda: log.read_text().count("removed ") >= 1 or process.poll() is not None, 240, log.read_text)
+            eventually(lambda: log.read_text().count("removed ") >= 1 or process.poll() is not None, 450, log.read_text)
             assert process.poll() is None, log.read_text()
         finally:
             os.killpg(process.pid, signal.SIGINT)
