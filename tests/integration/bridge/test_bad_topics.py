@@ -15,9 +15,6 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     NewTopic,
     ResourcePatternType,
     ResourceType,
@@ -27,6 +24,7 @@ from cdc.errors import TopicRefused
 from cdc.stack import KafkaBroker
 from tests.support.deployment import Deploy, Deployment, deployed
 from tests.support.servers import Database
+from tests.support.topic_settings import set_topic
 from tests.support.waiting import eventually
 
 REFUSED = TopicRefused.exit_code
@@ -56,13 +54,6 @@ def elsewhere(own_broker: KafkaBroker, database: Database, replica: Database, tm
     database.execute("CREATE TABLE items (id integer PRIMARY KEY, note text)")
     with deployed(database, own_broker.bootstrap, replica, tmp_path) as deployment:
         yield deployment
-
-
-def set_topic(bootstrap: str, topic: str, name: str, value: str) -> None:
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def test_a_topic_that_would_lose_or_scatter_state(items: Deployment) -> None:

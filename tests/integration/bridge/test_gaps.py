@@ -11,7 +11,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from cdc.app.gaps import SlotGap, TopicGap
@@ -28,10 +27,10 @@ from cdc.order.demand import Demand
 from cdc.record import Progress
 from cdc.replay.topic_state import look_at, newest_lsn
 from cdc.stack import Kafka, Postgres
-from tests.integration.bridge.test_bad_topics import set_topic
 from tests.support.deployment import Deploy, Deployment, deployed
 from tests.support.servers import Database, OwnStack, fresh_database
 from tests.support.topic_audit import audit
+from tests.support.topic_settings import delete_records
 from tests.support.waiting import eventually
 
 REFUSED = GapError.exit_code
@@ -208,19 +207,9 @@ def delete_topic(admin: AdminClient, topic: str) -> None:
     eventually(lambda: topic not in admin.list_topics(timeout=10).topics)
 
 
-def delete_records(admin: AdminClient, bootstrap: str, topic: str) -> None:
-    """Everything in it; brokers allow it only where cleanup.policy says delete."""
-    set_topic(bootstrap, topic, "cleanup.policy", "delete")
-    partitions = admin.list_topics(topic, 10).topics[topic].partitions
-    asked = [TopicPartition(topic, number, OFFSET_END) for number in partitions]
-    for future in admin.delete_records(asked).values():
-        future.result(30)
-    set_topic(bootstrap, topic, "cleanup.policy", "compact")
-
-
 def test_topics_that_lost_records_or_were_made_anew(items: Deployment, admin: AdminClient) -> None:
     topic, other = items.topic("public.items"), items.topic("public.others")
-    delete_records(admin, items.bootstrap, topic)
+    delete_records(items.bootstrap, topic)
     found = gap(items, TopicGap)
     assert f"topic '{topic}' lost records: partition 0 begins at offset" in found.message
     assert "publishes public.items again" in found.remedy
@@ -253,7 +242,7 @@ def test_a_topic_with_more_partitions_is_not_healed_by_a_backfill(items: Deploym
 def test_a_progress_that_was_forgotten(items: Deployment, admin: AdminClient) -> None:
     topic, options = progress_topic(items.name), {"bootstrap.servers": items.bootstrap}
     newest = newest_lsn(options, look_at(BrokerAdmin(options), options, [items.topic("public.items")]))
-    delete_records(admin, items.bootstrap, topic)
+    delete_records(items.bootstrap, topic)
     words = f"topic '{topic}' holds no progress, but topics hold records up to {newest}"
     assert words in gap(items, SlotGap).message
     delete_topic(admin, topic)

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from cdc.app.cli import app
 from cdc.encode.naming import history_topic
 from cdc.errors import TopicRefused
-from tests.integration.bridge.test_bad_topics import set_topic
 from tests.support.deployment import Deploy, Deployment
+from tests.support.topic_settings import set_topic
 
 DAY_MS = 86_400_000
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import orjson
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from cdc.app import mirror_session
 from cdc.app.mirror import CutReport, run_mirror
@@ -25,6 +23,7 @@ from cdc.replay.fold import fold_topic
 from cdc.stack import Kafka
 from tests.integration.sink.conftest import plain_config, running, sink_config
 from tests.support.servers import Database
+from tests.support.topic_settings import delete_records
 from tests.support.topic_writer import TopicWriter
 from tests.support.waiting import eventually
 
@@ -179,12 +178,7 @@ def test_topic_that_lost_its_oldest_records(topics: TopicWriter, database: Datab
     with running(config, database) as mirror:
         mirror.wait_for_cut(11)
     publish(topics, table, 20, [], rows_of(*range(25)))
-    policy = ConfigEntry("cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET)
-    allowed = ConfigResource(ResourceType.TOPIC, table.topic, incremental_configs=[policy])
-    topics.admin.incremental_alter_configs([allowed])[allowed].result(30)
-    ends = [TopicPartition(table.topic, number, -1) for number in range(2)]
-    for future in topics.admin.delete_records(ends).values():
-        future.result(30)
+    delete_records(topics.bootstrap, table.topic)
     publish(topics, table, 30, rows_of(*range(25, 50), v=1))
     with running(config, database) as mirror:
         mirror.wait_for_cut(31)
