@@ -1,6 +1,6 @@
 """One source transaction far larger than memory: bridge and sink stay below a stated ceiling.
 
-``BIG_ROWS=5000000 pytest tests/fault/test_big_transaction.py`` is the run that README quotes.
+``BIG_ROWS=5000000 pytest tests/fault/test_big_transaction.py`` is the run that docs/benchmarks.md quotes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import tarfile
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.tree import ROOT
+from tests.architecture.pages import pages
 from tests.install.environments import build
 from tests.install.test_wheel import EVERY_HELP, NOBODY
 
@@ -41,9 +40,9 @@ def test_commands_run(python: str, kind: str, tmp_path: Path, request: pytest.Fi
     assert "FAIL  source" in checked.stdout
 
 
-def test_the_sdist_holds_what_the_readme_links_to(sdist: Path) -> None:
+def test_the_sdist_holds_what_its_pages_link_to(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
-    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    links = {path for page in pages() for path, _ in page.links}
     assert links
-    assert set(links) <= held
+    assert links <= held

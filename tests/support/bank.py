@@ -18,7 +18,8 @@ from tests.support.servers import Database
 TABLES: Final = ("public.account", "public.ledger", "public.document")
 
 # Under FULL even a row that a later transaction removes is published whole at every step. A document, of DEFAULT
-# identity, may be left as it was until then (README: unchanged TOAST), so documents have no part in the invariant.
+# identity, may be left as it was until then (docs/exceptions.md, the first), so documents have no part in the
+# invariant.
 _DDL: Final = """
 CREATE TABLE account (id integer PRIMARY KEY, balance bigint NOT NULL, changes integer NOT NULL, terms text);
 ALTER TABLE account ALTER COLUMN terms SET STORAGE EXTERNAL, REPLICA IDENTITY FULL;

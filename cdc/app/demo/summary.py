@@ -45,9 +45,9 @@ def where_next(place: Place, screen: Screen, *, kept: bool) -> None:
     if not kept:
         screen.lines(
             "",
-            "Next: `cdc demo --keep` leaves all of it running to look around;",
-            "      `cdc check -c your.yaml` says what a database of yours needs;",
-            "      README.md says the rest.",
+            "Next: `cdc demo --keep` leaves everything running, so that you can look around;",
+            "      `cdc check -c your.yaml` says what your own database needs;",
+            "      docs/start.md takes you through it.",
         )
         return
     screen.lines(

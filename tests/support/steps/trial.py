@@ -96,7 +96,8 @@ class Trial:
         """Bring everything to rest and compare all sides by full rows.
 
         Args:
-            mend: tables whose rows changed without a word in the stream: they are backfilled, as the README says.
+            mend: tables whose rows changed without a word in the stream: they are backfilled, as docs/exceptions.md
+                says.
             is_noticed_late: what was done is seen by the watch of the tables some seconds later; until then a table
                 may be called whole that is not.
 
