@@ -1,1 +1,1 @@
-"""Front door and wiring: the only room that sees several I/O rooms."""
+"""The command line, and nothing else: a module for each command."""

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cdc.app.check_parts import check_kafka, check_source
-from cdc.app.check_replica import check_replica
 from cdc.app.options import ConfigOption, load_config
-from cdc.capture.preflight import Finding
+from cdc.source.preflight import Finding
+from cdc.status.checks import check_kafka, check_source
+from cdc.status.replica_checks import check_replica
 
 _FAILED: Final = 3
 """Exit code: the operator must change something (as ``SourceRefused`` and its like)."""

@@ -58,7 +58,7 @@ def main() -> None:
     try:
         app()
     except CdcError as error:
-        from cdc.app.logs import hidden  # loaded by now: only a command raises these errors
+        from cdc.daemon.logs import hidden  # loaded by now: only a command raises these errors
 
         sys.stderr.write(hidden(f"error: {error}\n"))
         sys.exit(error.exit_code)

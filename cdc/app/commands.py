@@ -23,11 +23,13 @@ class Command(NamedTuple):
         module: of ``cdc.app``.
         function: its name there; of a group of commands, the name of its ``Typer``.
         summary: the first line of the function's docstring or of the group's help.
+        answers: its exit code 1 is an answer, so a crash must have another.
     """
 
     module: str
     function: str
     summary: str
+    answers: bool = False
 
 
 COMMANDS: Final[Mapping[str, Command]] = {
@@ -42,48 +44,53 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "Show how far slot, topics and replica are, and what is wrong with them. Changes nothing.",
     ),
     "backfill": Command(
-        "backfill.command",
+        "backfill_command",
         "backfill",
         "Publish tables again, beside the stream: ask the running bridge and follow it, or run one until it is done.",
     ),
     "history": Command(
-        "history.command",
+        "history_command",
         "history",
         "Show each change of one row: time, kind, LSN, transaction and columns, old → new. Needs topics.history.",
     ),
     "reconcile": Command(
-        "jobs.reconcile_command",
+        "reconcile_command",
         "reconcile",
         "Compare source tables with their topics, and replicas with both, while all of them go on.",
+        answers=True,
     ),
     "health": Command(
-        "jobs.health_command",
+        "health_command",
         "health",
         "Read topics from beginning to end, and tell how they are: garbage, tombstones, skew, strange keys. "
         "Needs Spark.",
+        answers=True,
     ),
     "mirror": Command(
-        "jobs.mirror_command",
+        "mirror_command",
         "mirror",
         "Copy topics with Spark, exactly once, until SIGTERM or Ctrl-C: for tables too big or busy for one sink.",
+        answers=True,
     ),
     "snapshot": Command(
-        "jobs.snapshot_command",
+        "snapshot_command",
         "snapshot",
         "Write tables as they were at one commit: Parquet files, and a manifest that says which commit, and how much.",
+        answers=True,
     ),
     "audit": Command(
-        "jobs.audit_command",
+        "audit_command",
         "audit",
         "Write the audit trail of a table: each change with its commit, its old and new row, and what differs.",
+        answers=True,
     ),
     "connect-schema": Command(
-        "connect_schema",
+        "connect_schema_command",
         "connect_schema",
         "Print a Kafka Connect sink connector (Debezium's JDBC sink) that copies one table, as JSON.",
     ),
     "demo": Command(
-        "demo.command",
+        "demo_command",
         "demo",
         "Run the whole way once on real servers, and prove that nothing is lost, doubled or reordered.",
     ),
@@ -126,12 +133,12 @@ class Commands(TyperGroup):
 def load(name: str) -> Any:
     """Import a command, or a group of commands, as typer's command object."""
     # Whoever imports a command may read secrets next.
-    from cdc.app.logs import guard_tracebacks
+    from cdc.daemon.logs import guard_tracebacks
 
     guard_tracebacks()
     where = COMMANDS[name]
-    if where.module.startswith("jobs."):
-        from cdc.app.jobs.answers import answering, answers
+    if where.answers:
+        from cdc.jobs.answers import answering, answers
 
         with answers():  # an installation that lacks something is no answer either
             found = answering(_imported(where))

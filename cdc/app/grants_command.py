@@ -11,20 +11,20 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cdc.acls import bridge_acls, sink_acls
 from cdc.app.options import ConfigOption, load_config
-from cdc.app.tables import state_topic
-from cdc.capture.catalog import find_tables, in_scope
-from cdc.capture.connect import connect
-from cdc.capture.grants import Capture, capture_grants, role_lines
-from cdc.capture.publication import inspect_publication
-from cdc.capture.rights import secured_tables
-from cdc.capture.table import TableInfo
 from cdc.config import Config
 from cdc.config.masking import dsn_secrets
 from cdc.encode.naming import history_topic
 from cdc.errors import ConfigError, SourceRefused
 from cdc.record import TableSchema
+from cdc.scope.topics import state_topic
 from cdc.sink.grants import sink_grants
 from cdc.sink.naming import ReplicaNaming
+from cdc.source.catalog import find_tables, in_scope
+from cdc.source.connect import connect
+from cdc.source.grants import Capture, capture_grants, role_lines
+from cdc.source.publication import inspect_publication
+from cdc.source.rights import secured_tables
+from cdc.source.table import TableInfo
 
 grants_app = typer.Typer(
     help="Print the rights that bridge and sink need, and no more, as commands to paste.", no_args_is_help=True

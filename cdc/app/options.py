@@ -8,8 +8,8 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-from cdc.app.logs import hide
 from cdc.config import Config, load
+from cdc.daemon.logs import hide
 
 DEFAULT_PATH = Path("cdc.yaml")
 

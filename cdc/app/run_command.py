@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cdc.app.logs import configure
 from cdc.app.options import ConfigOption, LogLevelOption, load_config
-from cdc.app.run import run_bridge
-from cdc.app.supervise import hangups, stop_on_signals
+from cdc.bridge.run import run_bridge
+from cdc.daemon.logs import configure
+from cdc.daemon.supervise import hangups, stop_on_signals
 
 
 def run(config: ConfigOption = None, log_level: LogLevelOption = "info") -> None:

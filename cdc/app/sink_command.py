@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from cdc.app.logs import configure
-from cdc.app.mirror_topics import RebuildOrder
 from cdc.app.options import ConfigOption, LogLevelOption, load_config
-from cdc.app.sink_run import run_sink
-from cdc.app.supervise import stop_on_signals
+from cdc.apply.run import run_sink
+from cdc.apply.topics import RebuildOrder
+from cdc.daemon.logs import configure
+from cdc.daemon.supervise import stop_on_signals
 from cdc.errors import ConfigError
 
 

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.live import Live
 
 from cdc.app.options import ConfigOption, load_config
-from cdc.app.status_document import Document, as_document, problems
-from cdc.app.status_parts import Status, read_status
-from cdc.app.status_view import as_lines, as_table
 from cdc.config import Config
+from cdc.status.display import as_lines, as_table
+from cdc.status.document import Document, as_document, problems
+from cdc.status.parts import Status, read_status
 
 _INTERVAL_S: Final = 1.0
 """Between two looks with --watch: the bridge's keepalives move an idle position about as often."""

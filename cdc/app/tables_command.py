@@ -17,14 +17,14 @@ from rich.console import Console
 from rich.table import Table
 
 from cdc.app.options import DEFAULT_PATH, ConfigOption, load_config
-from cdc.app.tables import state_topic
-from cdc.capture.catalog import find_others, find_tables, in_scope, table_info
-from cdc.capture.connect import connect
-from cdc.capture.publication import inspect_publication
-from cdc.capture.table import TableInfo, why_unusable
 from cdc.config import Config
 from cdc.config.edit import CannotEdit, add_entry, remove_entry
 from cdc.errors import CdcError, ConfigError
+from cdc.scope.topics import state_topic
+from cdc.source.catalog import find_others, find_tables, in_scope, table_info
+from cdc.source.connect import connect
+from cdc.source.publication import inspect_publication
+from cdc.source.table import TableInfo, why_unusable
 
 tables_app = typer.Typer(help="Which tables are captured; add one, take one out.", no_args_is_help=True)
 

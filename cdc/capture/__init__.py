@@ -1,1 +1,1 @@
-"""I/O on the PostgreSQL side: the catalog, the slot and the replication stream."""
+"""Rows out of the source: the replication stream, and readings beside it."""

@@ -21,17 +21,17 @@ import psycopg
 from psycopg import errors as sqlstate
 from psycopg import pq
 
-from cdc.capture.condition import OF_A_CONDITION, check_condition, in_parentheses
-from cdc.capture.connect import connect, source_errors
-from cdc.capture.sqlstates import message_of, result_error, sqlstate_of
+from cdc.capture.reading import describe, moment_of, published_part
 from cdc.capture.standby import Sight
-from cdc.capture.table import TableInfo, quoted, select_grant
-from cdc.capture.view import describe, moment_of, published_part
-from cdc.capture.wal_end import BLOCK_BYTES
 from cdc.change import Relation
 from cdc.errors import CdcError, SourceAltered, SourceRefused, SourceUnavailable
 from cdc.lsn import LSN
 from cdc.snapshot import Snapshot
+from cdc.source.condition import OF_A_CONDITION, check_condition, in_parentheses
+from cdc.source.connect import connect, source_errors
+from cdc.source.sqlstates import message_of, result_error, sqlstate_of
+from cdc.source.table import TableInfo, quoted, select_grant
+from cdc.source.wal_end import BLOCK_BYTES
 
 
 class Heap(NamedTuple):

@@ -16,10 +16,10 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
-from cdc.capture.connect import connect_error, parameters, pin_by_version
-from cdc.capture.sqlstates import message_of, result_error, sqlstate_of
 from cdc.errors import GapError, SourceRefused, SourceUnavailable
 from cdc.lsn import LSN
+from cdc.source.connect import connect_error, parameters, pin_by_version
+from cdc.source.sqlstates import message_of, result_error, sqlstate_of
 
 _ORDINARY = "proto_version '1'"
 _STREAMING = "proto_version '2', streaming 'on'"

@@ -14,17 +14,17 @@ import psycopg
 from psycopg import errors as sqlstate
 from psycopg import pq, sql
 
-from cdc.capture.connect import source_errors
-from cdc.capture.keyed_table import KeyedTable, keyed_table
+from cdc.capture.reading import Moment, describe, moment_of, published_part
 from cdc.capture.reread import text_array
-from cdc.capture.sqlstates import result_error, sqlstate_of
 from cdc.capture.standby import Sight
-from cdc.capture.table import TableInfo, quoted, select_grant
-from cdc.capture.view import Moment, describe, moment_of, published_part
 from cdc.change import Column, Relation
 from cdc.errors import SourceRefused
 from cdc.pgtypes import sql_type
 from cdc.snapshot import Snapshot
+from cdc.source.connect import source_errors
+from cdc.source.keyed_table import KeyedTable, keyed_table
+from cdc.source.sqlstates import result_error, sqlstate_of
+from cdc.source.table import TableInfo, quoted, select_grant
 
 KeyTexts: TypeAlias = tuple[bytes, ...]
 """One text per key column, in the order of ``TableInfo.key``."""

@@ -17,14 +17,14 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from psycopg import pq, sql
 
-from cdc.capture.connect import source_errors
-from cdc.capture.keyed_table import KeyedTable, keyed_table
-from cdc.capture.sqlstates import message_of, result_error, sqlstate_of
-from cdc.capture.table import quoted, select_grant
 from cdc.change import Relation
 from cdc.errors import SourceAltered, SourceBusy
 from cdc.pgtypes import sql_type
 from cdc.snapshot import Snapshot
+from cdc.source.connect import source_errors
+from cdc.source.keyed_table import KeyedTable, keyed_table
+from cdc.source.sqlstates import message_of, result_error, sqlstate_of
+from cdc.source.table import quoted, select_grant
 
 
 def current_snapshot(connection: psycopg.Connection[Any]) -> Snapshot:

@@ -20,10 +20,10 @@ from typing import Any, Final, NamedTuple
 
 import psycopg
 
-from cdc.capture.connect import source_errors
-from cdc.capture.wal_end import at_rest
 from cdc.errors import SourceRefused, SourceUnavailable
 from cdc.lsn import LSN
+from cdc.source.connect import source_errors
+from cdc.source.wal_end import at_rest
 
 
 class Sight(NamedTuple):

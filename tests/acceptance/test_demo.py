@@ -15,8 +15,8 @@ import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from cdc.app.demo.daemon import Daemon, wait_for
-from cdc.app.demo.shop_tables import TABLES
+from cdc.demo.processes import Daemon, wait_for
+from cdc.demo.shop_tables import TABLES
 from cdc.errors import StackError
 from cdc.spark.report.document import from_json
 from cdc.stack import Kafka, Postgres

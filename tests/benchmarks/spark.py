@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from pyspark.sql import SparkSession
 
-from cdc.app.jobs.describe import describe_deployment, spark_settings
 from cdc.app.options import load_config
+from cdc.jobs.describe import describe_deployment, spark_settings
 from cdc.lsn import LSN
 from cdc.spark.reconcile.job import ReconcileJob
 from cdc.spark.reconcile.main import reconcile

@@ -12,12 +12,12 @@ from typing import Any
 
 import psycopg
 
-from cdc.app.check_parts import check_source
-from cdc.capture.failover import check_failover, failover_facts
-from cdc.capture.preflight import Finding
 from cdc.config import load
 from cdc.errors import GapError
+from cdc.source.failover import check_failover, failover_facts
+from cdc.source.preflight import Finding
 from cdc.stack import Kafka, PostgresMajor, PostgresServer
+from cdc.status.checks import check_source
 from tests.support.deployment import Deployment, deployed
 from tests.support.servers import Database, OwnStack
 from tests.support.standby import STANDBY_SLOT, Standby

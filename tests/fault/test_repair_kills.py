@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cdc.app.backfill.repair import RepairResult, repair_keys
+from cdc.asking.repair import RepairResult, repair_keys
 from cdc.config.load import load
 from cdc.encode.naming import progress_topic
 from cdc.record import RepairKey
@@ -27,7 +27,7 @@ def test_the_next_bridge_repairs_the_rest(
     crashpoint: str, database: Database, deploy: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Or who asks would run a bridge of his own beside the next one, and fence it, where that takes long to start
-    monkeypatch.setattr("cdc.app.backfill.repair.UNTAKEN_S", 90)
+    monkeypatch.setattr("cdc.asking.repair.UNTAKEN_S", 90)
     versioned.create(database, _ROWS)
     deployment = deploy()
     deployment.start_bridge()

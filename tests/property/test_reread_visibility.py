@@ -11,12 +11,12 @@ from typing import Any
 
 import psycopg
 
-from cdc.app.demo.daemon import Daemon
-from cdc.app.demo.place import Place
-from cdc.app.demo.positions import is_captured
-from cdc.app.demo.proof import describe, difference, pinned, table_rows, topic_rows
-from cdc.app.demo.topic_side import read_topics, topic_name
+from cdc.demo.place import Place
+from cdc.demo.processes import Daemon
 from cdc.lsn import LSN
+from cdc.proof.comparison import describe, difference, pinned, table_rows, topic_rows
+from cdc.proof.positions import is_captured
+from cdc.proof.topic_side import read_topics, topic_name
 from cdc.stack import Kafka
 from cdc.stack.embedded import free_port
 from tests.support.held_commits import hold_commits

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from cdc.app.demo.daemon import Daemon, wait_for
-from cdc.app.demo.place import Place
-from cdc.app.demo.positions import is_captured
-from cdc.app.demo.proof import describe, pinned
+from cdc.demo.place import Place
+from cdc.demo.processes import Daemon, wait_for
+from cdc.proof.comparison import describe, pinned
+from cdc.proof.positions import is_captured
 from cdc.stack import Kafka, Postgres, PostgresMajor
 from cdc.stack.embedded import free_port
 from tests.support.oracle import assert_three_way, wait_until_mirrored

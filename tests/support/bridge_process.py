@@ -10,7 +10,7 @@ from typing import Final
 
 import psutil
 
-from cdc.app.demo.daemon import Daemon
+from cdc.demo.processes import Daemon
 from tests.support.waiting import eventually
 
 _EXIT_TIMEOUT_S: Final = 20.0

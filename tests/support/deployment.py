@@ -14,13 +14,13 @@ import yaml
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from cdc.app.demo.proof import TableShape, describe, difference, pinned, prove, table_rows, topic_rows
-from cdc.app.demo.topic_side import open_consumer, read_topics
 from cdc.encode.naming import progress_topic, topic_name
 from cdc.encode.progress import parse_progress, stream_key
 from cdc.errors import CdcError
 from cdc.lsn import LSN
 from cdc.ports import StoredRecord
+from cdc.proof.comparison import TableShape, describe, difference, pinned, prove, table_rows, topic_rows
+from cdc.proof.topic_side import open_consumer, read_topics
 from cdc.record import BackfillProgress, Position, Progress
 from cdc.replay.backfills import read_backfills
 from cdc.replay.reader import TopicReader

@@ -24,7 +24,7 @@ from tests.support.waiting import eventually
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    ["cdc.app.cli", "cdc.app.run_command", "cdc.app.run", "cdc.app.sink_command", "cdc.app.sink_run"]
+    ["cdc.app.cli", "cdc.app.run_command", "cdc.bridge.run", "cdc.app.sink_command", "cdc.apply.run"]
 )
 _PR_SET_PDEATHSIG: Final = 1
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from cdc.app.jobs.describe import describe_deployment
 from cdc.app.options import load_config
+from cdc.jobs.describe import describe_deployment
 from cdc.spark.job import SparkSettings
 from cdc.spark.reconcile.job import ReconcileJob
 from cdc.spark.reconcile.main import reconcile

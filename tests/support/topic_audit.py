@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, TopicPartition
 
-from cdc.app.demo.topic_side import EndSeen, open_consumer, poll, read_header
 from cdc.ports import StoredRecord
+from cdc.proof.topic_side import EndSeen, open_consumer, poll, read_header
 
 _TIMEOUT_S = 30.0
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from cdc.app.demo.proof import describe, difference, pinned, table_rows, topic_rows
-from cdc.app.demo.topic_side import LiveRow
 from cdc.encode.header import HeaderStamp
 from cdc.encode.partition import partition_of
 from cdc.lsn import LSN
 from cdc.ports import StoredRecord
+from cdc.proof.comparison import describe, difference, pinned, table_rows, topic_rows
+from cdc.proof.topic_side import LiveRow
 from tests.support.deployment import Deployment
 
 FOREIGN_HEADER = HeaderStamp(LSN(1), 1, 1).header("u", 1, "0" * 16)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.app.demo.topic_side import read_header
+from cdc.proof.topic_side import read_header
 from tests.support.deployment import Deploy
 from tests.support.servers import Database
 from tests.support.topic_audit import audit

@@ -10,8 +10,7 @@ import orjson
 import psycopg
 import pytest
 
-from cdc.app.backfill.repair import MAX_KEYS, RepairProgress, RepairResult, repair_keys
-from cdc.app.demo.proof import TableShape, describe, pinned, table_rows, topic_rows
+from cdc.asking.repair import MAX_KEYS, RepairProgress, RepairResult, repair_keys
 from cdc.config.load import load
 from cdc.encode.header import header_position
 from cdc.encode.naming import progress_topic
@@ -19,6 +18,7 @@ from cdc.encode.partition import partition_of
 from cdc.encode.progress import stream_key
 from cdc.encode.repair import parts_of
 from cdc.errors import ConfigError, SourceUnavailable
+from cdc.proof.comparison import TableShape, describe, pinned, table_rows, topic_rows
 from cdc.publish.requests import write_repair
 from cdc.record import RepairKey
 from cdc.replay.backfills import Published, read_published

@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from cdc.app.gaps import SlotGap, TopicGap
-from cdc.app.resume import Resumption
-from cdc.app.topic_watch import TopicWatch
+from cdc.bridge.resume import Resumption
+from cdc.bridge.topic_watch import TopicWatch
 from cdc.brokers import BrokerAdmin
-from cdc.capture.catalog import find_tables
-from cdc.capture.connect import connect
-from cdc.capture.membership import memberships
 from cdc.config import load
 from cdc.encode.naming import progress_topic, schemas_topic
 from cdc.errors import CdcError, GapError, TopicUnavailable
 from cdc.order.demand import Demand
+from cdc.order.gaps import SlotGap, TopicGap
 from cdc.record import Progress
 from cdc.replay.topic_state import look_at, newest_lsn
+from cdc.source.catalog import find_tables
+from cdc.source.connect import connect
+from cdc.source.membership import memberships
 from cdc.stack import Kafka, Postgres
 from tests.support.deployment import Deploy, Deployment, deployed
 from tests.support.servers import Database, OwnStack, fresh_database

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from cdc.app.demo.topic_side import read_header
 from cdc.encode.naming import schemas_topic
 from cdc.encode.schema import parse_schema
+from cdc.proof.topic_side import read_header
 from cdc.record import TableSchema
 from tests.support.deployment import Deployment
 from tests.support.topic_audit import read_records

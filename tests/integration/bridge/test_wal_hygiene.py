@@ -16,14 +16,14 @@ import yaml
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
-from cdc.app import slot_watch
-from cdc.app.slot_watch import SlotWatch
 from cdc.app.status_command import status
-from cdc.capture.connect import connect
-from cdc.capture.retention import Retention, dangers, inspect_retention
-from cdc.capture.slot import create_slot, inspect_slot
+from cdc.bridge import slot_watch
+from cdc.bridge.slot_watch import SlotWatch
 from cdc.config import Config
 from cdc.lsn import LSN
+from cdc.source.connect import connect
+from cdc.source.retention import Retention, dangers, inspect_retention
+from cdc.source.slot import create_slot, inspect_slot
 from cdc.stack import Kafka, Postgres
 from tests.support.deployment import Deploy
 from tests.support.servers import Database, OwnStack, fresh_database

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import psycopg
 import pytest
 
-from cdc.capture.catalog import table_info
 from cdc.capture.chunk import view_table
-from cdc.capture.connect import connect
 from cdc.capture.copy_both import CopyBoth
 from cdc.capture.key_rows import read_keys
+from cdc.capture.reading import describe
 from cdc.capture.reread import RereadRow, reread
-from cdc.capture.table import TableInfo
-from cdc.capture.view import describe
 from cdc.change import Relation
 from cdc.errors import SourceAltered, SourceBusy, SourceRefused
+from cdc.source.catalog import table_info
+from cdc.source.connect import connect
+from cdc.source.table import TableInfo
 from tests.support.servers import Database
 
 OWN_INT = """

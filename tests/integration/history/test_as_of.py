@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cdc.app.cli import app
-from cdc.app.history.scan import KeyScan
-from cdc.app.history.trail import Moment, Row, row_at
 from cdc.encode.naming import history_topic, schemas_topic
 from cdc.encode.partition import partition_of
 from cdc.errors import CdcError, TopicRefused
+from cdc.history.scan import KeyScan
+from cdc.history.trail import Moment, Row, row_at
 from cdc.lsn import LSN
 from cdc.replay.definitions import read_definitions
 from tests.integration.history.reading import assert_history, history_of

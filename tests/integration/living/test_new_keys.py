@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.app.demo.proof import describe, pinned
-from cdc.app.demo.topic_side import read_header
 from cdc.encode.naming import schemas_topic
 from cdc.encode.schema import parse_schema
 from cdc.errors import GapError
+from cdc.proof.comparison import describe, pinned
+from cdc.proof.topic_side import read_header
 from tests.integration.living.conftest import Living
 from tests.integration.living.waiting import wait_equal
 from tests.support.deployment import Deploy, Deployment

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.app.demo.proof import TableShape, describe, pinned, table_rows, topic_rows
-from cdc.app.demo.topic_side import read_topics
 from cdc.errors import SourceRefused
+from cdc.proof.comparison import TableShape, describe, pinned, table_rows, topic_rows
+from cdc.proof.topic_side import read_topics
 from tests.integration.living.conftest import Living
 from tests.integration.living.waiting import wait_equal
 from tests.support.deployment import Deploy, Deployment

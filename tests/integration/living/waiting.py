@@ -6,8 +6,8 @@ import psycopg
 from typer.testing import CliRunner
 
 from cdc.app.cli import app
-from cdc.app.demo.proof import TableShape
 from cdc.errors import CdcError
+from cdc.proof.comparison import TableShape
 from tests.support.deployment import Deployment
 from tests.support.waiting import eventually
 

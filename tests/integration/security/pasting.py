@@ -15,8 +15,8 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, R
 from typer.testing import CliRunner, Result
 
 from cdc.app.cli import app
-from cdc.app.run import run_bridge
-from cdc.app.sink_run import run_sink
+from cdc.apply.run import run_sink
+from cdc.bridge.run import run_bridge
 from cdc.config import load
 from cdc.errors import CdcError
 

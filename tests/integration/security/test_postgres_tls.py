@@ -11,10 +11,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from cdc.capture.connect import connect
 from cdc.capture.copy_both import CopyBoth
 from cdc.errors import CdcError, ReplicaRefused, SourceRefused
 from cdc.sink.session import replica_engine
+from cdc.source.connect import connect
 from cdc.stack import Kafka, PostgresServer
 from tests.support.certificates import Authority, Certificate
 from tests.support.deployment import deployed

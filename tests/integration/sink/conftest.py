@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cdc.app.mirror import CutReport, run_mirror
-from cdc.app.mirror_topics import RebuildOrder
+from cdc.apply.loop import CutReport, run_mirror
+from cdc.apply.topics import RebuildOrder
 from cdc.config import Config
 from cdc.stack import Kafka
 from tests.support.servers import Database

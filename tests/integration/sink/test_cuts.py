@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.app import mirror_session
+from cdc.apply import session as mirror_session
 from cdc.config import Config
 from tests.integration.sink.conftest import Mirror, running
 from tests.support.servers import Database

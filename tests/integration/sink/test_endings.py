@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import orjson
 import pytest
 
-from cdc.app import mirror_session
+from cdc.apply import session as mirror_session
 from cdc.config import Config
 from cdc.errors import ReplicaUnavailable, TopicUnavailable
 from cdc.lsn import LSN
@@ -26,7 +26,7 @@ from tests.support.topic_writer import TopicWriter
 _SINK = """
 import sys, threading
 from cdc import crashpoints
-from cdc.app.mirror import run_mirror
+from cdc.apply.loop import run_mirror
 from cdc.config import Config
 crashpoints.arm(sys.argv[2])
 run_mirror(Config.model_validate_json(sys.argv[1]), threading.Event())

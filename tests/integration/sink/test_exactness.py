@@ -13,9 +13,9 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.app import mirror_session
-from cdc.app.mirror import CutReport, run_mirror
-from cdc.app.mirror_topics import RebuildOrder
+from cdc.apply import session as mirror_session
+from cdc.apply.loop import CutReport, run_mirror
+from cdc.apply.topics import RebuildOrder
 from cdc.config import Config
 from cdc.errors import ConfigError
 from cdc.record import TableSchema
@@ -32,9 +32,9 @@ Row = Mapping[str, Any]
 _SINK = """
 import sys, threading
 from cdc import crashpoints
-from cdc.app import mirror_session
-from cdc.app.mirror import run_mirror
-from cdc.app.mirror_topics import RebuildOrder
+from cdc.apply import session as mirror_session
+from cdc.apply.loop import run_mirror
+from cdc.apply.topics import RebuildOrder
 from cdc.config import Config
 crashpoints.arm(sys.argv[2])
 mirror_session.MAX_RECORDS, mirror_session._RECORDS_PER_POLL = 100, 40

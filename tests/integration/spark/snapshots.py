@@ -8,9 +8,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc.app.jobs.describe import describe_deployment
-from cdc.app.jobs.snapshot_command import _position
+from cdc.app.snapshot_command import _position
 from cdc.config import load
+from cdc.jobs.describe import describe_deployment
 from cdc.spark.job import SparkSettings
 from cdc.spark.snapshot.folders import begun
 from cdc.spark.snapshot.job import AsOf, AsOfNow, SnapshotJob

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.app.jobs.describe import describe_deployment
 from cdc.config import load
+from cdc.jobs.describe import describe_deployment
 from cdc.spark.errors import JobError
 from cdc.spark.history.job import AuditJob
 from cdc.spark.history.main import write_audit

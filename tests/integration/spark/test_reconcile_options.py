@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.app.jobs.launch import INTERRUPTED
+from cdc.jobs.launch import INTERRUPTED
 from cdc.spark.errors import JobError
 from cdc.spark.job import SparkSettings
 from cdc.spark.reconcile.job import ReconcileJob

@@ -18,11 +18,11 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import SparkSession
 
-from cdc.app.demo.proof import Key, Row, Rows, TableShape, describe, difference, pinned, table_rows, topic_rows
-from cdc.app.demo.topic_side import read_topics
-from cdc.app.jobs.describe import describe_deployment
-from cdc.app.jobs.launch import document
 from cdc.config import load
+from cdc.jobs.describe import describe_deployment
+from cdc.jobs.launch import document
+from cdc.proof.comparison import Key, Row, Rows, TableShape, describe, difference, pinned, table_rows, topic_rows
+from cdc.proof.topic_side import read_topics
 from cdc.spark.errors import JobError
 from cdc.spark.job import PostgresSettings, SparkSettings
 from cdc.spark.mirror import manifest as manifests

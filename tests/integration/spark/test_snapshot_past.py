@@ -14,7 +14,7 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.app.jobs.launch import document
+from cdc.jobs.launch import document
 from cdc.spark.errors import PastErased
 from cdc.spark.job import SparkSettings
 from cdc.spark.snapshot.folders import snapshots as finished

@@ -10,11 +10,11 @@ from typing import Final
 
 import psycopg
 
-from cdc.app.demo.proof import describe, difference, pinned, table_rows, topic_rows
-from cdc.app.demo.server_text import FormError
-from cdc.app.demo.topic_side import read_topics
 from cdc.encode.naming import progress_topic
 from cdc.lsn import LSN
+from cdc.proof.comparison import describe, difference, pinned, table_rows, topic_rows
+from cdc.proof.server_text import FormError
+from cdc.proof.topic_side import read_topics
 from cdc.publish.requests import write_request
 from cdc.record import BackfillProgress, BackfillRequest
 from tests.support.deployment import Deployment

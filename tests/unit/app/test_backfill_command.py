@@ -8,8 +8,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cdc.app.backfill.asking import backfills_to_change
-from cdc.app.backfill.command import backfill
+from cdc.app.backfill_command import backfill
+from cdc.asking.allowed import backfills_to_change
 from cdc.errors import ConfigError
 from cdc.replay.backfills import Published, StoredBackfill
 from tests.support.topic_writer import FIRST_BACKFILL

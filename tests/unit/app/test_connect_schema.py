@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from cdc.app.connect_schema import connector, damages
+from cdc.app.connect_schema_command import connector, damages
 from cdc.record import SchemaColumn, TableSchema
 
 TYPES = {

@@ -21,11 +21,10 @@ from pyspark.errors import PySparkRuntimeError
 from typer.testing import CliRunner
 
 import cdc.spark.__main__ as entry
-from cdc.app import cli, commands
-from cdc.app.jobs import reconcile_command
-from cdc.app.jobs.answers import answering
-from cdc.app.jobs.launch import INTERRUPTED, document, run_job
+from cdc.app import cli, commands, reconcile_command
 from cdc.errors import DecodeError, SourceUnavailable
+from cdc.jobs.answers import answering
+from cdc.jobs.launch import INTERRUPTED, document, run_job
 from cdc.spark.errors import JobError
 from cdc.spark.job import Column, KafkaSettings, PostgresSettings, SparkSettings, Stream, Table
 from cdc.spark.parent import FOUND

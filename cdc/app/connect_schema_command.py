@@ -1,0 +1,135 @@
+"""``cdc connect-schema``: a connector that copies one topic with Kafka Connect, and what its converter cannot carry."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Final
+
+import typer
+
+from cdc.app.options import ConfigOption, load_config
+from cdc.config import Config
+from cdc.encode.naming import schemas_topic
+from cdc.errors import ConfigError
+from cdc.record import TableSchema
+from cdc.replay.definitions import read_definitions
+from cdc.scope.topics import state_topic
+
+_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
+_TYPES: Final = {
+    "bool": "boolean",
+    "int2": "int16",
+    "int4": "int32",
+    "int8": "int64",
+    "oid": "int64",
+    "float4": "float",
+    "float8": "double",
+}
+_FLOATS: Final = frozenset({"float4", "float8"})
+_DOCUMENTS: Final = frozenset({"json", "jsonb"})
+
+
+def connect_schema(
+    table: Annotated[str, typer.Argument(metavar="SCHEMA.TABLE", help="The table, unquoted; case matters.")],
+    config: ConfigOption = None,
+) -> None:
+    """Print a Kafka Connect sink connector (Debezium's JDBC sink) that copies one table, as JSON.
+
+    It needs Kafka Connect 4.2 or newer, whose JsonConverter takes a schema from the configuration. Replace what is in
+    capitals: address, user and password of the database that takes the rows. One connector copies one table, because it
+    has one schema; print it again when the table changes its shape.
+
+    Columns that this converter would damage are named on standard error.
+
+    Examples:
+
+        cdc connect-schema public.orders -c shop.yaml > orders.json
+
+        curl -X POST -H 'Content-Type: application/json' -d @orders.json http://connect:8083/connectors
+    """
+    loaded = load_config(config)
+    schema = _definition(loaded, table)
+    for name, damage in damages(schema):
+        typer.echo(f"WARN column {name}: {damage}", err=True)
+    typer.echo(json.dumps(connector(schema), indent=2, ensure_ascii=False))
+
+
+def connector(schema: TableSchema) -> dict[str, Any]:
+    """The connector of a topic, as Kafka Connect's REST interface takes it."""
+    types = {column.name: column.sql_type for column in schema.columns}
+    return {
+        "name": schema.topic,
+        "config": {
+            "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
+            "topics": schema.topic,
+            "tasks.max": "1",
+            # numeric, timestamps and all others arrive as text: the server reads them as the column's type
+            "connection.url": "jdbc:postgresql://HOST:5432/DATABASE?stringtype=unspecified",
+            "connection.username": "USER",
+            "connection.password": "PASSWORD",
+            "collection.name.format": f"{schema.namespace}.{schema.name}",
+            "insert.mode": "upsert",
+            "delete.enabled": "true",
+            "primary.key.mode": "record_key",
+            "primary.key.fields": ",".join(schema.key),
+            "schema.evolution": "none",
+            "quote.identifiers": "true",
+            # the order of a key's records holds within a batch, too
+            "use.reduction.buffer": "true",
+            "consumer.override.isolation.level": "read_committed",
+            "consumer.override.auto.offset.reset": "earliest",
+            **_converter("key", {name: types[name] for name in schema.key}, is_optional=False),
+            **_converter("value", types, is_optional=True),
+        },
+    }
+
+
+def damages(schema: TableSchema) -> list[tuple[str, str]]:
+    """Columns and what Kafka's JsonConverter makes of some of their values."""
+    found = []
+    for column in schema.columns:
+        element = column.sql_type.removesuffix("[]")
+        if element in _DOCUMENTS:
+            text = "objects, arrays, numbers and booleans arrive as NULL, strings without their quotes"
+            found.append((column.name, f"{column.sql_type}: {text}"))
+        elif element in _FLOATS:
+            found.append((column.name, f"{column.sql_type}: NaN and the infinities arrive as 0.0"))
+        if element != column.sql_type:
+            text = (
+                "arrays of several dimensions arrive as NULLs or zeros, and those with lower bounds of their own empty"
+            )
+            found.append((column.name, f"{column.sql_type}: {text}"))
+    return found
+
+
+def _converter(part: str, types: dict[str, str], *, is_optional: bool) -> dict[str, str]:
+    fields = [{"field": name, **_connect_type(sql_type), "optional": is_optional} for name, sql_type in types.items()]
+    content = {"type": "struct", "optional": is_optional, "fields": fields}
+    prefix = f"{part}.converter"
+    return {
+        prefix: _CONVERTER,
+        f"{prefix}.schemas.enable": "true",
+        f"{prefix}.schema.content": json.dumps(content, ensure_ascii=False),
+    }
+
+
+def _connect_type(sql_type: str) -> dict[str, Any]:
+    if sql_type.endswith("[]"):
+        return {"type": "array", "items": {**_connect_type(sql_type.removesuffix("[]")), "optional": True}}
+    return {"type": _TYPES.get(sql_type, "string")}
+
+
+def _definition(config: Config, table: str) -> TableSchema:
+    """The newest definition of the table.
+
+    Raises:
+        ConfigError: nothing was ever published of it.
+    """
+    topic = state_topic(config, *table.partition(".")[::2])
+    definitions = read_definitions(config.kafka.client_options(), schemas_topic(config.name))
+    schemas = [each for each in definitions if each.topic == topic]
+    if not schemas:
+        raise ConfigError(
+            f"nothing was published of table {table} yet", remedy="cdc tables list shows what is captured"
+        )
+    return schemas[-1]

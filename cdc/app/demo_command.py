@@ -1,0 +1,94 @@
+"""``cdc demo``: its options, its servers and its exit code."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Literal
+
+import typer
+
+from cdc import extras
+
+_DOES_NOT_HOLD = 1
+_INTERRUPTED = 130
+
+
+def demo(
+    rows: Annotated[
+        int, typer.Option(min=10_000, help="Rows in the shop, about, before bridge and sink are started.")
+    ] = 250_000,
+    changes: Annotated[int, typer.Option(min=1_000, help="Row changes to make once those are loaded.")] = 30_000,
+    seed: Annotated[int, typer.Option(help="Seed of the traffic: the same one makes the same transactions.")] = 1,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave everything running after the proof, until Ctrl-C.")
+    ] = False,
+    report: Annotated[Path, typer.Option(help="Folder for the report of Spark's comparison.", metavar="FOLDER")] = Path(
+        "demo-report"
+    ),
+    backend: Annotated[
+        Literal["auto", "embedded", "docker"],
+        typer.Option(help="Where the servers come from; auto: CDC_PG_URL and CDC_KAFKA, else Docker, else embedded."),
+    ] = "auto",
+) -> None:
+    """Run the whole way once on real servers, and prove that nothing is lost, doubled or reordered.
+
+    Starts PostgreSQL and Kafka, fills a shop with rows, starts bridge and sink as processes, shows the backfill of
+    those rows beside mixed traffic, kills both with SIGKILL on the way, then compares source, topic and replica row by
+    row, twice: by its own means, and by Spark, which leaves a report. Exit code 0 only if they are equal.
+
+    Examples:
+
+        cdc demo
+
+        cdc demo --rows 500000 --changes 60000 --seed 7
+
+        cdc demo --keep
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _interrupt)
+    try:
+        holds = _run(rows, changes, seed, keep, report.resolve(), backend)
+    except KeyboardInterrupt:
+        raise typer.Exit(_INTERRUPTED) from None
+    if not holds:
+        raise typer.Exit(_DOES_NOT_HOLD)
+
+
+def _run(
+    rows: int, changes: int, seed: int, keep: bool, report: Path, backend: Literal["auto", "embedded", "docker"]
+) -> bool:
+    extras.require("embedded", "cdc demo")
+    # Imported here: the servers' libraries are optional.
+    from rich.console import Console
+    from rich.markup import escape
+
+    from cdc.demo.place import place
+    from cdc.demo.run import Demo
+    from cdc.demo.screen import Screen
+    from cdc.demo.second_opinion import second_opinion
+    from cdc.demo.summary import show, where_next
+    from cdc.stack import open_stack
+
+    with ExitStack() as exits:
+        screen = exits.enter_context(Screen(Console()))
+        screen.say(f"{rows:,} rows, {changes:,} changes, seed {seed}; starting PostgreSQL and Kafka")
+        here = exits.enter_context(
+            place(exits.enter_context(open_stack(backend=backend, say=lambda line: screen.say(escape(line)))))
+        )
+        demo = Demo(here, screen, rows, changes, seed)
+        exits.enter_context(demo.running())
+        outcome = demo.prove()
+        show(outcome, screen)
+        agrees = second_opinion(here, screen, report)
+        where_next(here, screen, kept=keep)
+        if keep:
+            demo.watch()
+        return outcome.holds and agrees
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,153 @@
+"""``cdc history``: who changed a row, when, and what it was before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from cdc.app.options import ConfigOption, load_config
+from cdc.config import Config
+from cdc.encode.naming import history_topic, progress_topic, schemas_topic
+from cdc.encode.progress import stream_key
+from cdc.errors import ConfigError, TopicUnavailable
+from cdc.history.display import as_lines, as_table, entry_json, reach_line, row_json, row_lines
+from cdc.history.key import record_key
+from cdc.history.scan import KeyScan
+from cdc.history.trail import Moment, Trail, parse_moment, row_at, with_changes, within
+from cdc.lsn import LSN
+from cdc.record import TableSchema
+from cdc.replay.definitions import read_definitions
+from cdc.replay.topic_state import read_known
+from cdc.scope.topics import state_topic
+from cdc.source.catalog import in_scope
+
+_MOMENT: Final = "ISO time or LSN"
+
+
+def history(
+    table: Annotated[str, typer.Argument(metavar="SCHEMA.TABLE", help="The table, unquoted; case matters.")],
+    key: Annotated[str, typer.Option("--key", metavar="KEY", help="""{"id":1}, or id=1,region=eu.""")],
+    config: ConfigOption = None,
+    since: Annotated[str | None, typer.Option(metavar="WHEN", help=f"Leave out what is older: {_MOMENT}.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help=f"Leave out what is newer: {_MOMENT}.")] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="WHEN",
+            help="Print the row as it was then. An LSN is exact: changes with a smaller one count, as in a replica's "
+            "cut; a time is as exact as the server's clock, and without a zone it is UTC.",
+        ),
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON: one object a line, values as recorded.")] = False,
+) -> None:
+    """Show each change of one row: time, kind, LSN, transaction and columns, old → new. Needs topics.history.
+
+    It reads one partition of the history topic. Values are printed as they are, nothing is redacted.
+
+    Exit code 3 when the history does not reach back to --as-of, 4 when a server does not answer.
+
+    Examples:
+
+        cdc history public.orders --key id=17
+
+        cdc history public.stock --key '{"region":"eu","item":"a,b"}' --since 2026-03-01 --json | jq .new
+
+        cdc history public.orders --key id=17 --as-of '2026-03-29T12:00:00+02:00'
+
+        cdc history public.orders --key id=17 --as-of 0/1925728
+    """
+    if as_of is not None and (since is not None or until is not None):
+        raise ConfigError("--as-of is one moment; --since and --until belong to the list", remedy="leave one out")
+    moments = [None if text is None else parse_moment(text) for text in (since, until, as_of)]
+    loaded = load_config(config)
+    topic, past, schemas = _look_up(loaded, table)
+    wanted = record_key(key, schemas)
+    published = _published(loaded, moments[2])
+    errors = Console(stderr=True, highlight=False)
+    with _progress(errors) as show:
+        scan = KeyScan(loaded.kafka.client_options(), topic, past, wanted, show)
+        trail = scan.trail(schemas)
+        then = None if moments[2] is None else row_at(trail, moments[2], lambda: scan.current(trail))
+    notes = [f"{table} {wanted.decode()}, partition {scan.partition} of {past}; {published}", reach_line(trail)]
+    errors.print("\n".join(notes), markup=False, soft_wrap=True)
+    if then is None:
+        _print(trail, moments[0], moments[1], wanted, scan.partition, as_json=json_)
+    elif json_:
+        typer.echo(row_json(then, wanted, str(as_of)))
+    else:
+        typer.echo("\n".join(row_lines(then)))
+
+
+def _look_up(config: Config, table: str) -> tuple[str, str, list[TableSchema]]:
+    """State topic, history topic and definitions of a table.
+
+    Raises:
+        ConfigError: the table has no history, or nothing was ever published of it.
+    """
+    namespace, _, name = table.partition(".")
+    if not in_scope(namespace, name, config.topics.history, ()):
+        raise ConfigError(
+            f"no history is kept of table {table}: topics.history does not name it",
+            remedy=f"add {table} to topics.history and restart the bridge; changes are kept from then on",
+        )
+    topic = state_topic(config, namespace, name)
+    definitions = read_definitions(config.kafka.client_options(), schemas_topic(config.name))
+    schemas = [each for each in definitions if each.topic == topic]
+    if not schemas:
+        raise ConfigError(
+            f"nothing was published of table {table} yet", remedy="cdc tables list shows what is captured"
+        )
+    return topic, history_topic(topic), schemas
+
+
+def _published(config: Config, moment: Moment | None) -> str:
+    """How far the topics are, before they are read.
+
+    Raises:
+        ConfigError: the moment is in the future.
+        TopicUnavailable: the topics are not there yet.
+    """
+    if isinstance(moment, datetime) and moment > datetime.now(UTC):
+        raise ConfigError(f"--as-of {moment.isoformat()} is in the future")
+    known = read_known(
+        config.kafka.client_options(), progress_topic(config.name), stream_key(config.source.slot), fenced=False
+    )
+    until = None if known.progress is None else known.progress.lsn
+    if isinstance(moment, LSN) and (until is None or moment > until):
+        raise TopicUnavailable(
+            f"the topics are published up to {until}, not yet to {moment}",
+            remedy="wait until the bridge is there: cdc status",
+        )
+    return f"published up to {until}"
+
+
+def _print(
+    trail: Trail, since: Moment | None, until: Moment | None, key: bytes, partition: int, *, as_json: bool
+) -> None:
+    found = [each for each in with_changes(trail.entries) if within(each[0].record, since, until)]
+    console = Console(highlight=False)
+    if as_json:
+        for entry, _ in found:
+            typer.echo(entry_json(entry, key, partition))
+    elif not found:
+        typer.echo("no change of this key" + (" in that time" if trail.entries else " is on record"))
+    elif console.is_terminal:
+        console.print(as_table(found))
+    else:
+        typer.echo("\n".join(as_lines(found)))
+
+
+@contextmanager
+def _progress(console: Console) -> Iterator[Callable[[int, int], None]]:
+    """A bar while it takes longer; nothing is left of it, and nothing shown where nobody looks."""
+    columns = (TextColumn("reading"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,95 @@
+"""``cdc mirror``: many executors copy state topics, into replica tables or a lake of Parquet files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from cdc.app.options import ConfigOption, load_config
+from cdc.encode.naming import schemas_topic
+from cdc.errors import ConfigError
+from cdc.jobs.describe import Deployment, describe_deployment, spark_settings
+from cdc.jobs.launch import run_job
+from cdc.spark.mirror.job import COMPACT_EVERY, INTERVAL_S, RECORDS_PER_BATCH, MirrorJob, ParquetTarget, PostgresTarget
+
+_NAMESPACE = "mirror"
+"""A schema that is not the sink's by any default."""
+
+
+def mirror(
+    tables: Annotated[
+        list[str] | None, typer.Argument(metavar="[TABLE]…", help="schema.table; all captured tables unless given.")
+    ] = None,
+    config: ConfigOption = None,
+    to: Annotated[
+        Literal["postgres", "parquet"], typer.Option("--to", help="Tables in sink.dsn, or files.")
+    ] = "postgres",
+    schema: Annotated[str, typer.Option("--schema", help="Of the replica tables, with --to postgres.")] = _NAMESPACE,
+    path: Annotated[
+        Path | None, typer.Option("--path", metavar="DIR", help="The lake, with --to parquet.", show_default=False)
+    ] = None,
+    compact_every: Annotated[
+        int,
+        typer.Option("--compact-every", min=1, max=1000, metavar="BATCHES", help="When files become a row per key."),
+    ] = COMPACT_EVERY,
+    once: Annotated[bool, typer.Option("--once", help="End when all that is there now is copied.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Empty the copies and begin at the beginning.")] = False,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option("--checkpoint", metavar="DIR", help="Keep Spark's notes between runs.", show_default=False),
+    ] = None,
+    records: Annotated[
+        int, typer.Option("--records-per-batch", min=1, max=100_000_000, help="At most this many at once.")
+    ] = RECORDS_PER_BATCH,
+    interval_s: Annotated[
+        int, typer.Option("--interval", min=0, max=3600, metavar="SECONDS", help="Between two batches.")
+    ] = INTERVAL_S,
+    master: Annotated[str, typer.Option("--master", help="Spark master URL; all cores here by default.")] = "local[*]",
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; may be repeated.")
+    ] = None,
+) -> None:
+    """Copy topics with Spark, exactly once, until SIGTERM or Ctrl-C: for tables too big or busy for one sink.
+
+    Each table is right by itself; tables are not cut at one LSN, as those of cdc sink. Exit code 2: it cannot go on.
+
+    Examples:
+
+        cdc mirror -c shop.yaml --to postgres --schema copies
+
+        cdc mirror public.orders -c shop.yaml --to parquet --path /lake/shop --once
+
+        cdc mirror -c shop.yaml --to parquet --path /lake/shop --interval 60 --master spark://head:7077
+    """
+    loaded = load_config(config)
+    spark, deployment = spark_settings(master, conf=conf or ()), describe_deployment(loaded, tables or ())
+    job = MirrorJob(
+        spark=spark,
+        kafka=deployment.kafka,
+        schemas_topic=schemas_topic(loaded.name),
+        tables=deployment.tables,
+        target=_target(deployment, to, schema, path, compact_every),
+        checkpoint=None if checkpoint is None else str(checkpoint.absolute()),
+        once=once,
+        rebuild=rebuild,
+        records_per_batch=records,
+        interval_s=interval_s,
+    )
+    raise typer.Exit(run_job("mirror", job))
+
+
+def _target(
+    deployment: Deployment, to: str, schema: str, path: Path | None, compact_every: int
+) -> PostgresTarget | ParquetTarget:
+    if (to == "parquet") != (path is not None):
+        raise ConfigError("--to parquet and --path belong together", remedy="cdc mirror --to parquet --path /lake/shop")
+    if path is not None:
+        return ParquetTarget(path=str(path.absolute()), compact_every=compact_every)
+    if deployment.replica is None:
+        raise ConfigError(
+            "there is no sink section, so no database to mirror into",
+            remedy="add sink: {dsn: …} for --to postgres, or use --to parquet --path DIR",
+        )
+    return PostgresTarget(database=deployment.replica, namespace=schema)

@@ -1,0 +1,1 @@
+"""Topics → replica: the process ``cdc sink``, its loop and its sessions."""

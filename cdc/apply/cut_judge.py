@@ -1,0 +1,122 @@
+"""When a cut is worth making, and whether it is true: what ``replay.horizon`` needs to know, asked in time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Final
+
+from cdc.lsn import ZERO
+from cdc.order.gaps import published_until
+from cdc.ports import Partition, RecordReader, Restored
+from cdc.record import Progress
+from cdc.replay.cut import Cut, CutBuffer
+from cdc.replay.horizon import Horizon, Mark
+
+_PATIENCE_S: Final = 1.0
+"""For how long a cut that is not true is put off in favour of one that is."""
+_QUIET_S: Final = 30.0
+"""Without a cut for so long, the last one is recorded again: that the replica is up to date is news, too."""
+_ASK_AGAIN_S: Final = 0.05
+
+
+class CutJudge:
+    """Asks for fences, and judges the places that they make possible.
+
+    Args:
+        reader: tells where partitions end.
+        buffer: finds the places.
+        progress: the partition of the progress topic.
+        restored: what the replica remembers.
+
+    Attributes:
+        caught_up_at: seconds since 1970; then the topics held nothing at or beyond the last cut, and all before it is
+            applied.
+    """
+
+    def __init__(self, reader: RecordReader, buffer: CutBuffer, progress: Partition, restored: Restored) -> None:
+        self._reader = reader
+        self._buffer = buffer
+        self._progress = progress
+        self._horizon = Horizon([])
+        self._until = ZERO
+        self.caught_up_at = restored.caught_up_at or time.time()
+        if restored.progress is not None:
+            self._until = restored.progress.lsn
+            self._horizon.add(Mark(restored.caught_up_at, self._until))
+        self._last_offset, self._was_true = -1, False
+        self._cut_at = self._asked_at = time.monotonic()
+
+    def published(self, at: float, newest: Progress) -> None:
+        """The progress topic was read to its end as it was not before ``at``."""
+        self._until = published_until(newest)
+        self._horizon.add(Mark(at, self._until))
+
+    def bound(self, compaction_lag_s: float) -> None:
+        """The shortest time after which a record cleans anything away."""
+        self._horizon.bound(compaction_lag_s)
+
+    def saw(self, progress: Progress) -> None:
+        """A progress record was read."""
+        self._until = published_until(progress)
+
+    def read(self) -> None:
+        """Everything that was polled is known."""
+        self._horizon.read(self._reader.positions().get(self._progress, 0), self._until)
+
+    def ask(self) -> None:
+        """Ask for a fence when one is of use. What it tells of the progress topic is a mark.
+
+        Raises:
+            TopicUnavailable: no broker answers.
+            TopicRefused: a topic is gone, or we may not see it.
+        """
+        buffer, positions = self._buffer, self._reader.positions()
+        if self._is_quiet() and buffer.is_fence_reached(positions):
+            buffer.forget_fence()  # nothing came: another one shows that there is nothing
+            self._asked_at = time.monotonic()
+        if buffer.wants_fence(positions):
+            now, fence = time.time(), self._reader.fence()
+            buffer.fence(fence)
+            self._horizon.asked(now, fence[self._progress])
+
+    def is_of_use(self, place: Cut, joining: Collection[str]) -> bool:
+        """Whether a cut there says something new: it may be the last place once more."""
+        if place.offset > self._last_offset:
+            return True
+        if self._buffer.is_full:
+            return self._buffer.holds_below(place.progress.lsn)
+        return not self._was_true or bool(joining) or time.monotonic() - self._cut_at > _QUIET_S
+
+    def is_true(self, place: Cut, joining: Collection[str]) -> bool:
+        """Whether nothing that lies before the cut can have been cleaned away by what lies beyond it.
+
+        Raises:
+            TopicUnavailable: no broker answers.
+            TopicRefused: a topic is gone, or we may not see it.
+        """
+        now = time.time()
+        if self._horizon.proves(place.progress.lsn, now):
+            return True
+        buffer, positions = self._buffer, self._reader.positions()
+        if not buffer.is_passed(place, joining) or time.monotonic() - self._asked_at < _ASK_AGAIN_S:
+            return False
+        self._asked_at = time.monotonic()
+        if not buffer.is_passed(place, joining, positions, self._reader.fence()):
+            return False
+        self._horizon.add(Mark(now, place.progress.lsn))
+        return True
+
+    def may_be_untrue(self, place: Cut) -> bool:
+        """Whether there was no cut for so long that one will do which is not true."""
+        return place.offset > self._last_offset and time.monotonic() - self._cut_at > _PATIENCE_S
+
+    def took(self, place: Cut, is_true: bool) -> None:
+        """The cut is made."""
+        mark = self._horizon.newest(place.progress.lsn)
+        if mark is not None and self._buffer.has_joined:
+            self.caught_up_at = max(self.caught_up_at, mark.at)
+        self._last_offset, self._was_true, self._cut_at = place.offset, is_true, time.monotonic()
+
+    def _is_quiet(self) -> bool:
+        return time.monotonic() - max(self._cut_at, self._asked_at) > _QUIET_S

@@ -1,0 +1,106 @@
+"""Topic → replica: the sink's loop, and what ends one session and begins the next.
+
+Everything is rebuilt from what the replica stores (cut, offsets, table states) whenever anything fails: the caller
+tries again after an outage, and a record that the replica rejects ends the session, stops its table and begins a
+session without that table. So there is one way to start and no half-undone state. A stopped table is tried again when
+the process, or the caller's next attempt, starts.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Final
+
+import structlog
+
+from cdc.apply.session import CutReport, MirrorSession
+from cdc.apply.topics import BeginAnew, RebuildOrder
+from cdc.config import Config
+from cdc.errors import ConfigError
+from cdc.replay.client import TopicMissing
+from cdc.replay.reader import TopicReader
+from cdc.sink.errors import RecordRejected
+from cdc.sink.naming import ReplicaNaming
+from cdc.sink.postgres import PostgresReplica
+from cdc.sink.schema_version import upgrade
+from cdc.sink.session import replica_engine
+
+__all__ = ["CutReport", "run_mirror"]
+
+_LOCK_POLL_S: Final = 0.5
+_ALLOCATIONS_PER_COLLECTION: Final = 100_000
+
+log = structlog.get_logger("cdc.sink")
+
+
+def run_mirror(
+    config: Config,
+    stop: threading.Event,
+    on_cut: Callable[[CutReport], None] = lambda _: None,
+    order: RebuildOrder | None = None,
+) -> None:
+    """Mirror topics into replica tables until ``stop`` is set; then the cut under way is finished.
+
+    Args:
+        config: with a ``sink`` section.
+        stop: ends it.
+        on_cut: told in this thread after each commit of the replica.
+        order: what the operator wants rebuilt; used up by the first session that knows the tables.
+
+    Raises:
+        CdcError: retryable after an outage: call again, everything goes on from what the replica stores.
+    """
+    sink = config.sink
+    if sink is None:
+        raise ConfigError("there is no sink section", remedy="add sink: {dsn: …} to the configuration")
+    _collect_rarely()
+    engine = replica_engine(sink.connection(), application_name=f"cdc sink {config.name}")
+    upgrade(engine)
+    stopped: set[str] = set()
+    order = order or RebuildOrder()
+    while not stop.is_set():
+        naming = ReplicaNaming(sink.schema_name, sink.prefix, sink.tables)
+        with (
+            closing(PostgresReplica(engine, config.name, naming, stopped)) as replica,
+            closing(TopicReader(config.kafka.client_options())) as reader,
+            ThreadPoolExecutor(max_workers=1, thread_name_prefix="replica") as writer,
+        ):
+            if not _lock(replica, config.name, stop):
+                return
+            session = MirrorSession(
+                config, reader=reader, replica=replica, writer=writer, stop=stop, on_cut=on_cut, order=order
+            )
+            try:
+                session.run()
+            except RecordRejected as error:
+                session.abandon()
+                log.error("a record stops its table, the others go on", error=error.message, remedy=error.remedy)
+                replica.stop_table(error.record, error.reason)
+                stopped.add(error.record.topic)
+            except BeginAnew:
+                session.abandon()
+            except TopicMissing as error:
+                session.abandon()
+                log.warning("a topic is gone", error=error.message)
+                stop.wait(_LOCK_POLL_S)
+
+
+def _collect_rarely() -> None:
+    """Rows wait in memory by the ten thousand and form no cycles: looking through them took a quarter of the CPU."""
+    gc.set_threshold(_ALLOCATIONS_PER_COLLECTION, *gc.get_threshold()[1:])
+
+
+def _lock(replica: PostgresReplica, name: str, stop: threading.Event) -> bool:
+    """Become the only sink of this name; False when told to stop meanwhile."""
+    refusals = 0
+    while not replica.lock():
+        refusals += 1
+        if refusals == 2:  # the first may be our own last session, which the server has not ended yet
+            log.warning("waiting: another sink of this name writes to the replica", name=name)
+        if stop.wait(_LOCK_POLL_S):
+            return False
+    return True

@@ -1,0 +1,82 @@
+"""``cdc sink``: the mirror as a process, with its signals, its metrics and its retries."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+
+from cdc.apply.loop import CutReport, run_mirror
+from cdc.apply.topics import RebuildOrder
+from cdc.config import Config
+from cdc.daemon.http import HealthServer
+from cdc.daemon.supervise import supervise
+from cdc.errors import CdcError
+from cdc.metrics import SinkMetrics
+from cdc.record import Progress
+
+log = structlog.get_logger("cdc.sink")
+
+
+class SinkMeter:
+    """Turns cuts into metrics; ready once a cut was committed and no error has followed it."""
+
+    def __init__(self) -> None:
+        self.metrics = SinkMetrics()
+        self.rows = 0
+        self._newest: Progress | None = None
+        self._commit_ts = 0
+        self._is_working = False
+
+    def cut(self, report: CutReport) -> None:
+        """The replica committed a cut."""
+        metrics, progress = self.metrics, report.progress
+        self._is_working = True
+        metrics.catching_up.set(not report.is_true)
+        if report.is_true:
+            self._newest = progress
+            metrics.cut_lsn.set(progress.lsn)
+        is_new = progress.commit_ts != self._commit_ts
+        metrics.lag_seconds.set(max(time.time() - progress.commit_ts / 1_000_000, 0.0) if is_new else 0.0)
+        self._commit_ts = progress.commit_ts
+        for topic, count in report.rows.items():
+            self.rows += count
+            table = report.tables.get(topic)
+            metrics.rows_applied.labels(topic if table is None else table.name).inc(count)
+        for table in report.tables.values():
+            metrics.table_state.labels(table.name).state(table.state)
+
+    def retried(self, error: CdcError) -> None:
+        """An attempt ended with an error that is worth another."""
+        self._is_working = False
+        self.metrics.restarts.labels(type(error).__name__).inc()
+
+    def ready(self) -> tuple[bool, dict[str, object]]:
+        """What ``/ready`` answers."""
+        return self._is_working, {"cut_lsn": None if self._newest is None else str(self._newest.lsn)}
+
+
+def run_sink(config: Config, stop: threading.Event, order: RebuildOrder | None = None) -> None:
+    """Run the sink until ``stop`` is set; first of all, it begins what ``order`` names anew.
+
+    Raises:
+        CdcError: the operator must act.
+    """
+    meter = SinkMeter()
+
+    def session(works: Callable[[], None]) -> None:
+        def on_cut(report: CutReport) -> None:
+            works()
+            meter.cut(report)
+
+        run_mirror(config, stop, on_cut, order)
+
+    http = config.http
+    if http.sink_port is None:
+        supervise(session, stop, meter.retried)
+    else:
+        with HealthServer(http.host, http.sink_port, meter.metrics.registry, meter.ready, stop):
+            supervise(session, stop, meter.retried)
+    log.info("stopped", rows=meter.rows)

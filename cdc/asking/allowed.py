@@ -1,0 +1,159 @@
+"""What a person may ask: tables that are captured, conditions that the server understands, backfills that there are."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from cdc.backfill.pace import share
+from cdc.backfill.requests import ends_of
+from cdc.config import Config
+from cdc.encode.backfill import is_backfill_key, parse_backfill
+from cdc.encode.naming import progress_topic
+from cdc.encode.progress import stream_key
+from cdc.errors import ConfigError, SourceRefused, SourceUnavailable
+from cdc.ports import Partition
+from cdc.publish.requests import write_request
+from cdc.publish.topics import TopicAdmin
+from cdc.record import BackfillProgress, BackfillRequest
+from cdc.replay.backfills import Published, read_published
+from cdc.replay.reader import TopicReader
+from cdc.scope.topics import topic_specifications
+from cdc.source.catalog import find_tables
+from cdc.source.condition import check_condition
+from cdc.source.connect import connect
+
+_CHANGE_S: Final = 15.0
+_POLL_S: Final = 0.2
+_RECORDS_PER_POLL: Final = 1_000
+
+_CHANGES: Final[Mapping[str, tuple[str, ...]]] = {
+    "pause": ("waiting", "running"),
+    "resume": ("paused",),
+    "cancel": ("waiting", "running", "paused"),
+}
+"""Commands, and the states of backfills that they change."""
+
+
+def new_request(command: str, tables: Sequence[str], **details: object) -> BackfillRequest:
+    """With an id of its own."""
+    return BackfillRequest(uuid.uuid4().hex, command, tuple(tables), **details)  # type: ignore[arg-type]
+
+
+def tables_to_backfill(config: Config, wanted: Sequence[str], where: str | None) -> tuple[str, ...]:
+    """The tables that are asked for, all that are captured when none is named.
+
+    Raises:
+        ConfigError: one is not captured, lists what is; or the server does not understand ``where``.
+        SourceRefused: no table is captured.
+    """
+    source = config.source
+    with connect(source.connection(), application_name="cdc backfill") as conn:
+        found = {each.qualified_name: each for each in find_tables(conn, source.tables, source.exclude, source.keys)}
+        if not found:
+            raise SourceRefused(
+                f"no table matches source.tables ({', '.join(source.tables)})",
+                remedy="correct source.tables, or create the tables first",
+            )
+        if missing := [each for each in wanted if each not in found]:
+            raise ConfigError(
+                f"not captured: {', '.join(missing)}",
+                remedy=f"name some of {', '.join(found)}; or add it to source.tables, then restart the bridge",
+            )
+        if where is not None:
+            for table in wanted:
+                check_condition(conn, found[table].namespace, found[table].name, where)
+    return tuple(dict.fromkeys(wanted)) or tuple(found)
+
+
+def known_backfills(config: Config) -> Published:
+    """What the progress topic holds; errors as for ``read_published``."""
+    return read_published(config.kafka.client_options(), progress_topic(config.name), stream_key(config.source.slot))
+
+
+def backfills_to_change(known: Published, command: str, wanted: Sequence[str]) -> dict[str, BackfillProgress]:
+    """Those that ``command`` changes: all of them when none is named.
+
+    Raises:
+        ConfigError: there is none, or not of a table that is named.
+    """
+    states = _CHANGES[command]
+    found = {table: each.progress for table, each in known.backfills.items() if each.progress.state in states}
+    missing = [each for each in wanted if each not in found]
+    if missing or not found:
+        what = " or ".join(states)
+        of = f" of {', '.join(missing)}" if missing else ""
+        raise ConfigError(
+            f"there is nothing to {command}: no backfill{of} is {what}",
+            remedy=f"name some of {', '.join(found)}" if found else "cdc backfill --list shows what there is",
+        )
+    return {table: each for table, each in found.items() if table in wanted or not wanted}
+
+
+def open_backfills(known: Published, tables: Sequence[str]) -> dict[str, BackfillProgress]:
+    """Those of these tables that are not over."""
+    found = {table: known.backfills[table].progress for table in tables if table in known.backfills}
+    return {table: each for table, each in found.items() if each.is_open}
+
+
+def refuse_to_begin_anew(open_now: Mapping[str, BackfillProgress]) -> ConfigError:
+    """A new request would throw away what these have done."""
+    names = ", ".join(f"{table} ({each.state}, {share(each):.0%} done)" for table, each in open_now.items())
+    return ConfigError(
+        f"under way already: {names}",
+        remedy="cdc backfill without options follows what is under way; --yes gives it up and begins anew",
+    )
+
+
+def make_bookkeeping_topics(config: Config) -> None:
+    """The progress topic, in which a request is written, before any bridge was there to make it."""
+    TopicAdmin(config.kafka.client_options()).create_missing(topic_specifications(config, ()))
+
+
+def ask(config: Config, request: BackfillRequest) -> dict[Partition, int]:
+    """Write the request into the progress topic; where that ended before.
+
+    Raises:
+        TopicRefused: there is no progress topic, or we may not write to it.
+        TopicUnavailable: no broker answers.
+    """
+    options, topic = config.kafka.client_options(), progress_topic(config.name)
+    starts = ends_of(options, topic)
+    write_request(options, topic, request)
+    return starts
+
+
+def wait_for_change(
+    config: Config, request: BackfillRequest, starts: Mapping[Partition, int]
+) -> list[BackfillProgress]:
+    """The backfills once a bridge has done what the request says.
+
+    Args:
+        config: the whole configuration.
+        request: not a start.
+        starts: of the progress topic, where it ended before the request was written.
+
+    Raises:
+        SourceUnavailable: no bridge takes it; one that starts later will.
+    """
+    changed: dict[str, BackfillProgress] = {}
+    deadline = time.monotonic() + _CHANGE_S
+    reader = TopicReader(config.kafka.client_options())
+    try:
+        reader.add(starts)
+        while changed.keys() < set(request.tables):
+            for record in reader.poll(_RECORDS_PER_POLL, _POLL_S):
+                if is_backfill_key(record.key) and record.value is not None:
+                    progress = parse_backfill(record.value)
+                    if progress.table in request.tables and progress.state not in _CHANGES[request.command]:
+                        changed[progress.table] = progress
+            if time.monotonic() > deadline:
+                raise SourceUnavailable(
+                    f"no bridge has taken the request within {_CHANGE_S:g} s; the next one that runs will",
+                    remedy="start the bridge: cdc run",
+                )
+    finally:
+        reader.close()
+    return list(changed.values())

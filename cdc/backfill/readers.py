@@ -1,0 +1,311 @@
+"""The threads that read chunks, and what they hand to the one thread that publishes.
+
+They only wait for the server and collect lines; parsing and encoding happen in the publishing thread, in small
+portions between two reads of the stream, so that the stream never waits for long. A bounded queue holds the readers
+back when the publishing thread is busy: memory does not depend on the size of a chunk, a row or a table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
+
+import structlog
+
+from cdc.backfill.mailbox import Mailbox
+from cdc.backfill.plan import Blocks
+from cdc.backfill.servers import ReadingServers
+from cdc.capture.chunk import (
+    Chunk,
+    ChunkReader,
+    ChunkView,
+    TableView,
+    flush_wal,
+    view_table,
+)
+from cdc.capture.key_rows import KeyRows, read_keys
+from cdc.capture.standby import Sight, has_replayed, sight
+from cdc.change import Column
+from cdc.daemon.worker import Worker
+from cdc.encode.key_text import key_texts
+from cdc.errors import CdcError
+from cdc.record import LeafProgress
+from cdc.snapshot import Snapshot
+from cdc.source.table import TableInfo
+
+_PORTION_ROWS: Final = 1_000
+_PORTION_BYTES: Final = 1024 * 1024
+_PORTIONS_PER_READER: Final = 8
+_READY_BYTES: Final = 32 * 1024 * 1024
+"""Of rows that wait to be published; many more only if one row is larger."""
+
+_POLL_S: Final = 0.05
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0
+_ASKS_BEFORE_FLUSH: Final = 4
+"""On a database at rest the source may keep WAL to itself for a quarter of a minute, and so from its standby."""
+
+_INVISIBLE: Final = "a published transaction to become visible (a synchronous standby is awaited?)"
+
+log = structlog.get_logger("cdc.backfill")
+
+
+class ChunkTask(NamedTuple):
+    """A chunk to read.
+
+    Attributes:
+        owner: whose chunk it is.
+        leaf: as it was when the chunk was planned.
+        blocks: of that leaf.
+        chunk: the same for the server.
+        guard: transactions that the snapshot must see.
+        portion_rows: at most so many rows in one portion.
+    """
+
+    owner: object
+    leaf: LeafProgress
+    blocks: Blocks
+    chunk: Chunk
+    guard: frozenset[int]
+    portion_rows: int = _PORTION_ROWS
+
+
+class ViewTask(NamedTuple):
+    """A table to look at as a whole."""
+
+    owner: object
+    table: TableInfo
+    where: str | None
+
+
+class KeysTask(NamedTuple):
+    """Rows to look up by their keys; attributes as those of ``ChunkTask``."""
+
+    owner: object
+    table: TableInfo
+    keys: tuple[bytes, ...]
+    guard: frozenset[int]
+
+
+class KeysRead(NamedTuple):
+    """What the table has for some keys."""
+
+    task: KeysTask
+    found: KeyRows
+
+
+class Viewed(NamedTuple):
+    """A table that was looked at."""
+
+    task: ViewTask
+    view: TableView
+
+
+class Portion(NamedTuple):
+    """Some rows of a chunk, in COPY's text format; ``view`` None when the heap is gone."""
+
+    task: ChunkTask
+    view: ChunkView | None
+    lines: list[bytes]
+    is_last: bool
+
+
+class ReadFailure(NamedTuple):
+    """Something that cannot be read until somebody changes something."""
+
+    task: Task
+    error: CdcError
+
+
+Task: TypeAlias = ChunkTask | ViewTask | KeysTask
+News: TypeAlias = Portion | Viewed | KeysRead | ReadFailure
+
+
+class _Closed(Exception):
+    """The readers were told to end."""
+
+
+class ChunkReaders:
+    """Reading threads.
+
+    Args:
+        source: the server of the stream.
+        standby: of it, to read from in its place; None to read from the source.
+        application_name: what ``pg_stat_activity`` shows.
+        publication: whose row filters and column lists apply.
+        count: how many.
+    """
+
+    def __init__(
+        self,
+        source: Mapping[str, str],
+        standby: Mapping[str, str] | None,
+        *,
+        application_name: str,
+        publication: str,
+        count: int,
+    ) -> None:
+        self._source = source
+        self._standby = standby
+        self._application_name = application_name
+        self._publication = publication
+        self._stop = threading.Event()
+        self._tasks: queue.Queue[Task] = queue.Queue()
+        self._ready: Mailbox[News] = Mailbox(count * _PORTIONS_PER_READER, _READY_BYTES)
+        self._servers: dict[str, ReadingServers] = {}
+        self.count = count
+        self.waits_for: str = ""
+        """Why a reader cannot go on at the moment, for people."""
+        self._workers = [Worker(partial(self._work, f"backfill {i}"), name=f"backfill {i}") for i in range(count)]
+        for worker in self._workers:
+            worker.start()
+
+    def submit(self, task: Task) -> None:
+        """Have a chunk read; its portions come in order, mixed with those of other chunks. Or something looked at."""
+        self._tasks.put(task)
+
+    def take(self) -> News | None:
+        """The next portion; None when there is none at the moment. A bug that ended a thread is raised here."""
+        for worker in self._workers:
+            worker.check()
+        return self._ready.take()
+
+    def close(self) -> None:
+        """End the threads; what they read is dropped, and what they wait for in the server is given up."""
+        self._stop.set()
+        self._ready.close()
+        for worker in self._workers:
+            while worker.is_alive:
+                if (servers := self._servers.get(worker.name)) is not None:
+                    servers.cancel()
+                worker.join(_POLL_S)
+
+    def _work(self, name: str) -> None:
+        task: Task | None = None
+        pause_s = _FIRST_PAUSE_S
+        with contextlib.suppress(_Closed):
+            while not self._stop.is_set():
+                try:
+                    task = task or self._next()
+                    if task is not None:
+                        self._do(self._open(name), task)
+                        if _condition(task):
+                            self._disconnect(name)  # it may have called set_config
+                    task, pause_s = None, _FIRST_PAUSE_S
+                except CdcError as error:
+                    assert task is not None
+                    self._disconnect(name)
+                    if self._stop.is_set():
+                        break
+                    if error.retryable:
+                        log.warning("reading a table is tried again", error=error.message, pause_s=pause_s)
+                        self._stop.wait(pause_s)
+                        pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                        continue
+                    self._put(ReadFailure(task, error))
+                    task = None
+        self._disconnect(name)
+
+    def _next(self) -> Task | None:
+        try:
+            return self._tasks.get(timeout=_POLL_S)
+        except queue.Empty:
+            return None
+
+    def _open(self, name: str) -> ReadingServers:
+        """This thread's connections."""
+        servers = self._servers.get(name)
+        if servers is None or servers.are_closed:
+            self._disconnect(name)
+            self._servers[name] = servers = ReadingServers.open(self._source, self._standby, self._application_name)
+        return servers
+
+    def _disconnect(self, name: str) -> None:
+        if (servers := self._servers.pop(name, None)) is not None:
+            servers.close()
+
+    def _do(self, servers: ReadingServers, task: Task) -> None:
+        if isinstance(task, ViewTask):
+            view = view_table(servers.conn, task.table, self._publication, task.where, self._sight(servers))
+            self._put(Viewed(task, view))
+        elif isinstance(task, KeysTask):
+            self._look_up(servers, task)
+        else:
+            self._read(servers, task)
+
+    def _read(self, servers: ReadingServers, task: ChunkTask) -> None:
+        with ChunkReader(servers.conn, task.chunk, self._publication) as reader:
+            view = reader.begin(self._sight(servers))
+            while view is not None and not all(map(view.snapshot.sees, task.guard)):
+                reader.end()  # an open transaction would hold up who wants to alter the table
+                self._wait(_INVISIBLE)
+                view = reader.begin(self._sight(servers))
+            self.waits_for = ""
+            if view is None or view.filenode != task.leaf.filenode:
+                self._put(Portion(task, view, [], True))
+                return
+            reader.copy()
+            while not reader.is_at_end and not self._stop.is_set():
+                lines = reader.rows(task.portion_rows, _PORTION_BYTES)
+                self._put(Portion(task, view, lines, reader.is_at_end))
+
+    def _look_up(self, servers: ReadingServers, task: KeysTask) -> None:
+        def suffices(snapshot: Snapshot) -> bool:
+            return all(map(snapshot.sees, task.guard))
+
+        texts = partial(_texts, task.keys)
+        found = None
+        while found is None:
+            found = read_keys(servers.conn, task.table, self._publication, texts, suffices, self._sight(servers))
+            if found is None:
+                self._wait(_INVISIBLE)
+        self.waits_for = ""
+        self._put(KeysRead(task, found))
+
+    def _sight(self, servers: ReadingServers) -> Sight | None:
+        """What the standby certainly shows from now on; None for the source, whose snapshots tell by themselves."""
+        if servers.primary is None:
+            return None
+        seen, asked = sight(servers.primary), 1
+        while not has_replayed(servers.conn, seen.lsn):
+            self._wait("the standby to replay what the source shows")
+            if asked == _ASKS_BEFORE_FLUSH:
+                flush_wal(servers.primary)
+            asked += 1
+        return seen
+
+    def _wait(self, reason: str) -> None:
+        self.waits_for = reason
+        if self._stop.wait(_POLL_S):
+            raise _Closed
+
+    def _put(self, news: News) -> None:
+        if not self._ready.put(news, _size(news)):
+            raise _Closed
+
+
+def _size(news: News) -> int:
+    match news:
+        case Portion():
+            return sum(map(len, news.lines))
+        case KeysRead():
+            return sum(len(cell or b"") for answer in news.found.answers for cell in answer.row or ())
+        case _:
+            return 0
+
+
+def _condition(task: Task) -> str | None:
+    match task:
+        case ChunkTask():
+            return task.chunk.where
+        case ViewTask():
+            return task.where
+        case KeysTask():
+            return None
+
+
+def _texts(keys: Sequence[bytes], columns: Sequence[Column]) -> list[tuple[bytes, ...] | None]:
+    return [key_texts(columns, key) for key in keys]

@@ -1,0 +1,270 @@
+"""Repairs by key, as the publishing thread sees them: parts of requests, looked up by a reader, published when due.
+
+The parts of one request share a recording of touched keys, which begins when the first is taken up and never earlier:
+a key that the stream touched before somebody found it to differ may differ since. So requests are done one by one.
+
+A part's records, its outcome and the tombstone of the request are produced in one Kafka transaction. Whoever dies in
+between leaves the request, and the next bridge does all of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from cdc.backfill.readers import ChunkReaders, KeysRead, KeysTask, ReadFailure
+from cdc.backfill.repair_rows import Repaired, RepairWriter
+from cdc.backfill.rows import Ordinals
+from cdc.backfill.surroundings import Streamed, Surroundings
+from cdc.crashpoints import reach
+from cdc.encode.repair import repair_key, repair_outcome_value, repair_request_key
+from cdc.encode.table import TableEncoder
+from cdc.errors import CdcError, SourceRefused, TopicRefused
+from cdc.order.touched import Recording, TouchedKeys
+from cdc.record import RepairKey, RepairOutcome, RepairRequest
+from cdc.source.table import TableInfo
+
+_AHEAD: Final = 4
+"""Parts looked up while one is published: a reader then rarely waits, and their rows are little memory."""
+
+_PRUNE_KEYS: Final = 50_000
+_HELD_S: Final = 0.2
+"""How long a part waits for a stream that brings nothing, before the source is asked to write out its WAL."""
+
+log = structlog.get_logger("cdc.repair")
+
+
+@dataclass(slots=True)
+class _Part:
+    """A part under way; looked up once more, it has other keys and a recording of its own."""
+
+    request: RepairRequest
+    keys: tuple[RepairKey, ...]
+    recording: Recording
+    done: Repaired = field(default_factory=Repaired)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A request under way."""
+
+    request: str
+    table: TableInfo
+    topic: str
+    recording: Recording
+    writer: RepairWriter
+
+
+class Repairs:
+    """All repairs of one session.
+
+    Args:
+        waiting: parts that were asked for, by their records' keys, in order; taken from here one by one.
+        start_reader: called when there is something to read for the first time.
+        touched: the order engine's.
+        streamed: the order engine.
+        ordinals: of backfilled records.
+        progress_topic: where the outcomes go.
+        around: see ``Surroundings``.
+    """
+
+    def __init__(
+        self,
+        waiting: dict[bytes, RepairRequest],
+        start_reader: Callable[[], ChunkReaders],
+        touched: TouchedKeys,
+        streamed: Streamed,
+        ordinals: Ordinals,
+        progress_topic: str,
+        around: Surroundings,
+    ) -> None:
+        self._waiting = waiting
+        self._start_reader = start_reader
+        self._touched = touched
+        self._streamed = streamed
+        self._ordinals = ordinals
+        self._progress_topic = progress_topic
+        self._around = around
+        self._reader: ChunkReaders | None = None
+        self._job: _Job | None = None
+        self._under_way: list[_Part] = []
+        self._head: KeysRead | None = None
+        self._encoder: TableEncoder | None = None
+        self._held_since = 0.0
+
+    @property
+    def is_active(self) -> bool:
+        """Whether something is asked for or under way."""
+        return bool(self._waiting) or self._job is not None
+
+    def attend(self) -> None:
+        """Have the source write out what a part waits for."""
+        now = time.monotonic()
+        if self._held_since and now - self._held_since > _HELD_S:
+            self._held_since = now
+            self._around.flush_wal()
+
+    def step(self) -> int:
+        """Publish a part, if one is due. Only between source transactions.
+
+        Returns:
+            Bytes of values and keys that were produced.
+
+        Raises:
+            CdcError: the session ends.
+        """
+        if not self.is_active:
+            return 0
+        self._feed()
+        if self._head is None:
+            self._head = self._take()
+        if self._head is None or not self._is_due(self._head):
+            return 0
+        head, self._head, self._held_since = self._head, None, 0.0
+        return self._publish(head)
+
+    def close(self) -> None:
+        """End the reading thread."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def _feed(self) -> None:
+        """Give the reader parts of the request under way, or of the next one when that is done."""
+        while len(self._under_way) < _AHEAD and (request := self._next()) is not None:
+            del self._waiting[repair_request_key(request.request, request.part)]
+            job = self._job or self._begin(request)
+            if job is None:
+                self._end_part(request, Repaired(), _not_captured(request.table))
+            else:
+                part = _Part(request, request.keys, job.recording)
+                self._under_way.append(part)
+                self._submit(job, part)
+
+    def _next(self) -> RepairRequest | None:
+        """The next part of the request under way; when all of it is done, that of another one."""
+        if self._job is not None:
+            mine = (each for each in self._waiting.values() if each.request == self._job.request)
+            if (found := next(mine, None)) is not None or self._under_way:
+                return found
+            self._touched.forget(self._job.recording)
+            self._streamed.watch_keys()
+            self._job = None
+        return next(iter(self._waiting.values()), None)
+
+    def _begin(self, request: RepairRequest) -> _Job | None:
+        """Begin to record, then to read. None when the table is not captured."""
+        found = next((each for each in self._around.tables() if each[0].qualified_name == request.table), None)
+        if found is None:
+            return None
+        table, topic = found
+        around = self._around
+        partitions = len(around.end_offsets(topic))
+        writer = RepairWriter(topic, partitions, self._streamed, self._ordinals, around.produce, around.bury)
+        self._job = job = _Job(request.request, table, topic, self._watch(topic), writer)
+        log.info("repair", table=request.table, request=request.request)
+        return job
+
+    def _watch(self, topic: str) -> Recording:
+        recording = self._touched.watch(topic, self._streamed.unseen)
+        self._streamed.watch_keys()
+        return recording
+
+    def _submit(self, job: _Job, part: _Part) -> None:
+        if self._reader is None:
+            self._reader = self._start_reader()
+        keys = tuple(each.key for each in part.keys)
+        self._reader.submit(KeysTask(part, job.table, keys, part.recording.guard))
+
+    def _take(self) -> KeysRead | None:
+        """What the reader brings next; what it cannot read ends the part."""
+        news = self._reader.take() if self._reader is not None else None
+        if isinstance(news, KeysRead):
+            return news
+        if isinstance(news, ReadFailure):
+            self._finish(_part_of(news.task.owner), news.error)
+        return None
+
+    def _is_due(self, head: KeysRead) -> bool:
+        """Whether the stream is published up to where this was read, and its rows can be encoded."""
+        if head.found.moment.lsn > self._streamed.settled_lsn:
+            self._held_since = self._held_since or time.monotonic()
+            return False
+        self._encoder = self._around.encoder(head.found.relation)
+        return self._encoder is not None
+
+    def _publish(self, head: KeysRead) -> int:
+        part, job, table = _part_of(head.task.owner), self._job, self._encoder
+        assert job is not None
+        assert table is not None
+        if set(table.key_columns) != set(head.found.key):
+            self._finish(part, SourceRefused(f"table {part.request.table} has another key by now"))
+            return 0
+        before = part.done.bytes
+        part.done.again.clear()
+        job.writer.publish(part.keys, head.found, table, part.recording, part.done)
+        if part.done.again:
+            self._look_up_again(job, part)
+        else:
+            reach("backfill.inside_repair")
+            self._finish(part, None)
+        if len(job.recording.keys) > _PRUNE_KEYS:
+            job.recording.prune([head.found.moment.snapshot])  # the reader's later snapshots see no less
+        return part.done.bytes - before
+
+    def _look_up_again(self, job: _Job, part: _Part) -> None:
+        """Behind the tombstones that were just produced."""
+        self._release(part)
+        part.keys, part.recording = tuple(part.done.again), self._watch(job.topic)
+        self._submit(job, part)
+
+    def _release(self, part: _Part) -> None:
+        """End a recording that is the part's own."""
+        if self._job is not None and part.recording is not self._job.recording:
+            self._touched.forget(part.recording)
+
+    def _finish(self, part: _Part, error: CdcError | None) -> None:
+        self._release(part)
+        self._under_way.remove(part)
+        self._end_part(part.request, part.done, error)
+        self._feed()  # the recording of what is done ends here, and not whenever there is a next step
+
+    def _end_part(self, request: RepairRequest, done: Repaired, error: CdcError | None) -> None:
+        """The outcome, and the tombstone of the request, into the Kafka transaction of its records."""
+        topic = "" if self._job is None else self._job.topic
+        outcome = RepairOutcome(
+            table=request.table,
+            topic=topic,
+            request=request.request,
+            part=request.part,
+            rows=done.rows,
+            tombstones=done.tombstones,
+            touched=done.touched,
+            seq=self._ordinals[topic],
+            lsn=self._streamed.complete_lsn,
+            error="" if error is None else error.message,
+            remedy="" if error is None else error.remedy,
+        )
+        produce = self._around.produce
+        produce(self._progress_topic, repair_key(request.table), repair_outcome_value(outcome), b"")
+        produce(self._progress_topic, repair_request_key(request.request, request.part), None, b"")
+        if error is not None:
+            log.error("repair failed", table=request.table, error=error.message, remedy=error.remedy or None)
+        else:
+            counts = {"rows": done.rows, "tombstones": done.tombstones, "touched": done.touched}
+            log.info("repaired", table=request.table, part=request.part, **counts)
+
+
+def _part_of(owner: object) -> _Part:
+    assert isinstance(owner, _Part)
+    return owner
+
+
+def _not_captured(table: str) -> TopicRefused:
+    return TopicRefused(
+        f"the bridge does not capture table {table}",
+        remedy="it runs with another configuration: restart it, or send it SIGHUP",
+    )

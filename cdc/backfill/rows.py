@@ -1,0 +1,128 @@
+"""Portions of chunks → records, and ghosts → tombstones: what the backfill adds to the topic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from cdc.backfill.job import BackfillJob
+from cdc.backfill.readers import Portion
+from cdc.backfill.surroundings import Streamed
+from cdc.change import Relation
+from cdc.crashpoints import reach
+from cdc.decode.copy_text import parse_line
+from cdc.encode.header import BACKFILL, DELETE, HeaderStamp, with_null_documents
+from cdc.encode.table import TableEncoder
+from cdc.lsn import LSN
+
+
+class Ordinals(dict[str, int]):
+    """The last ordinal that a topic's backfilled records got, by topic.
+
+    They share the stream's position on a database at rest, so whoever publishes beside the stream goes on counting:
+    (lsn, seq) never falls within a partition.
+    """
+
+    def __missing__(self, topic: str) -> int:
+        return 0
+
+    def learn(self, topic: str, seq: int) -> None:
+        """Records up to this ordinal were written."""
+        self[topic] = max(self[topic], seq)
+
+
+class RowWriter:
+    """Produces what is still the newest of its key.
+
+    Args:
+        streamed: where the stream is.
+        ordinals: of backfilled records.
+        encoder: of a relation; its definition is published.
+        produce: takes a record.
+    """
+
+    def __init__(
+        self,
+        streamed: Streamed,
+        ordinals: Ordinals,
+        encoder: Callable[[Relation], TableEncoder | None],
+        produce: Callable[[str, bytes, bytes | None, bytes], None],
+    ) -> None:
+        self._streamed = streamed
+        self._ordinals = ordinals
+        self._make_encoder = encoder
+        self._produce = produce
+        self._encoder: tuple[Relation, TableEncoder] | None = None
+        self._ghosts = ("", "")
+
+    def is_ready(self, relation: Relation) -> bool:
+        """Whether rows of this relation can be encoded now: not while the stream has yet to come to its new key."""
+        return self._encoder_of(relation) is not None
+
+    def publish(self, job: BackfillJob, portion: Portion) -> int:
+        """Produce the rows of a portion that the stream did not bring by itself.
+
+        Returns:
+            Bytes of values.
+        """
+        view, topic = portion.view, job.topic
+        assert view is not None
+        if not portion.lines or job.recording.is_emptied(view.snapshot):
+            return 0
+        table = self._encoder_of(view.relation)
+        assert table is not None
+        header, fingerprint, produce = self._stamp(view.snapshot_text).header, table.fingerprint, self._produce
+        touched = job.recording.keys
+        before = seq = self._ordinals[topic]
+        total = 0
+        for line in portion.lines:
+            row = parse_line(line)
+            key = table.key(row)
+            if key in touched:
+                continue
+            seq += 1
+            stamped = header(BACKFILL, seq, fingerprint)
+            if b"null" in line and (nulls := table.null_documents(row)):
+                stamped = with_null_documents(stamped, nulls)
+            value = table.value(row)
+            produce(topic, key, value, stamped)
+            total += len(value)
+        self._ordinals[topic] = seq
+        job.published(seq - before, seq)
+        return total
+
+    def describe_ghosts(self, relation: Relation, snapshot_text: str) -> None:
+        """With which definition and snapshot the following tombstones are written."""
+        table = self._encoder_of(relation)
+        self._ghosts = ("0" * 16 if table is None else table.fingerprint, snapshot_text)
+
+    def publish_ghosts(self, job: BackfillJob, keys: Sequence[bytes]) -> int:
+        """Produce tombstones for the keys that the stream did not touch since the sweep began.
+
+        Returns:
+            Bytes of keys.
+        """
+        touched = job.recording.keys
+        ghosts = [key for key in keys if key not in touched]
+        if not ghosts:
+            return 0
+        fingerprint, snapshot_text = self._ghosts
+        stamp = self._stamp(snapshot_text)
+        before = self._ordinals[job.topic]
+        self._ordinals[job.topic] = before + len(ghosts)
+        for seq, key in enumerate(ghosts, before + 1):
+            self._produce(job.topic, key, None, stamp.header(DELETE, seq, fingerprint))
+        job.swept(len(ghosts), before + len(ghosts))
+        reach("backfill.inside_sweep")
+        return sum(map(len, ghosts))
+
+    def _stamp(self, snapshot_text: str) -> HeaderStamp:
+        return HeaderStamp(LSN(self._streamed.settled_lsn - 1), None, time.time_ns() // 1_000, snapshot_text)
+
+    def _encoder_of(self, relation: Relation) -> TableEncoder | None:
+        if self._encoder is None or self._encoder[0] is not relation:
+            table = self._make_encoder(relation)
+            if table is None:
+                return None
+            self._encoder = (relation, table)
+        return self._encoder[1]

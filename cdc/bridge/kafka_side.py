@@ -1,0 +1,96 @@
+"""What the loop does to Kafka: records, what they ask for, and the progress that covers them, committed together."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from cdc.bridge.truncate import publish_tombstones
+from cdc.config import Config
+from cdc.encode.naming import progress_topic
+from cdc.encode.progress import progress_value, stream_key
+from cdc.encode.repair import parts_of, repair_request_key, repair_request_value
+from cdc.encode.table import TableEncoder
+from cdc.errors import SourceRefused
+from cdc.order.needs import Empty, Ready
+from cdc.publish.publisher import KafkaPublisher
+from cdc.record import Progress, RepairKey
+from cdc.scope.captured import CapturedTables
+
+log = structlog.get_logger("cdc.bridge")
+
+
+class KafkaSide:
+    """Of one session.
+
+    Args:
+        config: the whole configuration.
+        publisher: started.
+        registry: knows which definitions are written.
+    """
+
+    def __init__(self, config: Config, publisher: KafkaPublisher, registry: CapturedTables) -> None:
+        self._config = config
+        self._publisher = publisher
+        self._registry = registry
+        self._progress_topic = progress_topic(config.name)
+        self._progress_key = stream_key(config.source.slot)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the Kafka transaction holds records."""
+        return self._publisher.is_open
+
+    def send(self, records: Sequence[Ready]) -> None:
+        """Add records to the Kafka transaction."""
+        produce = self._publisher.produce
+        for record in records:
+            produce(*record)
+
+    def describe(self, table: TableEncoder) -> None:
+        """Add a table's definition, unless its topic was last written with it."""
+        self._registry.describe(table, self._publisher.produce)
+
+    def ask_again(self, table: str, keys: Sequence[bytes]) -> None:
+        """Add the request to publish these keys once more, as the table has them by then: a repair, as a person's."""
+        for part in parts_of(uuid.uuid4().hex, table, map(RepairKey, dict.fromkeys(keys))):
+            key = repair_request_key(part.request, part.part)
+            self._publisher.produce(self._progress_topic, key, repair_request_value(part), b"")
+
+    def empty(
+        self, need: Empty, *, commit: Callable[[], None], sign_of_life: Callable[[], None], stop: threading.Event
+    ) -> bool:
+        """Add tombstones for every live key of a topic, or what ``topics.truncate`` says; False when stopped.
+
+        Raises:
+            SourceRefused: the table was truncated, and the configuration wants a person to decide.
+        """
+        name = need.table.relation.qualified_name
+        if need.is_truncate and self._config.topics.truncate == "ignore":
+            log.warning("TRUNCATE ignored, as topics.truncate says", table=name)
+            return True
+        if need.is_truncate and self._config.topics.truncate == "fail":
+            raise SourceRefused(
+                f"table {name} was truncated, and topics.truncate is 'fail'",
+                remedy="set topics.truncate to 'tombstone' (delete all its keys) or 'ignore' (keep them), then restart",
+            )
+        count = publish_tombstones(
+            self._config.kafka.client_options(),
+            need.table.topic,
+            need.header,
+            publisher=self._publisher,
+            commit=commit,
+            sign_of_life=sign_of_life,
+            is_stopped=stop.is_set,
+        )
+        if need.is_truncate and count is not None:
+            log.info("TRUNCATE published", table=name, tombstones=count)
+        return count is not None
+
+    def commit(self, progress: Progress) -> None:
+        """Commit, with this progress."""
+        self._publisher.produce(self._progress_topic, self._progress_key, progress_value(progress), b"")
+        self._publisher.commit()

@@ -1,0 +1,397 @@
+"""WAL → topic: the loop. It confirms an LSN to the slot after the Kafka commit that covers it, never before.
+
+Theory of operation. Frames are read in batches of what is there already; emptying the socket after every message would
+make walsender and bridge wake each other for each row. The Kafka transaction is closed
+
+- when the stream is drained and no source transaction is half read: a quiet database gets its rows at once, and what
+  arrives during the commit forms the next batch (so batches grow by themselves with the load);
+- when it is full (rows, bytes) or older than twenty times what the last commit took: a busy one gets big batches,
+  and commits cost it at most about a twentieth of the time.
+
+What the order engine needs before it can go on is fetched here. The source may keep us waiting for it, but never inside
+an open Kafka transaction: what is ready is committed first, and everything but the stream goes on meanwhile.
+
+A backfill goes on beside the stream: between two source transactions one portion of it at most per read, so that the
+stream never waits for long. While it does, a drained stream closes the Kafka transaction less eagerly, for each one
+costs the backfill the time of its commit.
+
+https://www.postgresql.org/docs/current/protocol-logical-replication.html
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from cdc.bridge.sides import Beside, Kafka, Source
+from cdc.capture.stream import WalStream
+from cdc.change import Begin, Commit, Delete, Insert, Relation, Truncate, Update
+from cdc.crashpoints import reach
+from cdc.decode.pgoutput import PgOutputDecoder
+from cdc.decode.walsender import KEEPALIVE_TAG, XLOG_DATA_HEADER_BYTES, XLOG_DATA_TAG, parse_keepalive
+from cdc.encode.header import TRUNCATE, HeaderStamp
+from cdc.encode.table import TableEncoder
+from cdc.errors import DecodeError
+from cdc.lsn import LSN
+from cdc.order.engine import Engine
+from cdc.order.needs import Empty, Need, Rows, Table, Unfilled
+from cdc.record import Progress
+
+_FRAMES_PER_READ = 512
+_MAX_ROWS = 50_000
+_MAX_BYTES = 32 * 1024 * 1024
+_MIN_AGE_S, _MAX_AGE_S = 0.05, 1.0
+_AGE_PER_COMMIT = 20.0
+_BUSY_AGE_PER_COMMIT, _MAX_BUSY_AGE_S = 4.0, 0.1
+"""Beside a backfill a streamed change may wait this many times what the last commit took, and never longer than that:
+the more rows of the backfill are in the Kafka transaction, the longer its commit takes."""
+_IDLE_PROGRESS_INTERVAL_S = 1.0
+_WAIT_S = 0.5
+_BUSY_WAIT_S = 0.002
+_PATIENCE_S = 0.2
+"""How long a re-read may take before what is ready is committed without it."""
+_LATER_S = 0.005
+_REACH_S = 1.0
+"""How long a Kafka transaction is kept open for what removed a row that had changed its key. It is nearly always here
+within milliseconds; a stream that is far behind goes on without."""
+_MAX_UNSEEN = 32
+"""Published transactions remembered without asking whether snapshots see them by now."""
+
+log = structlog.get_logger("cdc.bridge")
+
+
+class Bridge:
+    """One streaming session: from a started stream until ``stop`` is set or an error ends it.
+
+    Args:
+        stream: frames in, confirmations out.
+        engine: makes records of changes.
+        source: answers the engine.
+        kafka: takes the records.
+        backfill: goes on beside the stream.
+        beginnings: tables that the backfill read, and whose topics must be emptied first; taken from here.
+        resume: the stored progress.
+        is_first: readers are told at once where the stream begins, and the backfill's demands are written down:
+            nothing was published ever, or a gap is being closed.
+        watch: called in every pass; must not wait.
+        on_commit: told after each Kafka commit that is confirmed.
+    """
+
+    def __init__(
+        self,
+        *,
+        stream: WalStream,
+        engine: Engine,
+        source: Source,
+        kafka: Kafka,
+        backfill: Beside,
+        beginnings: list[TableEncoder],
+        resume: Progress,
+        is_first: bool = False,
+        watch: Callable[[], None] = lambda: None,
+        on_commit: Callable[[Progress], None],
+    ) -> None:
+        self._stream = stream
+        self._engine = engine
+        self._source = source
+        self._kafka = kafka
+        self._backfill = backfill
+        self._beginnings = beginnings
+        self._on_commit = on_commit
+        self._published = resume.lsn
+        self._is_first = is_first
+        self._watch = watch
+        self._stop = threading.Event()
+        self._decoder = PgOutputDecoder()
+        self._handlers: dict[type, Callable[[Any], Need | None]] = {
+            Insert: engine.insert,
+            Update: engine.update,
+            Delete: engine.delete,
+            Begin: engine.begin,
+            Commit: self._source_commit,
+            Truncate: engine.truncate,
+            Relation: self._meet,
+        }
+        self._rest: list[bytes] = []
+        self._rows = 0
+        self._bytes = 0
+        self._opened_at = self._streamed_at = 0.0
+        self._max_age_s = _MIN_AGE_S
+        self._busy_age_s = 0.0
+        self._last_commit_at = 0.0
+        self._has_streamed = False
+        self._may_step = False
+        self._reach: LSN | None = None
+        self._reach_until = 0.0
+
+    def run(self, stop: threading.Event) -> None:
+        """Stream until ``stop`` is set, then publish and confirm what was read.
+
+        Raises:
+            CdcError: see its class for what to do; everything confirmed so far is safe.
+        """
+        self._stop = stop
+        if self._is_first:
+            self.close_batch()
+        while not stop.is_set():
+            self._watch()
+            self._backfill.attend()
+            self._may_step = self._backfill.is_active
+            if self._engine.need is not None:
+                if not self._satisfy():
+                    self._meanwhile()
+                continue
+            frames = self._read()
+            if not self._take(frames):
+                self._meanwhile()
+                continue
+            stepped = self._may_step and self._step()
+            if frames or stepped:
+                if self._is_due() or (stepped and self._is_late()):
+                    self._publish()
+            else:
+                self._drained()
+        self.close_batch()
+
+    def close_batch(self) -> None:
+        """Publish everything that was taken, as far as the source lets us; then confirm that to the server."""
+        self._settle()
+        self._commit_ready()
+
+    def _publish(self) -> None:
+        """The same, unless a row would be under no key meanwhile."""
+        self._settle()
+        if not self._is_short_of_its_reach:
+            self._commit_ready()
+
+    def _settle(self) -> None:
+        """Have what is held read again, if that can be done at once."""
+        if self._engine.need is not None or self._engine.settle() is not None:
+            self._satisfy()
+
+    def _commit_ready(self) -> None:
+        """Commit the Kafka transaction with the progress it reaches, then confirm that to the server."""
+        self._send()
+        engine = self._engine
+        if len(engine.unseen) > _MAX_UNSEEN:
+            engine.saw(self._source.snapshot().sees)
+        progress = engine.progress()
+        if self._kafka.is_open or self._backfill.wants_flush:
+            self._backfill.flush(progress.lsn)
+        if not self._kafka.is_open and progress.lsn == self._published and not self._is_first:
+            return
+        reach("bridge.before_kafka_commit")
+        started = time.monotonic()
+        self._kafka.commit(progress)
+        self._last_commit_at = time.monotonic()
+        took = self._last_commit_at - started
+        reach("bridge.after_kafka_commit")
+        self._stream.confirm(progress.lsn)
+        reach("bridge.after_confirm")
+        self._published = progress.lsn
+        self._is_first = False
+        self._reach = None
+        self._rows = self._bytes = 0
+        self._has_streamed = False
+        self._busy_age_s = min(took * _BUSY_AGE_PER_COMMIT, _MAX_BUSY_AGE_S)
+        self._max_age_s = min(max(took * _AGE_PER_COMMIT, _MIN_AGE_S), _MAX_AGE_S)
+        self._engine.published()
+        self._on_commit(progress)
+
+    def _read(self) -> list[bytes]:
+        """Frames that were left when the engine needed something, else those that are there by now."""
+        if self._rest:
+            frames, self._rest = self._rest, []
+            return frames
+        frames = self._stream.read(_FRAMES_PER_READ)
+        if frames and not self._rows:
+            self._opened_at = time.monotonic()
+        self._rows += len(frames)
+        self._bytes += sum(map(len, frames))
+        return frames
+
+    def _take(self, frames: list[bytes]) -> bool:
+        """Decode and hand on; the hot loop. False when the source keeps us waiting, with frames left over."""
+        decode, handlers = self._decoder.decode, self._handlers
+        for number, frame in enumerate(frames, 1):
+            kind = frame[0]
+            if kind == XLOG_DATA_TAG:
+                message = decode(frame[XLOG_DATA_HEADER_BYTES:])
+                handler = handlers.get(type(message))
+                if handler is not None and handler(message) is not None and not self._satisfy():
+                    self._rest = frames[number:]
+                    return False
+            elif kind == KEEPALIVE_TAG:
+                self._keepalive(frame)
+            else:
+                raise DecodeError(f"unknown frame {frame[:1]!r} from the walsender")
+        self._send()
+        return True
+
+    def _send(self) -> None:
+        if ready := self._engine.take():
+            self._kafka.send(ready)
+
+    def _meet(self, relation: Relation) -> None:
+        for demand in self._source.meet(relation):
+            self._backfill.demand(demand)
+
+    def _source_commit(self, message: Commit) -> Need | None:
+        self._engine.commit(message)
+        if not self._has_streamed:
+            self._has_streamed = True
+            self._streamed_at = time.monotonic()
+        if self._may_step:
+            self._step()
+        return self._engine.need
+
+    def _satisfy(self) -> bool:
+        """Answer the engine as far as that can be done at once; whether it needs nothing any more."""
+        while (need := self._engine.need) is not None:
+            self._send()
+            if isinstance(need, Rows):
+                is_answered = self._read_again(need)
+            elif isinstance(need, Table):
+                is_answered = self._look_up(need)
+            else:
+                is_answered = self._empty(need)
+            if not is_answered:
+                return False
+        return True
+
+    def _meanwhile(self) -> None:
+        """The source keeps us waiting: nothing stays open in Kafka for that, and what need not wait goes on."""
+        self._commit_ready()
+        self._stream.feedback_if_due()
+        if not (self._may_step and self._step()):
+            self._stop.wait(_LATER_S)
+
+    def _look_up(self, need: Table) -> bool:
+        found = self._source.look_up(need)
+        if found is None:
+            return False
+        if found.demand is not None:
+            # On record before the topic is touched, or with the definition that makes the table look begun
+            self._backfill.demand(found.demand)
+        if found.table is not None and not found.begins_anew:
+            self._kafka.describe(found.table)
+        self._engine.table(found.table, begins_anew=found.begins_anew)
+        return True
+
+    def _read_again(self, need: Rows) -> bool:
+        reading = self._source.read(need, _PATIENCE_S)
+        if reading is None:
+            return False
+        answered = zip(need.keys, reading.answers, strict=False)
+        if unreadable := [key for keys, answer in answered if answer is Unfilled.UNREADABLE for key in keys]:
+            table = need.table.relation.qualified_name
+            log.warning("table was altered behind changes that are still to come: rows are read anew", table=table)
+            self._kafka.ask_again(table, unreadable)
+        if reading.end is not None and self._reach is None:
+            self._reach_until = time.monotonic() + _REACH_S
+        self._reach = reading.end or self._reach
+        self._engine.rows(reading.answers)
+        return True
+
+    @property
+    def _is_short_of_its_reach(self) -> bool:
+        """A row that changed its key is gone by now: it is under no key until the change that removed it comes."""
+        if self._reach is None or self._engine.complete_lsn >= self._reach:
+            return False
+        return time.monotonic() < self._reach_until and not self._stop.is_set()
+
+    def _empty(self, need: Empty) -> bool:
+        if self._delete_all(need):
+            self._engine.emptied()
+            return True
+        return False
+
+    def _delete_all(self, need: Empty) -> bool:
+        """A tombstone for every key; behind them the definition of a table that begins anew. False when stopped.
+
+        That table's backfill is on record already, so whoever reads the progress knows that rows are missing.
+        """
+        self._commit_ready()
+        if not need.is_truncate:
+            reach("bridge.inside_begin_anew")
+        feedback = self._stream.feedback_if_due
+        if not self._kafka.empty(need, commit=self._commit_ready, sign_of_life=feedback, stop=self._stop):
+            return False
+        if not need.is_truncate:
+            self._kafka.describe(need.table)
+            reach("bridge.inside_begin_anew")
+        return True
+
+    def _step(self) -> bool:
+        """A portion of the backfill, when the stream stands between two source transactions; once per read."""
+        engine = self._engine
+        if engine.need is None:
+            self._settle()
+        if engine.inside_transaction or engine.is_partial:
+            return False
+        self._may_step = False
+        self._send()
+        if not self._rows and not self._kafka.is_open:
+            self._opened_at = time.monotonic()
+        stepped = self._backfill.step()
+        self._bytes += stepped
+        self._rows += bool(stepped)
+        if self._beginnings and not engine.holds_records:
+            self._begin_anew(self._beginnings.pop())
+            self._beginnings.clear()
+        return stepped > 0
+
+    def _begin_anew(self, table: TableEncoder) -> None:
+        """Rows were read from a table, and the stream has come to where they were read."""
+        demand = self._source.begins_anew(table)
+        if demand is None:
+            return
+        self._backfill.demand(demand)
+        before = LSN(self._engine.settled_lsn - 1)  # as the backfill's rows that follow
+        stamp = HeaderStamp(before, self._engine.xid, time.time_ns() // 1_000)
+        self._delete_all(Empty(table, stamp.header(TRUNCATE, 0, table.fingerprint), is_truncate=False))
+
+    def _keepalive(self, frame: bytes) -> None:
+        """Everything before the keepalive's position was sent: an idle slot advances, unrelated WAL is let go."""
+        keepalive = parse_keepalive(frame)
+        self._engine.advance(keepalive.end_lsn)
+        if keepalive.reply_requested:
+            self._stream.feedback(keepalive.end_lsn)
+
+    def _is_due(self) -> bool:
+        """The Kafka transaction is full or old; or the position moved for a second with nothing of ours in it.
+
+        One progress record a second is enough for an idle database, and keeps its slot from pinning WAL.
+        """
+        if self._is_short_of_its_reach:
+            return False
+        now = time.monotonic()
+        if self._kafka.is_open or self._engine.holds_records:
+            return self._rows >= _MAX_ROWS or self._bytes >= _MAX_BYTES or now - self._opened_at > self._max_age_s
+        if self._backfill.wants_flush:
+            return True
+        moved = self._engine.complete_lsn > self._published
+        return moved and now - self._last_commit_at > _IDLE_PROGRESS_INTERVAL_S
+
+    def _is_late(self) -> bool:
+        """Beside a backfill: streamed changes have waited long enough for a Kafka transaction of their own."""
+        if not self._has_streamed or self._engine.inside_transaction:
+            return False
+        return time.monotonic() - self._streamed_at >= self._busy_age_s
+
+    def _drained(self) -> None:
+        """Nothing more to read for now: publish what is complete, else wait for more."""
+        busy = self._backfill.is_active or self._is_short_of_its_reach
+        has_records = self._kafka.is_open or self._engine.holds_records
+        if has_records and not self._engine.inside_transaction and (not busy or self._is_late()):
+            self._publish()
+            if not self._kafka.is_open:
+                return
+        self._stream.feedback_if_due()
+        if self._is_due():
+            self._publish()
+        self._stream.wait(_BUSY_WAIT_S if busy else _WAIT_S)

@@ -1,0 +1,128 @@
+"""What the bridge process tells the outside: metrics, liveness, readiness. Served while the ``with`` block lasts."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from types import TracebackType
+
+from cdc.backfill.pace import remaining_rows
+from cdc.config import HttpConfig
+from cdc.daemon.http import HealthServer
+from cdc.errors import CdcError
+from cdc.lsn import LSN
+from cdc.metrics import WAL_STATUSES, BridgeMetrics
+from cdc.order.counts import Counts, TableCounts
+from cdc.order.engine import Engine
+from cdc.record import BackfillProgress, Progress
+from cdc.slot_state import SlotState
+
+
+class BridgeMeter:
+    """Turns what the bridge reports into metrics.
+
+    Args:
+        http: where to serve them, if at all.
+        counts: read at every Kafka commit.
+        stop: set when the server fails; leaving the ``with`` block then raises why.
+    """
+
+    def __init__(self, http: HttpConfig, counts: Counts, stop: threading.Event) -> None:
+        self._metrics = BridgeMetrics()
+        self._counts = counts
+        self._exported: dict[str, TableCounts] = {}
+        self._published: LSN | None = None
+        self._is_streaming = False
+        self._waits_for: int | None = None
+        self._since = time.time_ns() // 1000
+        self._engine: Engine | None = None
+        self._metrics.publish_lag_seconds.set_function(self._lag_s)
+        self._backfilled: dict[str, tuple[str, int]] = {}
+        self._server: HealthServer | None = None
+        if http.bridge_port is not None:
+            self._server = HealthServer(http.host, http.bridge_port, self._metrics.registry, self._ready, stop)
+
+    def __enter__(self) -> BridgeMeter:
+        if self._server is not None:
+            self._server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._server is not None:
+            self._server.close(error)
+
+    def streaming(self, is_streaming: bool) -> None:
+        """The stream was opened, or ended."""
+        self._is_streaming = is_streaming
+        self._metrics.streaming.set(is_streaming)
+
+    def follows(self, engine: Engine) -> None:
+        """What the stream brings goes through this engine from now on."""
+        self._engine = engine
+
+    def waiting(self, active_pid: int | None) -> None:
+        """Another session of the server, this one, reads from the slot; None when nobody does."""
+        self._waits_for = active_pid
+
+    def committed(self, progress: Progress) -> None:
+        """A Kafka transaction with this progress is committed, and confirmed to the slot."""
+        metrics = self._metrics
+        self._published = progress.lsn
+        metrics.kafka_transactions.labels("committed").inc()
+        metrics.published_lsn.set(progress.lsn)
+        metrics.confirmed_lsn.set(progress.lsn)
+        for table, now in self._counts.items():
+            before = self._exported.setdefault(table, TableCounts())
+            metrics.changes.labels(table).inc(now.changes - before.changes)
+            metrics.toast_rereads.labels(table).inc(now.toast_rereads - before.toast_rereads)
+            metrics.truncates.labels(table).inc(now.truncates - before.truncates)
+            before.changes, before.toast_rereads, before.truncates = now.changes, now.toast_rereads, now.truncates
+
+    def aborted(self) -> None:
+        """A Kafka transaction with records in it was given up."""
+        self._metrics.kafka_transactions.labels("aborted").inc()
+
+    def slot(self, state: SlotState | None) -> None:
+        """The slot as the server sees it; may be called from any thread."""
+        if state is None:
+            return
+        metrics = self._metrics
+        if state.retained_bytes is not None:
+            metrics.slot_retained_bytes.set(state.retained_bytes)
+        if state.wal_status in WAL_STATUSES:
+            metrics.slot_wal_status.state(state.wal_status)
+        metrics.slot_safe_wal_bytes.set(math.inf if state.safe_wal_size is None else state.safe_wal_size)
+        if state.lag_bytes is not None:
+            metrics.slot_lag_bytes.set(state.lag_bytes)
+        metrics.slot_active.set(state.active)
+        metrics.slot_invalidated.set(state.lost)
+
+    def backfill(self, progress: BackfillProgress) -> None:
+        """A backfill's progress was written. What an earlier process published is not counted again."""
+        table, metrics = progress.table, self._metrics
+        request, rows = self._backfilled.get(table, ("", 0))
+        if request != progress.request or progress.rows < rows:
+            is_resumed = not request and progress.started_at < self._since
+            rows = progress.rows if is_resumed else 0
+        self._backfilled[table] = progress.request, progress.rows
+        metrics.backfill_rows.labels(table).inc(progress.rows - rows)
+        metrics.backfill_remaining_rows.labels(table).set(remaining_rows(progress))
+        metrics.backfill_state.labels(table).state(progress.state)
+
+    def retried(self, error: CdcError) -> None:
+        """An attempt ended with an error that is worth another."""
+        self._metrics.restarts.labels(type(error).__name__).inc()
+
+    def _lag_s(self) -> float:
+        """Age of the oldest commit that was read and is not published yet; asked by a thread of the server."""
+        since = 0 if self._engine is None else self._engine.unpublished_since
+        return max(time.time() - since / 1_000_000, 0.0) if since else 0.0
+
+    def _ready(self) -> tuple[bool, dict[str, object]]:
+        facts: dict[str, object] = {"published_lsn": None if self._published is None else str(self._published)}
+        if self._waits_for is not None:
+            facts["waiting"] = f"another bridge is active: server process {self._waits_for} reads from the slot"
+        return self._is_streaming, facts

@@ -1,0 +1,159 @@
+"""Reads rows again that the stream left unchanged TOAST out of, in a thread and on a connection of its own.
+
+A re-read may wait: for a lock, for a commit to become visible, for a slow disk. Here it does, and the streaming thread
+goes on: it gives signs of life, commits what is ready, and can be stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, NamedTuple
+
+import psycopg
+
+from cdc.capture.reread import RereadRow, reread
+from cdc.change import Row
+from cdc.encode.table import TableEncoder
+from cdc.errors import SourceAltered, SourceBusy, SourceUnavailable
+from cdc.lsn import LSN
+from cdc.order.held import MAX_HELD, MAX_HELD_BYTES
+from cdc.order.needs import Answer, Filled, Rows, Unfilled
+from cdc.snapshot import Snapshot
+from cdc.source.catalog import exists
+from cdc.source.connect import connect
+from cdc.source.slot import wal_end
+
+_FIRST_PORTION: Final = 16
+_LOCK_TIMEOUT: Final = "SET lock_timeout = '2s'"
+_BUSY_S: Final = 0.1
+_INVISIBLE_S: Final = 0.005
+
+
+class Reading(NamedTuple):
+    """What the table had.
+
+    Attributes:
+        answers: for the first of the rows that were asked for.
+        end: the end of the source's WAL behind the reading, where a row had changed its key and is gone; what removed
+            it lies before that. Else None, and for a standby.
+    """
+
+    answers: list[Answer]
+    end: LSN | None
+
+
+class Rereader:
+    """One question at a time.
+
+    Args:
+        connection: libpq's keywords.
+        application_name: what ``pg_stat_activity`` shows.
+    """
+
+    def __init__(self, connection: Mapping[str, str], *, application_name: str) -> None:
+        self._connection = connection
+        self._application_name = application_name
+        self._stop = threading.Event()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reread")
+        self._sql: psycopg.Connection[Any] | None = None
+        self._asked: Rows | None = None
+        self._answer: Future[Reading] | None = None
+        self._portion = _FIRST_PORTION
+
+    def read(self, need: Rows, timeout_s: float) -> Reading | None:
+        """The answer to a question, asked by the first call with it; None when there is none yet.
+
+        Raises:
+            SourceUnavailable: the connection broke.
+            SourceRefused: we may not read the table.
+        """
+        if self._asked is not need or self._answer is None:
+            self._asked, self._answer = need, self._thread.submit(self._read, need, self._portion)
+        try:
+            reading = self._answer.result(timeout_s)
+        except TimeoutError:
+            return None
+        self._asked = self._answer = None
+        return reading
+
+    def close(self) -> None:
+        """Break off what is under way, and end the thread."""
+        self._stop.set()
+        if self._sql is not None:
+            with contextlib.suppress(psycopg.Error):  # the server is gone, which is as good
+                self._sql.cancel()
+        self._thread.shutdown()
+        if self._sql is not None:
+            self._sql.close()
+
+    def _read(self, need: Rows, portion: int) -> Reading:
+        rows, xids = need.rows[:portion], need.xids[:portion]
+        columns = _Columns(need.table, rows)
+        if self._sql is None:
+            self._sql = connect(self._connection, application_name=self._application_name)
+            self._sql.execute(_LOCK_TIMEOUT)
+        try:
+            found = self._find(self._sql, columns, xids)
+        except SourceAltered:
+            is_there = exists(self._sql, need.table.relation.relation_id)
+            return Reading([Unfilled.UNREADABLE if is_there else Unfilled.GONE] * len(rows), None)
+        self._learn(len(rows), sum(len(cell or b"") for row in found.values() for cell in row.values))
+        answers = [
+            columns.answer(row, found.get(key), xid) for row, key, xid in zip(rows, columns.keys, xids, strict=True)
+        ]
+        is_moved = any(
+            answer is Unfilled.GONE and len(keys) > 1 for answer, keys in zip(answers, need.keys, strict=False)
+        )
+        return Reading(answers, wal_end(self._sql) if is_moved else None)
+
+    def _find(
+        self, sql: psycopg.Connection[Any], columns: _Columns, xids: tuple[int, ...]
+    ) -> dict[tuple[bytes, ...], RereadRow]:
+        """The rows as soon as they can be had, with these transactions visible."""
+        table = columns.table
+        while True:
+            pause_s = _INVISIBLE_S
+            try:
+                snapshot, found = reread(sql, table.relation, table.key_columns, columns.names, columns.keys)
+                if _sees(snapshot, xids):
+                    return found
+            except SourceBusy:
+                pause_s = _BUSY_S
+            if self._stop.wait(pause_s):
+                raise SourceUnavailable("stopped while rows were read again")
+
+    def _learn(self, rows: int, size: int) -> None:
+        """Ask for as many rows as fit into memory, judging by those before."""
+        wanted = rows * MAX_HELD_BYTES // max(size, 1) // 2
+        self._portion = max(1, min(wanted, self._portion * 4, MAX_HELD))
+
+
+class _Columns:
+    """Which columns of which rows to read.
+
+    Args:
+        table: whose rows.
+        rows: as the stream has them.
+    """
+
+    def __init__(self, table: TableEncoder, rows: tuple[Row, ...]) -> None:
+        names = [column.name for column in table.relation.columns]
+        key_places = [names.index(name) for name in table.key_columns]
+        self.table = table
+        self.places = sorted({place for row in rows for place in table.missing(row)})
+        self.names = [names[place] for place in self.places]
+        self.keys = [tuple(cell for place in key_places if isinstance(cell := row[place], bytes)) for row in rows]
+
+    def answer(self, row: Row, current: RereadRow | None, xid: int) -> Answer:
+        """What became of a row, given what the table has under its key."""
+        if current is None:
+            return Unfilled.GONE
+        whole = self.table.fill_at(row, dict(zip(self.places, current.values, strict=True)))
+        return Filled(whole, current.xmin != xid & 0xFFFFFFFF)
+
+
+def _sees(snapshot: Snapshot, xids: tuple[int, ...]) -> bool:
+    return all(map(snapshot.sees, xids))

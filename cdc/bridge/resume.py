@@ -1,0 +1,309 @@
+"""Where a session goes on: the stored progress if nothing is missing, else a gap, named or closed.
+
+The order of closing one matters: slot made anew → demanded backfills, known topics and the new progress in one Kafka
+transaction, the session's first. Killed before it, the next start finds the same gap again, because the slot is ahead
+of the old progress; killed behind it, the demands are on record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import structlog
+
+from cdc.brokers import BrokerAdmin
+from cdc.capture.copy_both import System
+from cdc.capture.timeline import left_at
+from cdc.config import Config
+from cdc.encode.known_topic import KnownTopic
+from cdc.encode.membership import Membership, membership_key, membership_value
+from cdc.encode.naming import progress_topic, schemas_topic
+from cdc.encode.progress import stream_key
+from cdc.errors import CdcError, FencedError, GapError, SourceUnavailable, TopicRefused
+from cdc.lsn import LSN
+from cdc.order.demand import Demand
+from cdc.order.gaps import (
+    SlotGap,
+    TableGap,
+    TopicGap,
+    foreign_source,
+    forgotten_progress,
+    publication_gaps,
+    published_until,
+    slot_before_publication,
+    slot_gap,
+    stream_gap,
+    topic_gaps,
+)
+from cdc.record import Progress
+from cdc.replay.topic_state import Known, foreign_topics, look_at, newest_lsn, read_known, refuse_hidden_ends
+from cdc.scope.topics import state_topic
+from cdc.slot_state import SlotState
+from cdc.source.connect import connect
+from cdc.source.membership import publication_oid
+from cdc.source.slot import create_slot, drop_slot, identify, inspect_slot, wal_end
+from cdc.source.table import TableInfo
+
+_OPTIONS_TELL_SINCE = 150000
+"""On PostgreSQL 14 the publication's options are to be written whenever a partition is attached or detached."""
+
+log = structlog.get_logger("cdc.bridge")
+
+
+class Resumption:
+    """Compares slot, server and topics with what was written down of them.
+
+    Args:
+        config: the whole configuration.
+        sql: a connection to the source.
+    """
+
+    def __init__(self, config: Config, sql: psycopg.Connection[Any]) -> None:
+        self._config = config
+        self._sql = sql
+        self._slot = config.source.slot
+        self._kafka = config.kafka.client_options()
+        self._progress_topic = progress_topic(config.name)
+        self._progress_key = stream_key(self._slot)
+        self._source = identify(sql)
+        self._known: Mapping[str, KnownTopic] = {}
+        self.before: Collection[str] | None = None
+        """The tables that were captured as of ``refuse``; None when nothing was published ever."""
+        self.recorded: dict[str, KnownTopic] = {}
+        """The topics as they were on record at ``resume``."""
+        self.seen: dict[str, KnownTopic] = {}
+        """And as they were then: to be put on record in the first Kafka transaction."""
+        self._recorded_members: dict[str, Membership] = {}
+        self.members: Mapping[str, Membership] = {}
+        """What carries each table in the publication, as ``resume`` was told."""
+
+    def refuse(self) -> None:
+        """Call it before anything is touched. It also tells what was captured ``before``.
+
+        Raises:
+            GapError: the topics were published from another database, or a topic's partitions are not what they were.
+        """
+        stored, known, members = self._read(fenced=False)
+        self.before = None if stored is None else frozenset(members)
+        self._compare_source(stored)
+        self._known = known
+        for gap in topic_gaps(known, self._look(known), dict.fromkeys(known, ())):
+            if not isinstance(gap, TopicGap):
+                raise gap
+
+    def refuse_foreign(self, topics: Collection[str]) -> None:
+        """Call it behind ``refuse``, with the topics of rows to write to, before one is made.
+
+        Raises:
+            TopicRefused: a topic that no bridge of this name has written to yet holds records, and no bridge's.
+        """
+        new = set(topics) - self._known.keys() - {self._progress_topic, schemas_topic(self._config.name)}
+        for topic in foreign_topics(self._kafka, self._look(new)):
+            raise TopicRefused(
+                f"topic {topic!r} holds records that no bridge wrote; whoever reads it would take them for rows",
+                remedy="give the table another topic under topics.names; or, if nobody needs these records, delete the "
+                f"topic: kafka-topics.sh --bootstrap-server … --delete --topic {topic}",
+            )
+
+    def is_first_start(self, topics: Collection[str]) -> bool:
+        """Whether nothing was ever published: no progress, and no record in any of these topics."""
+        stored = self._read(fenced=False).progress
+        return stored is None and newest_lsn(self._kafka, self._look(topics)) is None
+
+    def resume(
+        self, tables: Mapping[str, Sequence[str]], members: Mapping[str, Membership]
+    ) -> tuple[Progress, list[Demand]]:
+        """Where to go on. Call it as the one active bridge: after fencing the others, with the slot free.
+
+        Args:
+            tables: topics of this bridge, and whose rows each holds.
+            members: what carries each table in the publication.
+
+        Returns:
+            The progress to go on from, and what must be published again: to be committed together with what was seen of
+            topics and publication, before all else.
+
+        Raises:
+            GapError: changes may be missing, and it is for a person to close the gap.
+            SourceUnavailable: the slot is just being made, or a gap cannot be closed yet; try again.
+            TopicUnavailable: an open Kafka transaction hides the end of a topic, or no broker answers.
+        """
+        refuse_hidden_ends(self._kafka, [self._progress_topic, *tables])
+        stored, known, recorded = self._read(fenced=True)
+        self._compare_source(stored)
+        slot = inspect_slot(self._sql, self._slot)
+        now = self._look(tables)
+        newest = newest_lsn(self._kafka, now) if stored is None else None
+        gaps = [
+            *self._stream_gaps(stored, newest, slot),
+            *topic_gaps(known, now, tables),
+            *self._publication_gaps(recorded, members),
+        ]
+        if gaps and not (self._config.heals_gaps and all(isinstance(gap, SlotGap | TableGap) for gap in gaps)):
+            raise _merged(gaps)
+        demands = [*_demands(gaps, tables), *_made_anew(recorded, members)]
+        if any(isinstance(gap, SlotGap) for gap in gaps):
+            progress = self._make_slot_anew(stored, published_until(stored) if stored is not None else newest)
+        else:
+            progress = self._go_on(stored, slot)
+        self.recorded, self.seen = known, now
+        self._recorded_members, self.members = recorded, members
+        return progress, demands
+
+    def record_members(self, produce: Callable[[str, bytes, bytes | None, bytes], None]) -> None:
+        """Put on record what carries each table, in the open Kafka transaction: the one that holds the demands, too."""
+        for table in self._recorded_members.keys() | self.members.keys():
+            now = self.members.get(table)
+            if now != self._recorded_members.get(table):
+                value = None if now is None else membership_value(now)
+                produce(self._progress_topic, membership_key(table), value, b"")
+
+    def expect(self, system: System) -> None:
+        """Refuse a walsender on another server than the catalog was read from: several hosts, and one just promoted.
+
+        Raises:
+            SourceUnavailable: look again at both.
+        """
+        was, timeline = self._source.system_identifier, self._source.timeline
+        if system.system_identifier != was or (wal_end(self._sql) is not None and system.timeline != timeline):
+            raise SourceUnavailable(
+                f"two connections reached two servers: system {was} on timeline {timeline}, and "
+                f"system {system.system_identifier} on timeline {system.timeline}",
+                remedy="nothing while a standby is being promoted; else correct the hosts in source.dsn",
+            )
+
+    def explain(self, error: SourceUnavailable, own_pid: int) -> CdcError | None:
+        """What the end of the stream means, when trying again is not the answer; else None.
+
+        Args:
+            error: how it ended.
+            own_pid: the server's process that streamed to us.
+
+        Returns:
+            ``FencedError`` when another session reads from the slot: this bridge was away for so long that one that
+            waited took over. ``GapError`` when the slot is gone or lost, unless the next attempt heals that.
+        """
+        try:
+            with connect(self._config.source.connection(), application_name=f"cdc {self._config.name}") as sql:
+                slot = inspect_slot(sql, self._slot)
+                if self._begins_too_early(error, sql):
+                    return slot_before_publication(self._slot, self._config.source.publication)
+            stored = self._read(fenced=False).progress
+        except CdcError:
+            return None  # the server or the broker went away, not the slot
+        if slot is not None and slot.active_pid not in (None, own_pid):
+            return FencedError(
+                f"another bridge took over: server process {slot.active_pid} reads from slot {self._slot!r}; "
+                f"{error.message}",
+                remedy="nothing, when a second bridge is meant to run: started again, this one waits for it; "
+                "otherwise stop one of the two",
+            )
+        if stored is None or self._config.heals_gaps or (slot is not None and not slot.lost):
+            return None
+        gap = slot_gap(self._slot, stored, slot)
+        return gap and GapError(f"{gap.message}; {error.message}", remedy=gap.remedy)
+
+    def _begins_too_early(self, error: SourceUnavailable, sql: psycopg.Connection[Any]) -> bool:
+        """Whether the WAL to be read was written before the publication that is there, and was there all the time."""
+        name = self._config.source.publication
+        if f'publication "{name}" does not exist' not in error.message:
+            return False
+        known = {each.publication for each in self.members.values()}
+        return publication_oid(sql, name) in known
+
+    def _read(self, *, fenced: bool) -> Known:
+        return read_known(self._kafka, self._progress_topic, self._progress_key, fenced=fenced)
+
+    def _look(self, topics: Collection[str]) -> dict[str, KnownTopic]:
+        return look_at(BrokerAdmin(self._kafka), self._kafka, topics)
+
+    def _compare_source(self, stored: Progress | None) -> None:
+        database = self._sql.info.dbname
+        if stored is not None and (gap := foreign_source(self._config.name, stored, self._source, database)):
+            raise gap
+
+    def _stream_gaps(self, stored: Progress | None, newest: LSN | None, slot: SlotState | None) -> list[GapError]:
+        if stored is None:
+            return [] if newest is None else [forgotten_progress(self._progress_topic, newest)]
+        gap = stream_gap(
+            name=self._slot,
+            stored=stored,
+            slot=slot,
+            source=self._source,
+            wal_end=wal_end(self._sql),
+            left_at=lambda: left_at(self._config.source.connection(), self._source.timeline, stored.source.timeline),
+        )
+        return [gap] if gap else []
+
+    def _publication_gaps(
+        self, recorded: Mapping[str, Membership], members: Mapping[str, Membership]
+    ) -> list[GapError]:
+        name, is_old = self._config.source.publication, self._sql.info.server_version < _OPTIONS_TELL_SINCE
+        gaps = publication_gaps(name, recorded, members, options_tell=not is_old)
+        versions = {recorded[table].version != members[table].version for table in recorded.keys() & members.keys()}
+        if not gaps and any(versions):
+            log.warning(
+                "the publication was altered (its options or its owner); if it left out changes for a while, "
+                "nobody can tell now",
+                publication=name,
+                remedy="if it did: cdc backfill --sweep",
+            )
+        return gaps
+
+    def _go_on(self, stored: Progress | None, slot: SlotState | None) -> Progress:
+        if slot is None or slot.confirmed_flush_lsn is None:
+            raise SourceUnavailable(f"slot {self._slot!r} is still being made")
+        if stored is None:
+            return Progress(slot.confirmed_flush_lsn, None, 0, self._source)
+        return replace(stored, source=self._source)
+
+    def _make_slot_anew(self, stored: Progress | None, until: LSN | None) -> Progress:
+        """Go on from here. Positions never fall in a topic, so not before the server has passed what is published."""
+        end = wal_end(self._sql)
+        if end is not None and until is not None and end <= until:
+            raise SourceUnavailable(
+                f"the gap cannot be closed yet: the server's WAL ends at {end}, and {until} is published; "
+                "positions in a topic must never fall",
+                remedy="nothing, it goes on as soon as the server has passed that; to hurry: SELECT pg_switch_wal();",
+            )
+        drop_slot(self._sql, self._slot)
+        start = create_slot(self._sql, self._slot)
+        log.info("slot made anew", slot=self._slot, start=str(start))
+        return Progress(start, None, 0 if stored is None else stored.commit_ts, self._source)
+
+
+def _made_anew(recorded: Mapping[str, Membership], members: Mapping[str, Membership]) -> list[Demand]:
+    """Tables that were dropped and made again: the stream has nothing of what was written before they joined anew."""
+    remade = [table for table in recorded.keys() & members.keys() if recorded[table].table != members[table].table]
+    return [
+        Demand(table, sweep=True, reason="it is another table than the one of that name before") for table in remade
+    ]
+
+
+def topics_of(config: Config, tables: Collection[TableInfo]) -> dict[str, list[str]]:
+    """Topics that must not lose a record, and the tables that are not whole without them."""
+    topics = {state_topic(config, each.namespace, each.name): [each.qualified_name] for each in tables}
+    return {**topics, schemas_topic(config.name): [each.qualified_name for each in tables]}
+
+
+def _merged(gaps: Sequence[GapError]) -> GapError:
+    """One error for all; what needs a person most comes first."""
+    first, *others = sorted(gaps, key=lambda gap: isinstance(gap, TableGap) + 2 * isinstance(gap, SlotGap))
+    if not others:
+        return first
+    return GapError("; ".join(gap.message for gap in (first, *others)), remedy=first.remedy)
+
+
+def _demands(gaps: Sequence[GapError], tables: Mapping[str, Sequence[str]]) -> list[Demand]:
+    """A backfill with sweep for every table that a gap touches; said aloud."""
+    reasons: dict[str, str] = {}
+    everywhere = [table for names in tables.values() for table in names]
+    for gap in gaps:
+        touched = gap.tables if isinstance(gap, TableGap) else everywhere
+        log.warning("closing a gap", gap=gap.message, tables=sorted(set(touched)))
+        for table in touched:
+            reasons.setdefault(table, gap.message)
+    return [Demand(table, sweep=True, reason=reason) for table, reason in reasons.items()]

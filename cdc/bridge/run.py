@@ -1,0 +1,50 @@
+"""``cdc run``: the bridge as a process, with its signals, its metrics and its retries."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from cdc.bridge.metering import BridgeMeter
+from cdc.bridge.scope_watch import ScopeWatch
+from cdc.bridge.session import BridgeSession
+from cdc.bridge.slot_watch import SlotWatch
+from cdc.config import Config
+from cdc.daemon.supervise import supervise
+from cdc.order.counts import Counts
+
+_ALLOCATIONS_PER_COLLECTION = 200_000
+
+log = structlog.get_logger("cdc.bridge")
+
+
+def run_bridge(config: Config, stop: threading.Event, hangup: threading.Event, read: Callable[[], Config]) -> None:
+    """Run the bridge until ``stop`` is set.
+
+    Args:
+        config: to begin with.
+        stop: set by SIGTERM and Ctrl-C.
+        hangup: set by SIGHUP: the configuration is to be read again.
+        read: reads it.
+
+    Raises:
+        CdcError: the operator must act, or another bridge took over.
+    """
+    # Messages and rows form no cycles and die young: looking for some among them took a twentieth of the CPU
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
+    counts = Counts()
+    with (
+        BridgeMeter(config.http, counts, stop) as meter,
+        SlotWatch(config, lambda seen: meter.slot(seen.slot), stop),
+        ScopeWatch(config, read, hangup, stop) as scope,
+    ):
+
+        def session(works: Callable[[], None]) -> None:
+            BridgeSession(scope.config, scope.new_session(), scope, works, meter, counts).run()
+
+        supervise(session, stop, meter.retried)
+    log.info("stopped", changes=sum(each.changes for each in counts.values()))

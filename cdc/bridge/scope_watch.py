@@ -1,0 +1,230 @@
+"""A thread that looks every few seconds whether other tables are to be captured, and reads the file again on SIGHUP.
+
+Theory of operation. What tables are captured is settled when a session begins: publication, topics, keys, backfills.
+So this thread changes nothing in a running one; it ends the session at its next quiet moment, and the next begins with
+the tables as they are then. That takes a fraction of a second and nothing is lost, for the slot stands still.
+
+A table that cannot be captured (no key; not ours to publish) must not stop a bridge that was doing well before
+somebody made that table: it is told by name with the command that mends it, and left out until it is mended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Collection, Sequence
+from types import TracebackType
+from typing import Any, Final
+
+import psycopg
+import structlog
+
+from cdc.bridge.reload import reloaded
+from cdc.bridge.shape_watch import ShapeWatch
+from cdc.config import Config
+from cdc.daemon.worker import Worker
+from cdc.errors import CdcError, SourceRefused
+from cdc.scope.captured import CapturedTables
+from cdc.scope.choice import LeftOut, choose, left_out, tell
+from cdc.source.catalog import find_tables
+from cdc.source.connect import connect
+from cdc.source.membership import memberships
+from cdc.source.publication import add_table
+from cdc.source.table import TableInfo
+
+_INTERVAL_S: Final = 10.0
+_POLL_S: Final = 0.1
+
+log = structlog.get_logger("cdc.bridge")
+
+
+class SessionEnd(threading.Event):
+    """Set when this session is to end; the process goes on unless ``stop`` is set, too."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        super().__init__()
+        self._stop = stop
+
+    def is_set(self) -> bool:
+        """Whether to end."""
+        return super().is_set() or self._stop.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleep, at most until the process is to stop."""
+        return self._stop.wait(timeout) or self.is_set()
+
+
+class ScopeWatch:
+    """Use it in a ``with`` block.
+
+    Args:
+        config: at the start.
+        read: reads the configuration anew.
+        hangup: set by SIGHUP.
+        stop: ends the process; set when the thread fails, and leaving the ``with`` block then raises why.
+
+    Attributes:
+        config: in force; a session takes it when it begins.
+        told: tables that were told to be left out, and why.
+    """
+
+    def __init__(
+        self, config: Config, read: Callable[[], Config], hangup: threading.Event, stop: threading.Event
+    ) -> None:
+        self.config = config
+        self.told: dict[str, str] = {}
+        self._read = read
+        self._hangup = hangup
+        self._stop = stop
+        self._ended = threading.Event()
+        self._registry: CapturedTables | None = None
+        self._session = SessionEnd(stop)
+        self._gone: set[str] = set()
+        self._shapes = ShapeWatch()
+        self._sql: psycopg.Connection[Any] | None = None
+        self._worker = Worker(self._run, name="scope", on_failure=stop.set)
+
+    def __enter__(self) -> ScopeWatch:
+        self._worker.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._hangup.set()
+        while self._worker.is_alive:
+            if (conn := self._sql) is not None:
+                with contextlib.suppress(psycopg.Error):  # gone, which is as good
+                    conn.cancel()  # it may wait for somebody's lock
+            self._worker.join(_POLL_S)
+        self._worker.end(error)
+
+    def new_session(self) -> SessionEnd:
+        """What ends the session that begins now."""
+        self._registry = None
+        self._session = SessionEnd(self._stop)
+        return self._session
+
+    def serves(self, registry: CapturedTables) -> None:
+        """The session streams these tables."""
+        self._registry = registry
+
+    def _run(self) -> None:
+        while True:
+            hung_up = self._hangup.wait(_INTERVAL_S)
+            if self._ended.is_set():
+                break
+            try:
+                if hung_up:
+                    self._hangup.clear()
+                    self._reload()
+                self._look()
+            except CdcError as error:
+                if hung_up:
+                    log.error("configuration not reloaded", error=error.message, remedy=error.remedy or None)
+                elif not error.retryable:  # the session itself tells of outages
+                    log.warning("cannot look for new tables", error=error.message, remedy=error.remedy or None)
+                self._disconnect()
+        self._disconnect()
+
+    def _reload(self) -> None:
+        config, changed = reloaded(self.config, self._read)
+        if not changed:
+            log.info("configuration reloaded: nothing changed")
+            return
+        before = {each.table for each in choose(self._connection(), self.config).left_out}
+        for each in choose(self._connection(), config).left_out:
+            if each.is_named and each.table not in before:
+                raise SourceRefused(each.reason, remedy=each.remedy)
+        self.config = config
+        self._session.set()
+        log.info("configuration reloaded", changed=changed)
+
+    def _look(self) -> None:
+        """Compare the tables in scope with those that the session streams."""
+        registry, config = self._registry, self.config
+        if registry is None or self._session.is_set():
+            return
+        source = config.source
+        known = {each.qualified_name: each for each in registry.tables}
+        found = find_tables(self._connection(), source.tables, source.exclude, source.keys)
+        self._tell_of_the_gone([each for each in known.values() if not any(_same_name(each, one) for one in found)])
+        if altered := self._altered(registry, found):
+            log.warning("the publication was altered: starting again, to see what that means", tables=altered)
+            self._session.set()
+            return
+        captured = [each for each in found if _is_same(known.get(each.qualified_name), each)]
+        self._shapes.look(self._connection(), source.publication, registry, captured)
+        new = [each for each in found if each not in captured or not _is_carried(registry, each)]
+        joined = [each for each in self._usable(new) if self._joins(each, registry.left_out)]
+        if joined:
+            for each in joined:
+                self.told.pop(each.qualified_name, None)
+            log.info("tables join", tables=[each.qualified_name for each in joined])
+            self._session.set()
+
+    def _usable(self, tables: Sequence[TableInfo]) -> list[TableInfo]:
+        """Those that can be captured; of the others it is said once why not."""
+        left = left_out(self._connection(), self.config, tables)
+        tell(left, self.told)
+        names = {each.table for each in left}
+        return [each for each in tables if each.qualified_name not in names]
+
+    def _joins(self, table: TableInfo, left: Collection[str]) -> bool:
+        """Whether a table that is new, made anew or mended is to be captured; then the publication carries it."""
+        name, source = table.qualified_name, self.config.source
+        if source.publication_mode == "all_tables":
+            return name in left  # the stream brings a new table by itself
+        if source.publication_mode == "disabled":
+            return True
+        try:
+            return add_table(self._connection(), source.publication, table)
+        except SourceRefused as error:
+            tell([LeftOut(name, error.message, error.remedy, name in source.tables, "publication")], self.told)
+            return False
+
+    def _altered(self, registry: CapturedTables, found: Sequence[TableInfo]) -> list[str]:
+        """Tables that the publication does not carry as it did when the session began; a table made anew is none."""
+        now = memberships(self._connection(), self.config.source.publication, found)
+        known = {each.qualified_name: each.oid for each in found}
+        return sorted(
+            name for name, was in registry.members.items() if known.get(name) == was.table and now.get(name) != was
+        )
+
+    def _tell_of_the_gone(self, tables: Sequence[TableInfo]) -> None:
+        names = {each.qualified_name for each in tables}
+        for name in sorted(names - self._gone):
+            log.warning(
+                "a captured table is gone (dropped, renamed or unlogged); its topic keeps the last rows",
+                table=name,
+                remedy="when nobody reads it any more, delete its topic: `cdc tables list` tells its name",
+            )
+        self._gone = names
+
+    def _connection(self) -> psycopg.Connection[Any]:
+        if self._sql is None or self._sql.closed:
+            self._sql = connect(self.config.source.connection(), application_name=f"cdc {self.config.name} scope")
+        return self._sql
+
+    def _disconnect(self) -> None:
+        if self._sql is not None:
+            self._sql.close()
+            self._sql = None
+
+
+def _is_carried(registry: CapturedTables, table: TableInfo) -> bool:
+    """Whether the publication carried this very table when the session began.
+
+    The session may have met a table that was made anew under the name of one that the publication carried.
+    """
+    member = registry.members.get(table.qualified_name)
+    return member is None or member.table == table.oid
+
+
+def _is_same(known: TableInfo | None, table: TableInfo) -> bool:
+    return known is not None and known.oid == table.oid
+
+
+def _same_name(one: TableInfo, other: TableInfo) -> bool:
+    return (one.namespace, one.name) == (other.namespace, other.name)

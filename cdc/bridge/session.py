@@ -1,0 +1,262 @@
+"""One attempt of the bridge, from connecting to streaming: everything is looked up anew, nothing is carried over.
+
+The order matters: wait until the slot is free, so that a second bridge does not fence a healthy first one → fence
+(``init_transactions`` aborts what a dead one left open) → read the stored progress → start the stream there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import psycopg
+import structlog
+
+from cdc.acls import transactional_id
+from cdc.backfill.beside import BesideStream
+from cdc.backfill.start import start_backfill
+from cdc.bridge.kafka_side import KafkaSide
+from cdc.bridge.loop import Bridge
+from cdc.bridge.metering import BridgeMeter
+from cdc.bridge.rereader import Rereader
+from cdc.bridge.resume import Resumption, topics_of
+from cdc.bridge.scope_watch import ScopeWatch
+from cdc.bridge.slot_wait import wait_for_slot, waiting_application
+from cdc.bridge.source_side import SourceSide
+from cdc.bridge.topic_watch import TopicWatch
+from cdc.capture.copy_both import CopyBoth
+from cdc.capture.reread import current_snapshot
+from cdc.capture.stream import WalStream
+from cdc.config import Config
+from cdc.encode.history import HistoryEncoder
+from cdc.encode.naming import progress_topic, schemas_topic
+from cdc.encode.table import TableEncoder
+from cdc.errors import SourceUnavailable
+from cdc.order.counts import Counts
+from cdc.order.demand import Demand
+from cdc.order.engine import Engine
+from cdc.order.succession import Successions
+from cdc.order.touched import TouchedKeys
+from cdc.publish.history import HistoryPublisher
+from cdc.publish.publisher import KafkaPublisher
+from cdc.publish.topics import TopicAdmin, history_message_bytes
+from cdc.record import Progress
+from cdc.replay.definitions import read_definitions
+from cdc.scope.captured import CapturedTables
+from cdc.source.connect import connect, source_errors
+from cdc.source.membership import memberships
+from cdc.source.publication import ensure_publication, refuse_unfit
+from cdc.source.slot import recent_xid
+
+_LOCK_TIMEOUT: Final = "SET lock_timeout = '2s'"
+"""A look-up waits for a lock no longer, and is repeated: meanwhile the streaming thread has other things to do."""
+
+log = structlog.get_logger("cdc.bridge")
+
+
+class BridgeSession:
+    """One attempt.
+
+    Args:
+        config: the whole configuration.
+        stop: ends waiting and streaming.
+        scope: told which tables are streamed.
+        works: called when streaming has begun.
+        meter: metrics of the process.
+        counts: kept over attempts.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        stop: threading.Event,
+        scope: ScopeWatch,
+        works: Callable[[], None],
+        meter: BridgeMeter,
+        counts: Counts,
+    ) -> None:
+        self._config = config
+        self._stop = stop
+        self._scope = scope
+        self._works = works
+        self._meter = meter
+        self._counts = counts
+        self._kafka = config.kafka.client_options()
+        self._progress_topic = progress_topic(config.name)
+        self._sql: psycopg.Connection[Any] | None = None
+        self._watch: TopicWatch | None = None
+        self._backfill: BesideStream | None = None
+        self._publisher: KafkaPublisher | None = None
+        self._stream: WalStream | None = None
+        self._rereader: Rereader | None = None
+
+    def run(self) -> None:
+        """Stream until ``stop`` is set.
+
+        Raises:
+            CdcError: the supervisor decides by its class.
+        """
+        try:
+            self._run()
+        finally:
+            if self._publisher is not None and self._publisher.is_open:
+                self._meter.aborted()
+            for part in (self._watch, self._backfill, self._publisher, self._stream, self._rereader, self._sql):
+                if part is not None:
+                    part.close()
+
+    def _run(self) -> None:
+        config, source = self._config, self._config.source
+        self._sql = sql = connect(source.connection(), application_name=f"cdc {config.name}")
+        with source_errors("preparing to look tables up"):
+            sql.execute(_LOCK_TIMEOUT)
+        resumption = Resumption(config, sql)
+        resumption.refuse()
+        registry = CapturedTables(config, sql, TopicAdmin(self._kafka), self._scope.told, resumption.before)
+        refuse_unfit(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
+        resumption.refuse_foreign(topics_of(config, registry.tables))
+        registry.ensure_topics()
+        if not self._free_slot(sql, resumption, registry):
+            return  # it was not free at once: what was looked up is old
+        self._publisher = publisher = self._new_publisher(registry)
+        publisher.start()
+        # Not before: a bridge that waits must not alter what the active one reads
+        self._ensure_publication(sql, registry)
+        registry.successions = Successions(read_definitions(self._kafka, schemas_topic(config.name)))
+        registry.members = memberships(sql, source.publication, registry.tables)
+        resume, demands = resumption.resume(topics_of(config, registry.tables), registry.members)
+        self._stream_on(sql, registry, publisher, resumption, resume, demands)
+
+    def _new_publisher(self, registry: CapturedTables) -> KafkaPublisher:
+        topics, transactions = self._config.topics, transactional_id(self._config.name)
+        if not topics.history:
+            return KafkaPublisher(
+                self._kafka, transactional_id=transactions, max_message_bytes=topics.max_message_bytes
+            )
+        return HistoryPublisher(
+            self._kafka,
+            transactional_id=transactions,
+            max_message_bytes=history_message_bytes(topics),
+            encoder=HistoryEncoder(registry.histories),
+        )
+
+    def _stream_on(
+        self,
+        sql: psycopg.Connection[Any],
+        registry: CapturedTables,
+        publisher: KafkaPublisher,
+        resumption: Resumption,
+        resume: Progress,
+        demands: Sequence[Demand],
+    ) -> None:
+        config, source = self._config, self._config.source
+        where = {"slot": source.slot, "start": str(resume.lsn), "partial": bool(resume.partial)}
+        log.info("streaming", **where, tables=len(registry.tables))
+        session = CopyBoth(source.connection(), application_name=f"cdc {config.name}")
+        resumption.expect(session.identify())
+        self._stream = stream = WalStream(session, resume.lsn, streaming=source.streaming)
+        session.start(source.slot, source.publication, resume.lsn, streaming=source.streaming)
+        touched = TouchedKeys()
+        engine = Engine(
+            resume=resume, xid=recent_xid(sql), counts=self._counts, touched=touched, histories=registry.histories
+        )
+        self._rereader = Rereader(source.connection(), application_name=f"cdc {config.name} re-read")
+        beginnings: list[TableEncoder] = []
+
+        def begins_anew(table: TableEncoder) -> bool:
+            if registry.new_beginning(table) is None:
+                return False
+            if not beginnings:
+                beginnings.append(table)
+            return True
+
+        self._backfill = backfill = start_backfill(
+            config,
+            sql=sql,
+            registry=registry,
+            publisher=publisher,
+            streamed=engine,
+            touched=touched,
+            demands=demands,
+            commit=lambda: self._bridge.close_batch(),
+            report=self._meter.backfill,
+            begins_anew=begins_anew,
+            running=lambda: current_snapshot(sql).running,
+        )
+        self._bridge = bridge = Bridge(
+            stream=stream,
+            engine=engine,
+            source=SourceSide(sql, registry, self._rereader),
+            kafka=KafkaSide(config, publisher, registry),
+            backfill=backfill,
+            beginnings=beginnings,
+            resume=resume,
+            is_first=not resume.commit_ts or bool(demands),
+            watch=self._watch_topics(resumption, registry, publisher),
+            on_commit=self._meter.committed,
+        )
+        self._meter.follows(engine)
+        self._works()
+        self._scope.serves(registry)
+        self._run_bridge(bridge, resumption, session)
+
+    def _run_bridge(self, bridge: Bridge, resumption: Resumption, session: CopyBoth) -> None:
+        self._meter.streaming(True)
+        try:
+            bridge.run(self._stop)
+        except SourceUnavailable as error:
+            if (meaning := resumption.explain(error, session.backend_pid)) is not None:
+                raise meaning from error
+            raise
+        finally:
+            self._meter.streaming(False)
+
+    def _ensure_publication(self, sql: psycopg.Connection[Any], registry: CapturedTables) -> None:
+        source = self._config.source
+        ensure_publication(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
+
+    def _free_slot(self, sql: psycopg.Connection[Any], resumption: Resumption, registry: CapturedTables) -> bool:
+        """Whether nobody reads from the slot; if somebody does, wait for the end of that, and then say False."""
+
+        def is_first_start() -> bool:
+            first = resumption.is_first_start(topics_of(self._config, registry.tables))
+            if first:
+                self._ensure_publication(sql, registry)  # a slot must not begin before the publication that it reads
+            if first and self._config.snapshot.mode == "never":
+                self._warn_of_older_rows(registry)
+            return first
+
+        return wait_for_slot(
+            sql,
+            self._config.source.slot,
+            self._stop,
+            application_name=waiting_application(self._config.name),
+            is_first_start=is_first_start,
+            waiting=self._meter.waiting,
+        )
+
+    def _watch_topics(
+        self, resumption: Resumption, registry: CapturedTables, publisher: KafkaPublisher
+    ) -> Callable[[], None]:
+        self._watch = watch = TopicWatch(
+            self._kafka,
+            progress_topic=self._progress_topic,
+            tables=lambda: topics_of(self._config, registry.tables),
+            recorded=resumption.recorded,
+            produce=publisher.produce,
+            heals=self._config.heals_gaps,
+        )
+        watch.record(resumption.seen)
+        resumption.record_members(publisher.produce)
+        return watch.look
+
+    def _warn_of_older_rows(self, registry: CapturedTables) -> None:
+        """The stream begins at the slot: a row from before it reaches its topic when it changes."""
+        for table in registry.tables:
+            if table.estimated_rows:
+                log.warning(
+                    "rows from before the slot are not published until they change",
+                    table=table.qualified_name,
+                    estimated_rows=table.estimated_rows,
+                )

@@ -1,0 +1,60 @@
+"""Tells of tables whose columns are not those that their topic was last written with.
+
+``ALTER TABLE`` changes rows that the stream never mentions: a column with a default appears in all of them, another
+type gives values another form. The stream describes the new columns with the table's next change, which may be never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+import structlog
+
+from cdc.capture.reading import column_signatures, shape_of
+from cdc.encode.schema import numbered, table_schema
+from cdc.order.succession import shape_change
+from cdc.scope.captured import CapturedTables
+from cdc.source.table import TableInfo
+
+log = structlog.get_logger("cdc.bridge")
+
+
+class ShapeWatch:
+    """Remembers which columns it has looked at, so that only a table that was altered costs more than a comparison."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, str] = {}
+
+    def look(
+        self,
+        connection: psycopg.Connection[Any],
+        publication: str,
+        registry: CapturedTables,
+        tables: Sequence[TableInfo],
+    ) -> None:
+        """Warn of those that were altered since the last look, or since the topic was written.
+
+        Args:
+            connection: not the session's.
+            publication: whose column lists apply.
+            registry: of the session.
+            tables: captured, as the catalog has them now.
+        """
+        signatures = column_signatures(connection, [each.oid for each in tables])
+        for table in tables:
+            last = registry.successions.last_of(table.oid)
+            signature = signatures.get(table.oid)
+            if last is None or not last.topic or signature is None or self._seen.get(table.oid) == signature:
+                continue
+            self._seen[table.oid] = signature
+            today = table_schema(shape_of(connection, table, publication), last.key, last.topic)
+            now = numbered(today, dict(zip(table.columns, table.numbers, strict=True)), None)
+            if change := shape_change(last, now):
+                log.warning(
+                    "table changed its shape: rows that do not change keep the old one in topic and replica",
+                    table=table.qualified_name,
+                    change=change,
+                    remedy=f"cdc backfill {table.qualified_name}",
+                )

@@ -1,0 +1,98 @@
+"""What the bridge's loop stands between, as it sees it: the source, Kafka, and the backfill beside the stream."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from cdc.bridge.rereader import Reading
+from cdc.change import Relation
+from cdc.encode.table import TableEncoder
+from cdc.lsn import LSN
+from cdc.order.demand import Demand
+from cdc.order.needs import Empty, Ready, Rows, Table
+from cdc.record import Progress
+from cdc.snapshot import Snapshot
+
+
+class Found(NamedTuple):
+    """A relation looked up.
+
+    Attributes:
+        table: None when it is not ours to publish.
+        begins_anew: its topic has to be emptied first.
+        demand: the backfill that it needs.
+    """
+
+    table: TableEncoder | None
+    begins_anew: bool = False
+    demand: Demand | None = None
+
+
+class Source(Protocol):
+    """What the loop asks of the source."""
+
+    def snapshot(self) -> Snapshot:
+        """What it sees now."""
+
+    def look_up(self, need: Table) -> Found | None:
+        """How a relation is encoded; None when that cannot be told yet."""
+
+    def meet(self, relation: Relation) -> Sequence[Demand]:
+        """A relation was described; what must be published again for it."""
+
+    def begins_anew(self, table: TableEncoder) -> Demand | None:
+        """The backfill that a table needs whose topic must be emptied first; None when it need not."""
+
+    def read(self, need: Rows, timeout_s: float) -> Reading | None:
+        """Rows as they are now; None when there is no answer yet."""
+
+
+class Kafka(Protocol):
+    """What the loop does to Kafka."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the Kafka transaction holds records."""
+
+    def send(self, records: Sequence[Ready]) -> None:
+        """Add records to the Kafka transaction."""
+
+    def describe(self, table: TableEncoder) -> None:
+        """Add a table's definition, unless its topic was last written with it."""
+
+    def ask_again(self, table: str, keys: Sequence[bytes]) -> None:
+        """Add the request to publish these keys once more, as the table has them by then."""
+
+    def empty(
+        self, need: Empty, *, commit: Callable[[], None], sign_of_life: Callable[[], None], stop: threading.Event
+    ) -> bool:
+        """Add tombstones for every live key of a topic; False when stopped before the last one."""
+
+    def commit(self, progress: Progress) -> None:
+        """Commit, with this progress."""
+
+
+class Beside(Protocol):
+    """What goes on beside the stream: the backfill."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether ``step`` has something to do, now or soon."""
+
+    @property
+    def wants_flush(self) -> bool:
+        """Whether something waits to be written although no row was published."""
+
+    def demand(self, demand: Demand) -> None:
+        """Take up what the bridge itself asks for; on record with the next Kafka commit, whatever that holds."""
+
+    def attend(self) -> None:
+        """Take up new work."""
+
+    def step(self) -> int:
+        """Publish a portion; bytes produced."""
+
+    def flush(self, lsn: LSN) -> None:
+        """Write down how far it is, into the Kafka transaction that is about to be committed."""

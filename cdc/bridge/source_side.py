@@ -1,0 +1,75 @@
+"""The loop's questions to the source: how relations are encoded, which commits are visible, rows as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+import structlog
+
+from cdc.bridge.rereader import Reading, Rereader
+from cdc.bridge.sides import Found
+from cdc.capture.reread import current_snapshot
+from cdc.change import Relation
+from cdc.encode.table import TableEncoder
+from cdc.errors import SourceBusy
+from cdc.order.demand import Demand
+from cdc.order.needs import Rows, Table
+from cdc.order.succession import NewBeginning
+from cdc.scope.captured import CapturedTables
+from cdc.snapshot import Snapshot
+
+log = structlog.get_logger("cdc.bridge")
+
+
+class SourceSide:
+    """Of one session.
+
+    Args:
+        sql: its ``lock_timeout`` bounds how long a look-up may take.
+        registry: looks tables up, by the same connection.
+        rereader: reads rows again.
+    """
+
+    def __init__(self, sql: psycopg.Connection[Any], registry: CapturedTables, rereader: Rereader) -> None:
+        self._sql = sql
+        self._registry = registry
+        self._rereader = rereader
+
+    def snapshot(self) -> Snapshot:
+        """What it sees now."""
+        return current_snapshot(self._sql)
+
+    def look_up(self, need: Table) -> Found | None:
+        """How a relation is encoded; None while its transaction is not visible, or somebody locks the table."""
+        if not self.snapshot().sees(need.xid):
+            return None
+        try:
+            table = self._registry.encoder(need.relation)
+        except SourceBusy:
+            return None
+        if table is None:
+            return Found(None, demand=self._registry.missed())
+        beginning = self._new_beginning(table)
+        return Found(table, beginning is not None, self._registry.demand(table, beginning))
+
+    def meet(self, relation: Relation) -> Sequence[Demand]:
+        """A relation was described; what must be published again for it."""
+        return self._registry.meet(relation)
+
+    def begins_anew(self, table: TableEncoder) -> Demand | None:
+        """The backfill that a table needs whose topic must be emptied first; None when it need not."""
+        beginning = self._new_beginning(table)
+        return None if beginning is None else self._registry.demand(table, beginning)
+
+    def read(self, need: Rows, timeout_s: float) -> Reading | None:
+        """Rows as they are now; None when there is no answer yet."""
+        return self._rereader.read(need, timeout_s)
+
+    def _new_beginning(self, table: TableEncoder) -> NewBeginning | None:
+        beginning = self._registry.new_beginning(table)
+        if beginning is not None:
+            name = table.relation.qualified_name
+            log.warning("table begins anew: every key of its topic is deleted first", table=name, reason=beginning.why)
+        return beginning

@@ -1,0 +1,98 @@
+"""Topics that are deleted, made anew or cut short while the bridge runs: asked for beside the main loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final
+
+import structlog
+
+from cdc.brokers import BrokerAdmin
+from cdc.encode.known_topic import KnownTopic, known_topic_key, known_topic_value
+from cdc.errors import CdcError, TopicUnavailable
+from cdc.order.gaps import TableGap, topic_gaps
+from cdc.replay.topic_state import look_at
+
+_INTERVAL_S: Final = 10.0
+"""A topic that is deleted is deleted for good; seconds are early enough to say so, and cost a broker nothing."""
+
+Produce = Callable[[str, bytes, bytes | None, bytes], None]
+
+log = structlog.get_logger("cdc.bridge")
+
+
+class TopicWatch:
+    """Looks at the topics every ten seconds, and writes down how they are, for the next start to compare with.
+
+    Args:
+        options: librdkafka settings from the configuration.
+        progress_topic: where it is written down.
+        tables: topics of this bridge now, and whose rows each holds.
+        recorded: the topics as they are on record.
+        produce: takes what is written down; called by ``look``.
+        heals: gaps are closed by the next attempt.
+        interval_s: seconds between two looks.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        *,
+        progress_topic: str,
+        tables: Callable[[], Mapping[str, Sequence[str]]],
+        recorded: Mapping[str, KnownTopic],
+        produce: Produce,
+        heals: bool,
+        interval_s: float = _INTERVAL_S,
+    ) -> None:
+        self._options = options
+        self._progress_topic = progress_topic
+        self._tables = tables
+        self._recorded = dict(recorded)
+        self._produce = produce
+        self._heals = heals
+        self._admin = BrokerAdmin(options)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="topic-watch")
+        self._answer: Future[dict[str, KnownTopic]] | None = None
+        self._interval_s = interval_s
+        self._due = time.monotonic() + interval_s
+
+    def look(self) -> None:
+        """Ask if it is time, and judge the answer if it is there; never waits. Call it often.
+
+        Raises:
+            GapError: a topic lost records.
+            TopicUnavailable: it did, and the next attempt closes the gap.
+        """
+        if self._answer is not None:
+            if self._answer.done():
+                answer, self._answer = self._answer, None
+                self._judge(answer)
+        elif time.monotonic() > self._due:
+            self._due = time.monotonic() + self._interval_s
+            self._answer = self._thread.submit(look_at, self._admin, self._options, list(self._tables()))
+
+    def record(self, seen: Mapping[str, KnownTopic]) -> None:
+        """Put on record what differs, in the open Kafka transaction."""
+        for topic, state in seen.items():
+            if self._recorded.get(topic) != state:
+                self._recorded[topic] = state
+                self._produce(self._progress_topic, known_topic_key(topic), known_topic_value(state), b"")
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _judge(self, answer: Future[dict[str, KnownTopic]]) -> None:
+        try:
+            now = answer.result()
+        except CdcError as error:
+            log.debug("the topics could not be looked at", error=error.message)
+            return
+        for gap in topic_gaps(self._recorded, now, self._tables()):
+            if self._heals and isinstance(gap, TableGap):
+                raise TopicUnavailable(f"{gap.message}; starting again, to publish it anew") from gap
+            raise gap
+        self.record(now)

@@ -1,0 +1,142 @@
+"""A table as one transaction of a reader beside the stream sees it: its snapshot, H, and what is published of it.
+
+H is the end of the WAL when the snapshot was taken: whatever the snapshot sees committed before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from psycopg import errors as sqlstate
+
+from cdc.capture.standby import Sight
+from cdc.change import Column, Relation
+from cdc.lsn import LSN
+from cdc.pgtypes import type_name
+from cdc.snapshot import Snapshot
+from cdc.source.connect import source_errors
+from cdc.source.table import TableInfo
+from cdc.source.wal_end import at_rest, wal_end
+
+
+class Moment(NamedTuple):
+    """When a transaction reads.
+
+    Attributes:
+        snapshot: whose changes it sees; on a standby it may see more.
+        snapshot_text: the same, as ``pg_current_snapshot()`` prints it.
+        lsn: H: everything that the snapshot sees committed before it.
+        filenode: of the table then; None for a partitioned one.
+    """
+
+    snapshot: Snapshot
+    snapshot_text: str
+    lsn: LSN
+    filenode: int | None
+
+
+def moment_of(conn: psycopg.Connection[Any], quoted_name: str, sight: Sight | None) -> Moment:
+    """Take the snapshot of the transaction that has just begun.
+
+    Args:
+        sight: on a standby, what it certainly shows.
+
+    Raises:
+        UndefinedTable: there is no such table any more.
+    """
+    row = conn.execute(_STANDBY_MOMENT if sight else _MOMENT, (quoted_name,)).fetchone()
+    assert row is not None
+    if sight is not None:
+        return Moment(Snapshot.parse(sight.snapshot_text), sight.snapshot_text, wal_end(sight.primary), row[0])
+    snapshot, lsn, filenode = row
+    return Moment(Snapshot.parse(snapshot), snapshot, at_rest(LSN.parse(lsn)), filenode)
+
+
+class PublishedPart(NamedTuple):
+    """What of a table the publication carries: these columns (None: all), of the rows for which the filter holds."""
+
+    columns: Sequence[str] | None
+    row_filter: str | None
+
+
+def published_part(conn: psycopg.Connection[Any], table: TableInfo, publication: str) -> PublishedPart:
+    """Column list and row filter; PostgreSQL 14 has neither."""
+    if conn.info.server_version < 150000:
+        return PublishedPart(None, None)
+    row = conn.execute(
+        "SELECT attnames::text[], rowfilter FROM pg_catalog.pg_publication_tables"
+        " WHERE pubname = %s AND schemaname = %s AND tablename = %s",
+        (publication, table.namespace, table.name),
+    ).fetchone()
+    return PublishedPart(None, None) if row is None else PublishedPart(*row)
+
+
+def shape_of(conn: psycopg.Connection[Any], table: TableInfo, publication: str) -> Relation:
+    """The published columns of a table today.
+
+    Raises:
+        SourceAltered: it is gone.
+    """
+    with source_errors(f"reading the columns of {table.qualified_name}"):
+        return describe(conn, table, published_part(conn, table, publication).columns)
+
+
+def column_signatures(conn: psycopg.Connection[Any], tables: Sequence[int]) -> dict[int, str]:
+    """By oid of a table: numbers, names and types of its columns, as a hash."""
+    with source_errors("reading the catalog"):
+        rows = conn.execute(
+            "SELECT attrelid::bigint,"
+            " md5(string_agg(concat_ws(':', attnum, attname, atttypid, atttypmod), ',' ORDER BY attnum))"
+            " FROM pg_catalog.pg_attribute"
+            " WHERE attrelid = ANY (%s::bigint[]::oid[]) AND attnum > 0 AND NOT attisdropped GROUP BY attrelid",
+            (list(tables),),
+        ).fetchall()
+    return dict(rows)
+
+
+def describe(conn: psycopg.Connection[Any], table: TableInfo, columns: Sequence[str] | None) -> Relation:
+    """The table as the stream's next Relation message would describe it; a domain by its base type, as there."""
+    # PostgreSQL 15 lists generated columns among the published ones; none before 18 sends them.
+    generated = columns is not None and conn.info.server_version >= 180000
+    values = {"table": table.quoted_name, "columns": columns, "generated": generated}
+    rows = conn.execute(_COLUMNS, values).fetchall()
+    if not rows:
+        raise sqlstate.UndefinedTable(table.qualified_name)
+    return Relation(
+        relation_id=rows[0][0],
+        namespace=table.namespace,
+        name=table.name,
+        replica_identity=table.replica_identity,
+        columns=tuple(
+            Column(name, oid, modifier, type_name(namespace, base), name in table.key)
+            for _, name, oid, modifier, namespace, base in rows
+        ),
+    )
+
+
+_STANDBY_MOMENT: Final = "SELECT pg_catalog.pg_relation_filenode(%s::pg_catalog.regclass)::bigint"
+
+_MOMENT: Final = """
+SELECT pg_catalog.pg_current_snapshot()::text, pg_catalog.pg_current_wal_insert_lsn()::text,
+  pg_catalog.pg_relation_filenode(%s::pg_catalog.regclass)::bigint
+"""
+
+_COLUMNS: Final = """
+SELECT a.attrelid::bigint, a.attname::text, a.atttypid::bigint, a.atttypmod, n.nspname::text, t.typname::text
+FROM pg_catalog.pg_attribute a
+CROSS JOIN LATERAL (
+  WITH RECURSIVE up AS (
+    SELECT oid, typtype, typbasetype FROM pg_catalog.pg_type WHERE oid = a.atttypid
+    UNION ALL
+    SELECT p.oid, p.typtype, p.typbasetype
+    FROM pg_catalog.pg_type p JOIN up ON up.typtype = 'd' AND p.oid = up.typbasetype
+  ) SELECT oid FROM up WHERE typtype <> 'd') base
+JOIN pg_catalog.pg_type t ON t.oid = base.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+WHERE a.attrelid = %(table)s::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped
+  AND (%(columns)s::text[] IS NULL OR a.attname = ANY (%(columns)s::text[]))
+  AND (a.attgenerated = '' OR %(generated)s)
+ORDER BY a.attnum
+"""

@@ -1,0 +1,1 @@
+"""Which tables are captured, and which topics they have."""

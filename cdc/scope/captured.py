@@ -1,0 +1,273 @@
+"""The tables that are captured, with key, topic and encoder of each; topics are created and checked on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import psycopg
+import structlog
+
+from cdc.change import Relation, ReplicaIdentity
+from cdc.config import Config
+from cdc.encode.membership import Membership
+from cdc.encode.naming import schemas_topic
+from cdc.encode.schema import numbered, schema_key, schema_value
+from cdc.encode.table import TableEncoder
+from cdc.errors import GapError, TopicRefused
+from cdc.order.demand import Demand
+from cdc.order.succession import NewBeginning, Successions, shape_change
+from cdc.publish.topics import TopicAdmin
+from cdc.scope.choice import LeftOut, choose, refuse, tell, unusable
+from cdc.scope.topics import history_topics, state_topic, topic_specifications
+from cdc.source.catalog import in_scope, table_info
+from cdc.source.table import TableInfo
+
+Produce = Callable[[str, bytes, bytes | None, bytes], None]
+
+log = structlog.get_logger("cdc.bridge")
+
+
+class CapturedTables:
+    """The tables in scope, and an encoder for each relation that the stream describes.
+
+    Args:
+        config: the whole configuration.
+        connection: for looking up tables.
+        admin: creates topics.
+        told: which tables were told to be left out in this process, and why.
+        before: tables that were captured before; None when nothing was published ever.
+
+    Attributes:
+        successions: which definition each topic was last written with; set it before the first ``encoder``.
+        histories: history topic by state topic; grows with the tables.
+        members: what carries each table in the publication, as the session began.
+        left_out: tables that the patterns reach and that cannot be captured; grows with what the stream brings.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        connection: psycopg.Connection[Any],
+        admin: TopicAdmin,
+        told: MutableMapping[str, str],
+        before: Collection[str] | None,
+    ) -> None:
+        self._config = config
+        self._connection = connection
+        self._admin = admin
+        self._told = told
+        self._missed: Demand | None = None
+        self._described: dict[str, str] = {}
+        self._root: Relation | None = None
+        self.successions = Successions()
+        self.members: Mapping[str, Membership] = {}
+        self.tables, left = choose(connection, config, before)
+        self.left_out = {each.table for each in left}
+        tell(left, told)
+        self.histories = history_topics(config, self.tables)
+        self._infos = {(each.namespace, each.name): each for each in self.tables}
+
+    def ensure_topics(self) -> None:
+        """Create missing topics; refuse those that would lose or scatter state, warn of other drift.
+
+        Raises:
+            TopicRefused: cleanup policy or partition count is not what it must be.
+        """
+        specifications = topic_specifications(self._config, self.tables)
+        created = self._admin.create_missing(specifications)
+        for name in created:
+            log.info("created topic", topic=name)
+        self._tell_of_new_histories(created)
+        for drift in self._admin.drift(specifications):
+            text = f"topic {drift.topic!r} has {drift.setting}={drift.found}, wanted {drift.wanted}"
+            if drift.is_fatal:
+                raise TopicRefused(text, remedy=drift.remedy)
+            log.warning(text, remedy=drift.remedy)
+
+    def _tell_of_new_histories(self, created: Collection[str]) -> None:
+        for table in self.tables:
+            topic = state_topic(self._config, table.namespace, table.name)
+            if topic not in created and self.histories.get(topic) in created:
+                log.warning(
+                    "history begins now: a row is in it from its next change on",
+                    table=table.qualified_name,
+                    remedy=f"to have all rows in it as they are today: cdc backfill {table.qualified_name}",
+                )
+
+    def encoder(self, relation: Relation) -> TableEncoder | None:
+        """The encoder for a relation of the stream, once its transaction is visible; None when its rows are skipped.
+
+        Raises:
+            SourceRefused: the table was captured, and the role may not read it any more.
+        """
+        info = self._info(relation)
+        if info is None:
+            return None
+        topic = state_topic(self._config, relation.namespace, relation.name)
+        key = self.successions.key(relation, topic, info.key)
+        if not key:
+            name = relation.qualified_name
+            why = "rows came in the stream from before it had its key: nothing tells them apart there"
+            log.warning("rows are skipped, and the table is published again", table=name, reason=why)
+            self._missed = Demand(name, True, why)
+            return None
+        return TableEncoder(relation, key, topic)
+
+    def missed(self) -> Demand | None:
+        """What the rows ask for for which there was no encoder: their table once more, when that is possible."""
+        missed, self._missed = self._missed, None
+        return missed
+
+    def meet(self, relation: Relation) -> Sequence[Demand]:
+        """A relation was described. The server describes a partition right behind its root, when it first has a change.
+
+        Rows of a partition come labelled with the root's identity, but with the old rows that the partition's own
+        identity logged: keys that were deleted or moved meanwhile may stand in the topic for ever.
+        """
+        root, self._root = self._root, None
+        info = self._infos.get((relation.namespace, relation.name))
+        if info is not None and info.kind == "p":
+            self._root = relation
+        elif root is not None and _identity(root) != _identity(relation):
+            name = root.qualified_name
+            why = f"partition {relation.qualified_name} had another replica identity than its root"
+            log.error(why + ": its deletions may be missing", table=name, remedy=f"cdc backfill {name} --sweep")
+            return [Demand(name, True, why)] if self._config.heals_gaps else []
+        return []
+
+    def chunk_encoder(self, relation: Relation) -> TableEncoder | None:
+        """The encoder for rows read from the table, once the stream has come to what they were read in.
+
+        None when the table is not captured any more.
+        """
+        topic = state_topic(self._config, relation.namespace, relation.name)
+        info = self._infos.get((relation.namespace, relation.name))
+        if info is None:
+            return None
+        today = table_info(self._connection, relation.namespace, relation.name, self._config.source.keys) or info
+        if left := [each for each in unusable(self._connection, self._config, [today]) if each.cause == "table"]:
+            self._leave_out(left)
+            return None
+        last = self.successions.last(topic)
+        key = last.key if last is not None and set(last.key) == set(today.key) else today.key
+        return TableEncoder(relation, key, topic)
+
+    def new_beginning(self, table: TableEncoder) -> NewBeginning | None:
+        """Why the table's topic must be emptied before its next row; None when it goes on as it is.
+
+        Raises:
+            GapError: it would, but the configuration wants a person to decide.
+        """
+        beginning = self.successions.new_beginning(table.schema)
+        if beginning is not None and beginning.cause == "key" and not self._config.heals_gaps:
+            raise GapError(
+                f"table {table.relation.qualified_name} cannot go on in topic {table.topic!r}: {beginning.why}",
+                remedy="set source.on_gap: rebackfill and restart: the old keys are deleted and the table is published "
+                "again under the new key; or give it another topic under topics.names",
+            )
+        return beginning
+
+    def demand(self, table: TableEncoder, beginning: NewBeginning | None) -> Demand | None:
+        """The backfill that a table needs whose topic begins anew, or which came under another name; else None."""
+        name = table.relation.qualified_name
+        if beginning is None and self.successions.last(table.topic) is None:
+            before = self.successions.last_of(table.relation.relation_id)
+            if before is None:
+                return None
+            old = f"{before.namespace}.{before.name}"
+            log.warning(
+                "table was renamed: it has a topic of its own under the new name, the old one stays as it is",
+                table=name,
+                old_name=old,
+                topic=table.topic,
+                old_topic=before.topic,
+                remedy=f"when nobody reads it any more: kafka-topics.sh --delete --topic {before.topic}",
+            )
+            return Demand(name, False, f"the table was called {old} before")
+        return Demand(name, False, beginning.why) if beginning is not None else None
+
+    def describe(self, table: TableEncoder, produce: Produce) -> None:
+        """Write the table's definition to ``__schemas`` unless it is the one that its topic was last written with."""
+        relation, before = table.relation, self.successions.last(table.topic)
+        info = self._infos.get((relation.namespace, relation.name))
+        numbers = {} if info is None else dict(zip(info.columns, info.numbers, strict=False))
+        schema = numbered(table.schema, numbers, before)
+        newest = self.successions.last_of(schema.relation_id)
+        if self._described.get(table.topic) == table.fingerprint and before == newest == schema:
+            return
+        if before is not None and (change := shape_change(before, schema)) and set(before.key) == set(schema.key):
+            log.warning(
+                "table changed its shape: rows that do not change keep the old one in the topic",
+                table=table.relation.qualified_name,
+                change=change,
+                remedy=f"cdc backfill {table.relation.qualified_name}",
+            )
+        self._described[table.topic] = table.fingerprint
+        self.successions.wrote(schema)
+        produce(schemas_topic(self._config.name), schema_key(table.fingerprint), schema_value(schema), b"")
+
+    def _info(self, relation: Relation) -> TableInfo | None:
+        """The table as the catalog has it today, or last had it: ours if the patterns say so."""
+        source, name = self._config.source, (relation.namespace, relation.name)
+        if not in_scope(*name, source.tables, source.exclude):
+            self._tell_of_leaving(relation)
+            return None
+        if relation.qualified_name in self.left_out:
+            return None
+        info = table_info(self._connection, *name, source.keys)
+        if info is None:
+            if name not in self._infos:
+                self._tell_of_leaving(relation)  # it has gone on to yet another name, or back to its own
+            return self._infos.get(name)  # dropped or renamed since
+        if left := unusable(self._connection, self._config, [info]):
+            if name in self._infos:
+                refuse([each for each in left if each.cause == "rights"])  # to be granted again, and nothing is lost
+            self._leave_out(left)
+            self._missed = Demand(info.qualified_name, True, left[0].reason)
+            return None
+        is_new = name not in self._infos
+        self._infos[name] = info
+        self.tables = (*(each for each in self.tables if (each.namespace, each.name) != name), info)
+        if is_new:
+            self.histories.update(history_topics(self._config, [info]))
+            self.ensure_topics()
+        return info
+
+    def _leave_out(self, left: Sequence[LeftOut]) -> None:
+        """From here on the table's rows are skipped, until a session begins that can capture it."""
+        tell(left, self._told)
+        name = left[0].table
+        self.left_out.add(name)
+        self._infos = {key: each for key, each in self._infos.items() if each.qualified_name != name}
+        self.tables = tuple(each for each in self.tables if each.qualified_name != name)
+
+    def _tell_of_leaving(self, relation: Relation) -> None:
+        """A captured table goes by a name that is not captured: what changes meanwhile is missing under its own."""
+        before = self.successions.last_of(relation.relation_id)
+        if before is None or not before.topic:
+            return
+        own, old_name = (before.namespace, before.name), f"{before.namespace}.{before.name}"
+        today = table_info(self._connection, *own, self._config.source.keys)
+        is_back = today is not None and today.oid == relation.relation_id
+        if not is_back:
+            self._infos.pop(own, None)
+            self.tables = tuple(each for each in self.tables if (each.namespace, each.name) != own)
+        if is_back:
+            log.warning("table had another name for a while", table=old_name, name=relation.qualified_name)
+        else:
+            log.warning(
+                "table was renamed out of source.tables: its changes are not published any more, "
+                "its topic stays as it is",
+                table=relation.qualified_name,
+                old_name=old_name,
+                topic=before.topic,
+                remedy=f"add {relation.qualified_name} to source.tables, or, when nobody reads it any more: "
+                f"kafka-topics.sh --delete --topic {before.topic}",
+            )
+        self._missed = Demand(old_name, True, f"it was called {relation.qualified_name} for a while")
+        self.successions.left(relation)
+
+
+def _identity(relation: Relation) -> tuple[ReplicaIdentity, frozenset[str]]:
+    return relation.replica_identity, frozenset(each.name for each in relation.columns if each.in_identity)

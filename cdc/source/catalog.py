@@ -1,0 +1,280 @@
+"""Today's catalog: which tables are in scope, and what they look like.
+
+For preflight, publication and re-reading only: a row of the stream is decoded from what the stream itself said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from cdc.change import ReplicaIdentity
+from cdc.source.connect import source_errors
+from cdc.source.table import Index, TableInfo, choose_key
+
+KIND_NAMES: Final[Mapping[str, str]] = {
+    "r": "ordinary table",
+    "p": "partitioned table",
+    "v": "view",
+    "m": "materialized view",
+    "f": "foreign table",
+    "S": "sequence",
+}
+"""``pg_class.relkind`` in words."""
+
+OWN_NAMESPACE: Final = "cdc"
+"""The namespace of this project's own tables: never captured, so that a bridge cannot capture a sink's bookkeeping."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherRelation:
+    """Something that a pattern names and logical replication does not carry; ``what`` in words, ``a view``."""
+
+    namespace: str
+    name: str
+    what: str
+    partition_root: str
+    explicit: bool
+
+    @property
+    def qualified_name(self) -> str:
+        """``namespace.name``, unquoted."""
+        return f"{self.namespace}.{self.name}"
+
+
+def find_tables(
+    conn: psycopg.Connection[Any],
+    patterns: Sequence[str],
+    exclude: Sequence[str],
+    keys: Mapping[str, Sequence[str]],
+) -> tuple[TableInfo, ...]:
+    """Tables that the patterns name: ordinary ones that are no partitions, and roots of partitioned ones, sorted.
+
+    Args:
+        patterns: ``schema.table`` with ``*`` for any characters; the first dot divides. Case matters.
+        exclude: patterns taken out again.
+        keys: ``schema.table`` → key columns, from ``source.keys``.
+    """
+    return tuple(
+        info
+        for info in _read(
+            conn, keys, sql.SQL("NOT c.relispartition AND c.relkind IN ('r', 'p') AND c.relpersistence = 'p'")
+        )
+        if in_scope(info.namespace, info.name, patterns, exclude)
+    )
+
+
+def published_tables(
+    conn: psycopg.Connection[Any], publication: str, keys: Mapping[str, Sequence[str]]
+) -> tuple[TableInfo, ...]:
+    """Tables whose changes the publication carries, as the stream will name them, sorted."""
+    where = sql.SQL(
+        "EXISTS (SELECT FROM pg_catalog.pg_publication_tables p"
+        " WHERE p.pubname = {} AND p.schemaname = n.nspname AND p.tablename = c.relname)"
+    ).format(sql.Literal(publication))
+    return _read(conn, keys, where)
+
+
+def table_info(
+    conn: psycopg.Connection[Any], namespace: str, name: str, keys: Mapping[str, Sequence[str]]
+) -> TableInfo | None:
+    """One table, a single partition included; None when there is no such ordinary or partitioned table."""
+    where = sql.SQL("n.nspname = {} AND c.relname = {} AND c.relkind IN ('r', 'p')")
+    found = _read(conn, keys, where.format(sql.Literal(namespace), sql.Literal(name)))
+    return found[0] if found else None
+
+
+def exists(connection: psycopg.Connection[Any], oid: int) -> bool:
+    """Whether there is a table with this OID, under whatever name."""
+    with source_errors("looking a table up"):
+        return connection.execute("SELECT FROM pg_catalog.pg_class WHERE oid = %s", (oid,)).rowcount > 0
+
+
+def find_others(
+    conn: psycopg.Connection[Any], patterns: Sequence[str], exclude: Sequence[str]
+) -> tuple[OtherRelation, ...]:
+    """Relations that the patterns name but no publication can carry: views, foreign and unlogged tables, partitions …
+
+    ``explicit`` tells a pattern that spells the name out from one whose ``*`` happens to reach it.
+    """
+    with source_errors("reading the catalog"):
+        rows = conn.execute(_OTHERS).fetchall()
+    found = []
+    for namespace, name, kind, persistence, root in rows:
+        if not in_scope(namespace, name, patterns, exclude):
+            continue
+        what = _with_article("partition" if root else KIND_NAMES[kind])
+        if persistence == "u":
+            what = "an unlogged table"
+        explicit = f"{namespace}.{name}" in patterns
+        found.append(OtherRelation(namespace, name, what, root or "", explicit))
+    return tuple(found)
+
+
+def in_scope(namespace: str, name: str, patterns: Iterable[str], exclude: Iterable[str]) -> bool:
+    """Whether the patterns name a table of that name and ``exclude`` does not take it out again."""
+    return _matches(namespace, name, patterns) and not _matches(namespace, name, exclude)
+
+
+def unmatched(patterns: Sequence[str], tables: Sequence[TableInfo]) -> tuple[str, ...]:
+    """Patterns that reach none of the tables."""
+    return tuple(
+        pattern for pattern in patterns if not any(_matches(each.namespace, each.name, [pattern]) for each in tables)
+    )
+
+
+def out_of_line(conn: psycopg.Connection[Any], tables: Iterable[TableInfo]) -> frozenset[int]:
+    """The oids of those tables that hold values stored out of line (TOAST) now, in a partition maybe."""
+    with source_errors("looking for TOAST values"):
+        rows = conn.execute(_OUT_OF_LINE, ([each.oid for each in tables],)).fetchall()
+    return frozenset(oid for (oid,) in rows)
+
+
+def _read(
+    conn: psycopg.Connection[Any], keys: Mapping[str, Sequence[str]], where: sql.Composable
+) -> tuple[TableInfo, ...]:
+    with source_errors("reading the catalog"):
+        rows = conn.execute(sql.SQL(_TABLES).format(where=where)).fetchall()
+    return tuple(_table(row, keys) for row in rows)
+
+
+def _table(row: tuple[Any, ...], keys: Mapping[str, Sequence[str]]) -> TableInfo:
+    namespace, name, kind, relreplident, columns, toastable, indexes, rows, leaves, unlike, oid, numbers = row
+    identity = ReplicaIdentity(relreplident)
+    by_role: dict[str, list[Index]] = {"primary": [], "identity": [], "unique": []}
+    for index in indexes:
+        for role in index["roles"]:
+            by_role[role].append(Index(index["name"], tuple(index["columns"]), index["immediate"]))
+    primary_key = next(iter(by_role["primary"]), None)
+    configured = tuple(keys.get(f"{namespace}.{name}", ()))
+    key, key_source = choose_key(identity, primary_key, next(iter(by_role["identity"]), None), configured, columns)
+    unique = tuple(by_role["unique"])
+    return TableInfo(
+        namespace=namespace,
+        name=name,
+        kind=kind,
+        replica_identity=identity,
+        key=key,
+        key_source=key_source,
+        toastable=tuple(toastable),
+        estimated_rows=rows,
+        columns=tuple(columns),
+        primary_key=primary_key,
+        unique_indexes=tuple(index for index in unique if index != primary_key),
+        key_is_enforced=key_source != "configured" or any(i.immediate and set(i.columns) <= set(key) for i in unique),
+        leaves=tuple((each[0], each[1]) for each in leaves),
+        unlike_partitions=tuple((leaf, mend) for leaf, mend in unlike),
+        configured_key=configured,
+        oid=oid,
+        numbers=tuple(numbers),
+    )
+
+
+def _matches(namespace: str, name: str, patterns: Iterable[str]) -> bool:
+    for pattern in patterns:
+        wanted_namespace, _, wanted_name = pattern.partition(".")
+        if _glob(wanted_namespace, namespace) and _glob(wanted_name, name):
+            return True
+    return False
+
+
+def _glob(pattern: str, text: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
+
+
+def _with_article(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
+
+
+_SCOPE: Final = "n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND n.nspname <> '" + OWN_NAMESPACE + "'"
+
+_OUT_OF_LINE: Final = """
+SELECT DISTINCT root::bigint FROM unnest(%s::oid[]) AS root
+CROSS JOIN LATERAL (SELECT relid::oid FROM pg_catalog.pg_partition_tree(root) UNION SELECT root) AS l (oid)
+JOIN pg_catalog.pg_class c ON c.oid = l.oid
+WHERE c.reltoastrelid <> 0 AND pg_catalog.pg_relation_size(c.reltoastrelid) > 0
+"""
+
+# Names are collated as bytes so that the order is the same on every server. A value is at most 20 bytes long, and so
+# never stored out of line, in a short varchar or numeric: those would only be noise in the warnings.
+_TABLES: Final = (
+    """
+WITH chosen AS (
+  SELECT c.oid, n.nspname, c.relname, c.relkind, c.relreplident, c.reltuples, c.reltoastrelid
+  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  WHERE """
+    + _SCOPE
+    + """ AND c.relkind IN ('r', 'p') AND {where}
+), leaf AS (
+  SELECT chosen.oid AS root, l.oid, ln.nspname, l.relname, l.relreplident, l.reltuples, l.reltoastrelid
+  FROM chosen CROSS JOIN LATERAL pg_catalog.pg_partition_tree(chosen.oid) t
+  JOIN pg_catalog.pg_class l ON l.oid = t.relid
+  JOIN pg_catalog.pg_namespace ln ON ln.oid = l.relnamespace
+  WHERE chosen.relkind = 'p' AND t.isleaf AND l.relkind = 'r'
+  UNION ALL
+  SELECT oid, oid, nspname, relname, relreplident, reltuples, reltoastrelid FROM chosen WHERE relkind = 'r'
+), attribute AS (
+  SELECT a.attrelid, a.attnum, a.attname, a.attnotnull,
+    a.attlen = -1 AND a.attstorage IN ('x', 'e', 'm')
+      AND NOT (a.atttypid IN (1042, 1043) AND a.atttypmod BETWEEN 4 AND 9)
+      AND NOT (a.atttypid = 1700 AND a.atttypmod >= 4 AND ((a.atttypmod - 4) >> 16) <= 24) AS toastable
+  FROM pg_catalog.pg_attribute a JOIN chosen ON chosen.oid = a.attrelid
+  WHERE a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+)
+SELECT nspname::text, relname::text, relkind::text, relreplident::text,
+  ARRAY(SELECT attname::text FROM attribute WHERE attrelid = chosen.oid ORDER BY attnum),
+  ARRAY(SELECT attname::text FROM attribute WHERE attrelid = chosen.oid AND toastable
+    AND EXISTS (SELECT FROM leaf WHERE leaf.root = chosen.oid AND leaf.reltoastrelid <> 0) ORDER BY attnum),
+  (SELECT coalesce(jsonb_agg(jsonb_build_object('name', x.relname, 'immediate', i.indimmediate,
+      'columns', k.names,
+      'roles', array_remove(ARRAY[CASE WHEN i.indisprimary THEN 'primary' END,
+        CASE WHEN i.indisreplident THEN 'identity' END, 'unique'], NULL)) ORDER BY x.relname COLLATE "C"), '[]')
+   FROM pg_catalog.pg_index i
+   JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
+   CROSS JOIN LATERAL (
+     SELECT array_agg(a.attname::text ORDER BY place) AS names, bool_and(a.attnotnull) AS not_null
+     FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS u(attnum, place)
+     LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = u.attnum
+     WHERE place <= i.indnkeyatts) k
+   WHERE i.indrelid = chosen.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+     AND k.not_null),
+  (SELECT coalesce(sum(greatest(reltuples, 0)), 0)::bigint FROM leaf WHERE leaf.root = chosen.oid),
+  (SELECT coalesce(jsonb_agg(jsonb_build_array(nspname, relname) ORDER BY nspname, relname), '[]')
+   FROM leaf WHERE leaf.root = chosen.oid AND chosen.relkind = 'p'),
+  (SELECT coalesce(jsonb_agg(jsonb_build_array(leaf.nspname || '.' || leaf.relname,
+      format('ALTER TABLE %I.%I REPLICA IDENTITY %s;', leaf.nspname, leaf.relname,
+        CASE chosen.relreplident WHEN 'd' THEN 'DEFAULT' WHEN 'f' THEN 'FULL' WHEN 'n' THEN 'NOTHING'
+        ELSE format('USING INDEX %I', twin.relname) END)) ORDER BY leaf.nspname, leaf.relname), '[]')
+   FROM leaf
+   LEFT JOIN pg_catalog.pg_index top ON top.indrelid = chosen.oid AND top.indisreplident
+   LEFT JOIN LATERAL (SELECT x.relname, i.indisreplident
+     FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
+     WHERE i.indrelid = leaf.oid
+       AND top.indexrelid IN (SELECT pg_catalog.pg_partition_ancestors(i.indexrelid))) twin ON true
+   WHERE leaf.root = chosen.oid AND chosen.relkind = 'p' AND (leaf.relreplident <> chosen.relreplident
+     OR chosen.relreplident = 'i' AND twin.indisreplident IS NOT TRUE)),
+  chosen.oid::bigint,
+  ARRAY(SELECT attnum FROM attribute WHERE attrelid = chosen.oid ORDER BY attnum)
+FROM chosen ORDER BY nspname COLLATE "C", relname COLLATE "C"
+"""
+)
+
+_OTHERS: Final = (
+    """
+SELECT n.nspname::text, c.relname::text, c.relkind::text, c.relpersistence::text,
+  CASE WHEN c.relispartition THEN (SELECT rn.nspname || '.' || r.relname FROM pg_catalog.pg_class r
+    JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace
+    WHERE r.oid = pg_catalog.pg_partition_root(c.oid)) END
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE """
+    + _SCOPE
+    + """ AND (c.relkind IN ('v', 'm', 'f', 'S')
+  OR c.relkind IN ('r', 'p') AND (c.relispartition OR c.relpersistence <> 'p'))
+ORDER BY n.nspname COLLATE "C", c.relname COLLATE "C"
+"""
+)

@@ -1,0 +1,197 @@
+"""Ordinary connections to the source: pinned session settings, and libpq's complaints turned into our errors.
+
+What comes in: libpq keywords. What goes out: an autocommit connection, or an error that names who asked for what
+where, and never the password.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from cdc.errors import CdcError, ConfigError, SourceRefused, SourceUnavailable
+from cdc.pgtls import tls_remedy
+from cdc.source.sqlstates import result_error, source_error
+
+PINNED_SETTINGS: Final[Mapping[str, str]] = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO,YMD",
+    "IntervalStyle": "postgres",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    # money prints by lc_monetary, and regclass and its kin print a schema only when search_path does not reach it
+    "lc_monetary": "C",
+    "search_path": "pg_catalog",
+    # a row hidden by a policy must be an error, for we would take it for deleted
+    "row_security": "off",
+    # what a role or database limits for its users must not cut a long read off; who wants a limit sets it for itself
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+}
+"""Session settings under which every value is printed, the same on the walsender and on every other connection.
+
+Topic contract, version 1: the server's output text is the value. ``client_encoding`` is set as a libpq keyword beside.
+"""
+
+_PINNED_LATER: Final = ((170000, b"SET transaction_timeout = 0"),)
+"""From which version on; an older server would refuse the connection over a setting that it does not know."""
+
+_DEFAULTS: Final[Mapping[str, str]] = {
+    # libpq waits for ever by itself; ten seconds is longer than any healthy handshake and shorter than patience
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+}
+
+# While connecting, libpq gives no SQLSTATE, only words. Words that no retry will change:
+_REFUSALS: Final = (
+    (("password authentication failed", "no password supplied"), "set source.password or source.password_file"),
+    (
+        ("no pg_hba.conf entry", "pg_hba.conf rejects"),
+        "add a line for this user, database and address to pg_hba.conf, then: SELECT pg_reload_conf();",
+    ),
+    (("permission denied for database",), 'GRANT CONNECT ON DATABASE "{dbname}" TO "{user}";'),
+    (("is not permitted to log in",), 'ALTER ROLE "{user}" LOGIN;'),
+    (
+        ("permission denied to start WAL sender", "must be superuser or replication role"),
+        'ALTER ROLE "{user}" REPLICATION;',
+    ),
+)
+
+
+def parameters(connection: Mapping[str, str], *, application_name: str) -> dict[str, str]:
+    """libpq keywords for a connection with the pinned settings.
+
+    Args:
+        connection: arguments for ``make_conninfo`` from the configuration; ``options`` in them stay, ours come after
+            and win.
+        application_name: what ``pg_stat_activity`` shows, unless the configuration says otherwise.
+
+    Raises:
+        ConfigError: libpq does not understand them.
+    """
+    keywords = _keywords(connection)
+    pinned = " ".join(f"-c {name}={value}" for name, value in PINNED_SETTINGS.items())
+    return {
+        **_DEFAULTS,
+        "application_name": application_name,
+        **keywords,
+        "client_encoding": "UTF8",
+        "options": f"{keywords.get('options', '')} {pinned}".strip(),
+    }
+
+
+def connect(connection: Mapping[str, str], *, application_name: str) -> psycopg.Connection[tuple[Any, ...]]:
+    """Open an autocommit connection with the pinned settings.
+
+    Args:
+        connection: arguments for ``make_conninfo`` from the configuration.
+        application_name: what ``pg_stat_activity`` shows.
+
+    Raises:
+        SourceUnavailable: nobody answers there, or the server is not ready.
+        SourceRefused: the server answers and will not have us.
+        ConfigError: libpq does not understand the connection string.
+    """
+    conninfo = make_conninfo(**parameters(connection, application_name=application_name))
+    try:
+        conn = psycopg.connect(conninfo, autocommit=True)
+    except psycopg.OperationalError as error:
+        # "from None": the failed connection hangs on the exception and holds the password
+        raise connect_error(str(error), connection) from None
+    pin_by_version(conn.pgconn)
+    return conn
+
+
+def pin_by_version(pgconn: pq.abc.PGconn) -> None:
+    """Pin the settings that only newer servers know, on a connection that was just opened. A walsender takes them too.
+
+    Raises:
+        SourceUnavailable: the connection broke.
+    """
+    for since, command in _PINNED_LATER:
+        if pgconn.server_version >= since:
+            result = pgconn.exec_(command)
+            if result.status != pq.ExecStatus.COMMAND_OK:
+                raise result_error("preparing the connection", result)
+
+
+def connect_error(text: str, connection: Mapping[str, str]) -> CdcError:
+    """What libpq's words at a failed connect mean. Shared with the walsender connection.
+
+    Only English words are recognised; in another language every refusal looks like an outage, and is retried.
+    """
+    said = " ".join(text.replace("connection failed:", "").split())
+    who, keywords = describe(connection), _keywords(connection)
+    user, dbname = keywords.get("user", "…"), keywords.get("dbname", "…")
+    if tls := tls_remedy(said, "source.dsn"):
+        return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy=tls)
+    for words, remedy in _REFUSALS:
+        if any(word in said for word in words):
+            return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy=remedy.format(user=user, dbname=dbname))
+    if f'role "{user}" does not exist' in said:
+        return SourceRefused(
+            f"PostgreSQL refuses {who}: {said}",
+            remedy=f'CREATE ROLE "{user}" LOGIN REPLICATION;',
+        )
+    if f'database "{dbname}" does not exist' in said:
+        return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy="correct the database name in source.dsn")
+    return SourceUnavailable(
+        f"cannot reach PostgreSQL as {who}: {said}",
+        remedy="is the server up, and are source.dsn's host and port right?",
+    )
+
+
+def describe(connection: Mapping[str, str]) -> str:
+    """``user@host:port/database``, for people; never a secret."""
+    keywords = _keywords(connection)
+    host = keywords.get("host") or keywords.get("hostaddr") or "localhost"
+    user = keywords.get("user", "…")
+    return f"{user}@{host}:{keywords.get('port', '5432')}/{keywords.get('dbname', user)}"
+
+
+def _keywords(connection: Mapping[str, str]) -> dict[str, str]:
+    try:
+        return {name: str(value) for name, value in conninfo_to_dict(make_conninfo(**connection)).items()}
+    except psycopg.ProgrammingError:
+        # "from None": libpq's text quotes the connection string, hence perhaps the password
+        raise ConfigError(
+            "source.dsn: libpq does not understand it",
+            remedy="write a URL, or host=… port=… dbname=… user=… (libpq's keyword list has the others)",
+        ) from None
+
+
+@contextlib.contextmanager
+def source_errors(doing: str, *, remedy: str = "") -> Iterator[None]:
+    """Translate what psycopg raises inside the block, as ``sqlstates`` has it.
+
+    Args:
+        doing: completes "PostgreSQL broke off …", for instance ``reading the catalog``.
+        remedy: what an operator does when the server refuses it for want of privileges.
+
+    Raises:
+        SourceUnavailable: the connection was lost, or the server is stopping.
+        SourceBusy: it is not, but the query was broken off.
+        SourceAltered: something that is asked for is not there any more.
+        SourceRefused: a privilege is missing, or the server says no for another reason.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        is_lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        if error.sqlstate is None and not is_lost:
+            raise  # psycopg's own: a mistake of ours
+        raise source_error(doing, error.sqlstate, _first_line(error), remedy=remedy) from error
+
+
+def _first_line(error: psycopg.Error) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,96 @@
+"""The SQL that makes a role fit to capture tables, and no more than that. No I/O.
+
+Least privilege means that the tables' owner makes the publication: PostgreSQL lets nobody else put a table into one,
+and an owner may do anything with it.
+
+https://www.postgresql.org/docs/current/logical-replication-security.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from psycopg import sql
+
+from cdc.source.publication import Mode, PublicationState, alteration_command, creation_command, why_unfit
+from cdc.source.rights import heaps
+from cdc.source.table import TableInfo, quoted
+
+
+class Capture(NamedTuple):
+    """What is to be captured, by whom.
+
+    Attributes:
+        grows: a pattern may come to reach tables that are not there yet.
+        secured: qualified names of tables with row-level security.
+        state: of the publication now; None when there is none.
+    """
+
+    role: str
+    database: str
+    tables: Sequence[TableInfo]
+    grows: bool
+    secured: Sequence[str]
+    publication: str
+    mode: Mode
+    state: PublicationState | None
+
+
+def capture_grants(capture: Capture) -> list[str]:
+    """Lines of SQL, to be run by the tables' owner and for the role itself by a superuser; twice does no harm."""
+    role = quoted(capture.role)
+    names = list(dict.fromkeys(heap for info in capture.tables for heap in heaps(info)))
+    schemas = [quoted(each) for each in dict.fromkeys(namespace for namespace, _ in names)]
+    tables = ",\n  ".join(quoted(*name) for name in names)
+    later = "-- and for tables to come, as the role that will make them:\n--   ALTER DEFAULT PRIVILEGES IN SCHEMA"
+    return [
+        *role_lines(capture.role, "LOGIN REPLICATION"),
+        *_bypass(role, capture.secured),
+        f"GRANT CONNECT ON DATABASE {quoted(capture.database)} TO {role};",
+        *(f"GRANT USAGE ON SCHEMA {schema} TO {role};" for schema in schemas),
+        f"GRANT SELECT ON\n  {tables}\n  TO {role};",
+        *([f"{later} {', '.join(schemas)} GRANT SELECT ON TABLES TO {role};"] if capture.grows else []),
+        *_publish(capture),
+    ]
+
+
+def role_lines(role: str, attributes: str) -> list[str]:
+    """Make a role unless it is there, with these attributes; it gets no password here, for that would be seen."""
+    name = quoted(role)
+    return [
+        "DO $$ BEGIN",
+        f"  IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = {sql.Literal(role).as_string(None)}) THEN",
+        f"    CREATE ROLE {name};",
+        "  END IF;",
+        "END $$;",
+        f"ALTER ROLE {name} {attributes};",
+        f"-- and its password, in psql: \\password {name}",
+    ]
+
+
+def _bypass(role: str, secured: Sequence[str]) -> list[str]:
+    if not secured:
+        return []
+    return [f"ALTER ROLE {role} BYPASSRLS;  -- {', '.join(secured)}: row-level security would hide rows"]
+
+
+def _publish(capture: Capture) -> list[str]:
+    name, mode, tables = capture.publication, capture.mode, capture.tables
+    if capture.state is None:
+        lines = [creation_command(name, mode, tables)]
+    elif (refusal := why_unfit(capture.state, mode=mode, tables=tables)) is not None:
+        lines = [refusal.remedy]
+    elif mode == "filtered" and capture.state.tables != {each.qualified_name for each in tables}:
+        lines = [alteration_command(name, tables)]
+    else:
+        lines = [f"-- publication {name} is there and carries these tables"]
+    if mode == "filtered":
+        lines += [
+            "-- With that, set source.publication_mode: disabled. Under filtered it works until source.tables changes,",
+            "-- for then the bridge alters the publication itself, which takes the rights of the tables' owner:",
+            f"--   GRANT CREATE ON DATABASE {quoted(capture.database)} TO {quoted(capture.role)};",
+            f"--   ALTER PUBLICATION {quoted(name)} OWNER TO {quoted(capture.role)};",
+            f"--   GRANT … TO {quoted(capture.role)};  -- the role that owns the tables",
+        ]
+    return lines

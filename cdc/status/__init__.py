@@ -1,0 +1,1 @@
+"""What ``cdc status`` and ``cdc check`` find out, as plain values."""

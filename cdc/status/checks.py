@@ -1,0 +1,121 @@
+"""What ``cdc check`` finds at the source and in Kafka. A part that is down is a finding like any other."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from cdc.capture.copy_both import CopyBoth
+from cdc.config import Config
+from cdc.encode.naming import collisions
+from cdc.errors import CdcError
+from cdc.publish.topics import TopicAdmin, collision
+from cdc.scope.topics import history_topics, state_topic, topic_specifications
+from cdc.source.catalog import find_others, find_tables, out_of_line, unmatched
+from cdc.source.connect import connect, describe
+from cdc.source.failover import check_failover, failover_facts
+from cdc.source.preflight import Finding, check_server, check_slot
+from cdc.source.preflight_tables import check_publication, check_scope, check_table
+from cdc.source.publication import inspect_publication
+from cdc.source.rights import table_rights
+from cdc.source.server import server_facts
+from cdc.source.slot import inspect_slot
+from cdc.source.table import TableInfo, why_unusable
+
+_APPLICATION: Final = "cdc check"
+
+
+@contextlib.contextmanager
+def failing(findings: list[Finding], subject: str) -> Iterator[None]:
+    """Turn an error in the block into a finding, and go on."""
+    try:
+        yield
+    except CdcError as error:
+        findings.append(Finding.failure(subject, error))
+
+
+def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
+    """Findings about the source, and the tables in scope as far as they could be read."""
+    findings: list[Finding] = []
+    tables: tuple[TableInfo, ...] = ()
+    source = config.source
+    with failing(findings, "connection"), connect(source.connection(), application_name=_APPLICATION) as conn:
+        findings.append(Finding("OK", "connection", describe(source.connection())))
+        facts = server_facts(conn)
+        findings += check_server(facts)
+        findings += check_slot(facts, source.slot, inspect_slot(conn, source.slot))
+        if not facts.in_recovery:
+            findings += check_failover(failover_facts(conn, source.slot), source.slot)
+        if facts.can_replicate and facts.senders_used < facts.senders_max:
+            findings += _walsender(config)
+        tables = find_tables(conn, source.tables, source.exclude, source.keys)
+        others = find_others(conn, source.tables, source.exclude)
+        findings += check_scope(tables, others, unmatched(source.tables, tables))
+        rights = table_rights(conn, tables)
+        stored = out_of_line(conn, tables)
+        usable = tuple(each for each in tables if why_unusable(each) is None)
+        for info in tables:
+            is_needed = not usable or info.qualified_name in source.tables
+            findings += check_table(info, rights, facts.role, has_out_of_line=info.oid in stored, is_needed=is_needed)
+        tables = usable or tables
+        if tables:
+            findings += check_publication(
+                inspect_publication(conn, source.publication),
+                name=source.publication,
+                mode=source.publication_mode,
+                tables=tables,
+                rights=rights,
+                facts=facts,
+            )
+    return findings, tables
+
+
+def _walsender(config: Config) -> list[Finding]:
+    """Whether a walsender really takes us: pg_hba.conf and connection limits have a say, too."""
+    findings: list[Finding] = []
+    with failing(findings, "walsender connection"):
+        session = CopyBoth(config.source.connection(), application_name=_APPLICATION)
+        try:
+            system = session.identify()
+        finally:
+            session.close()
+        findings.append(
+            Finding("OK", "walsender connection", f"timeline {system.timeline}, WAL up to {system.flush_lsn}")
+        )
+    return findings
+
+
+def check_kafka(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
+    """Findings about the brokers and the topics of these tables."""
+    findings: list[Finding] = []
+    nameable: list[TableInfo] = []
+    for info in tables:
+        with failing(findings, f"table {info.qualified_name}"):
+            state_topic(config, info.namespace, info.name)
+            history_topics(config, [info])
+            nameable.append(info)
+    findings += [
+        Finding("WARN", "topics.history", f"{pattern} reaches no captured table", "correct topics.history")
+        for pattern in unmatched(config.topics.history, tables)
+    ]
+    with failing(findings, "brokers"):
+        admin = TopicAdmin(config.kafka.client_options())
+        existing = admin.partitions()
+        findings.append(Finding("OK", "brokers", f"{config.kafka.bootstrap} answers"))
+        specifications = topic_specifications(config, nameable)
+        drifts = admin.drift(specifications)
+        for drift in drifts:
+            text = f"has {drift.setting}={drift.found}, the configuration says {drift.wanted}"
+            findings.append(Finding("FAIL" if drift.is_fatal else "WARN", f"topic {drift.topic}", text, drift.remedy))
+        drifted = {drift.topic for drift in drifts}
+        names = [each.name for each in specifications]
+        colliding = dict(collisions([name for name in names if name not in existing], [*existing, *names]))
+        for each in specifications:
+            if each.name in colliding:
+                findings.append(Finding.failure(f"topic {each.name}", collision(each.name, colliding[each.name])))
+            elif each.name not in existing:
+                findings.append(Finding("OK", f"topic {each.name}", f"will be made with {each.partitions} partitions"))
+            elif each.name not in drifted:
+                findings.append(Finding("OK", f"topic {each.name}", "as the configuration says"))
+    return findings

@@ -1,0 +1,223 @@
+"""What ``cdc status`` answers, as plain values, and what in it wants attention. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+from cdc.backfill.pace import average_rate, seconds_left, share
+from cdc.lsn import LSN
+from cdc.record import BackfillProgress, Progress
+from cdc.slot_state import SlotState
+from cdc.source.retention import Retention, dangers
+from cdc.status.parts import SinkStatus, SourceStatus, Status
+
+Document: TypeAlias = dict[str, Any]
+
+DOWN: Final = 4
+"""Exit code: a part does not answer or does not run (as the ``…Unavailable`` errors)."""
+
+SICK: Final = 3
+"""Exit code: all parts answer, and one needs the operator (as the ``…Refused`` errors)."""
+
+
+_SECTIONS: Final[Mapping[str, str]] = {"source": "source", "topics": "kafka", "sink": "sink"}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What wants attention, and what to do; ``exit_code`` is ``DOWN`` or ``SICK``."""
+
+    part: str
+    text: str
+    remedy: str
+    exit_code: int
+
+
+def problems(status: Status) -> list[Problem]:
+    """Everything that is not as it should be, part by part."""
+    found = []
+    for name, part in (("source", status.source), ("topics", status.topics), ("sink", status.sink)):
+        if part is not None and part.error is not None:
+            remedy = part.error.remedy or f"is it up, and is the section {_SECTIONS[name]} of the configuration right?"
+            found.append(Problem(name, part.error.message, remedy, DOWN))
+    if (source := status.source.answer) is not None:
+        found += _slot_problems(status.slot_name, source)
+    if status.topics.error is None and status.topics.answer is None:
+        found.append(Problem("topics", "nothing is published yet", "start the bridge: cdc run", DOWN))
+    for backfill in status.backfills:
+        found += _backfill_problems(backfill)
+    if status.sink is not None and (sink := status.sink.answer) is not None:
+        found += _sink_problems(sink)
+    return found
+
+
+def _slot_problems(name: str, source: SourceStatus) -> list[Problem]:
+    slot = source.slot
+    if slot is None:
+        return [Problem("source", f"there is no slot {name}", "start the bridge, which makes it: cdc run", DOWN)]
+    if slot.lost:
+        why = slot.invalidation_reason or slot.wal_status
+        return [Problem("source", f"slot {name} is lost ({why}): changes are missing", "see cdc check", SICK)]
+    found = []
+    if not slot.active:
+        found.append(Problem("source", f"no bridge reads slot {name}", "start the bridge: cdc run", DOWN))
+    found += [
+        Problem("source", f"{each.reason}; it is not captured", each.remedy, SICK)
+        for each in source.left_out
+        if each.is_named
+    ]
+    retention = Retention(slot, source.limit_bytes, source.oldest, source.role)
+    found += [Problem("source", each.text, each.remedy, SICK) for each in dangers(retention)]
+    return found
+
+
+def _backfill_problems(backfill: BackfillProgress) -> list[Problem]:
+    if backfill.state == "failed":
+        why, _, remedy = backfill.reason.partition("\n  remedy: ")
+        again = f"cdc backfill {backfill.table}"
+        text = f"the backfill of {backfill.table} failed: {why}"
+        return [Problem("topics", text, f"{remedy}\nthen: {again}" if remedy else again, SICK)]
+    if not backfill.whole and not backfill.is_open:
+        text = f"the topic of {backfill.table} does not hold every row: its backfill was {backfill.state}"
+        return [Problem("topics", text, f"cdc backfill {backfill.table}", SICK)]
+    return []
+
+
+def _sink_problems(sink: SinkStatus) -> list[Problem]:
+    found = []
+    if not sink.running:
+        found.append(Problem("sink", "no sink runs", "start the sink: cdc sink", DOWN))
+    for table in sink.tables:
+        if table.state == "stopped":
+            reason, _, remedy = table.reason.partition("\n  remedy: ")
+            remedy = remedy or "correct what it names, then restart the sink"
+            found.append(Problem("sink", f"table {table.replica_table} is stopped: {reason}", remedy, SICK))
+    return found
+
+
+def as_document(status: Status, *, now_us: int) -> Document:
+    """The status as plain values.
+
+    Args:
+        now_us: this machine's clock, µs since 1970, for when the source's own is out of reach.
+    """
+    source, published = status.source.answer, status.topics.answer
+    clock_us = source.now_us if source is not None else now_us
+    trouble = problems(status)
+    document: Document = {
+        "name": status.name,
+        "healthy": not trouble,
+        "problems": [{"part": each.part, "text": each.text, "remedy": each.remedy} for each in trouble],
+        "source": {"reachable": status.source.reachable, **_source(source)},
+        "topics": {"reachable": status.topics.reachable, **_topics(published, source, clock_us)},
+        "backfills": [_backfill(each) for each in status.backfills],
+        "sink": None,
+    }
+    if status.sink is not None:
+        document["sink"] = {"reachable": status.sink.reachable, **_sink(status.sink.answer, published)}
+    return document
+
+
+def _source(source: SourceStatus | None) -> Document:
+    if source is None:
+        return {}
+    slot = source.slot
+    left_out = [{"table": each.table, "reason": each.reason, "remedy": each.remedy} for each in source.left_out]
+    if slot is None:
+        return {"wal_lsn": str(source.wal_lsn), "left_out": left_out, "slot": None}
+    return {
+        "wal_lsn": str(source.wal_lsn),
+        "left_out": left_out,
+        "slot": {
+            "name": slot.name,
+            "active": slot.active,
+            "active_pid": slot.active_pid,
+            "waiting_bridges": source.waiting,
+            "confirmed_flush_lsn": _lsn(slot.confirmed_flush_lsn),
+            "lag_bytes": slot.lag_bytes,
+            "lag_seconds": _slot_lag_s(slot, source.confirm_lag_s),
+            "wal_status": slot.wal_status,
+            "retained_bytes": slot.retained_bytes,
+            "safe_wal_size": slot.safe_wal_size,
+            "max_slot_wal_keep_size": source.limit_bytes,
+            "invalidation_reason": slot.invalidation_reason,
+        },
+    }
+
+
+def _slot_lag_s(slot: SlotState, confirm_lag_s: float | None) -> float | None:
+    """Seconds that the slot is behind; None without a reader, when bytes alone tell: there may be no commit in them."""
+    if slot.lag_bytes == 0:
+        return 0.0
+    return confirm_lag_s or 0.0 if slot.active else None
+
+
+def _topics(published: Progress | None, source: SourceStatus | None, clock_us: int) -> Document:
+    if published is None:
+        return {}
+    return {
+        "published_lsn": str(published.lsn),
+        "partial": published.partial is not None,
+        "lag_bytes": max(source.wal_lsn - published.lsn, 0) if source is not None else None,
+        "commit_time": _time(published.commit_ts),
+        "age_seconds": _age_s(published.commit_ts, clock_us),
+    }
+
+
+def _backfill(backfill: BackfillProgress) -> Document:
+    rate = average_rate(backfill) if backfill.state == "running" else None
+    return {
+        "table": backfill.table,
+        "state": backfill.state,
+        "cause": backfill.cause,
+        "whole": backfill.whole,
+        "rows": backfill.rows,
+        "estimated_rows": backfill.estimated_rows,
+        "done": round(share(backfill), 4),
+        "rows_per_second": rate,
+        "seconds_left": seconds_left(backfill, rate),
+        "reason": backfill.reason or None,
+        "updated": _time(backfill.updated_at),
+    }
+
+
+def _sink(sink: SinkStatus | None, published: Progress | None) -> Document:
+    if sink is None:
+        return {}
+    lag_bytes = lag_seconds = None
+    if sink.lsn is not None and published is not None:
+        lag_bytes = max(published.lsn - sink.lsn, 0)
+        lag_seconds = _age_s(sink.commit_ts, published.commit_ts) if lag_bytes else 0.0
+    return {
+        "running": sink.running,
+        "cut_lsn": _lsn(sink.lsn),
+        "applied_lsn": _lsn(sink.applied_lsn),
+        "commit_time": _time(sink.commit_ts),
+        "lag_bytes": lag_bytes,
+        "lag_seconds": lag_seconds,
+        "tables": [
+            {
+                "topic": each.topic,
+                "replica_table": each.replica_table,
+                "state": each.state,
+                "rows_applied": each.rows_applied,
+                "reason": each.reason or None,
+            }
+            for each in sink.tables
+        ],
+    }
+
+
+def _lsn(lsn: LSN | None) -> str | None:
+    return None if lsn is None else str(lsn)
+
+
+def _time(commit_ts: int) -> str | None:
+    return datetime.fromtimestamp(commit_ts / 1e6, UTC).isoformat() if commit_ts else None
+
+
+def _age_s(then_us: int, now_us: int) -> float | None:
+    return max(now_us - then_us, 0) / 1e6 if then_us else None

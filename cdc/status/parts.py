@@ -1,0 +1,210 @@
+"""What ``cdc status`` asks: slot, published position and backfills, the replica's cut. Each answers or says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+import sqlalchemy as sa
+
+from cdc.bridge.slot_wait import waiting_application
+from cdc.config import Config
+from cdc.encode.naming import progress_topic
+from cdc.encode.progress import stream_key
+from cdc.errors import CdcError
+from cdc.lsn import LSN
+from cdc.record import BackfillProgress, Progress
+from cdc.replay.backfills import Published, read_published
+from cdc.scope.choice import LeftOut, choose
+from cdc.sink.control import cut, mirrored_table
+from cdc.sink.errors import replica_errors
+from cdc.sink.naming import CONTROL_SCHEMA
+from cdc.sink.session import replica_engine
+from cdc.slot_state import SlotState
+from cdc.source.connect import connect, source_errors
+from cdc.source.retention import OpenTransaction, inspect_retention
+from cdc.source.slot import WAL_END
+
+_APPLICATION: Final = "cdc status"
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[Answer]):
+    """A part's answer, or the error that stood in its way."""
+
+    answer: Answer | None
+    error: CdcError | None = None
+
+    @property
+    def reachable(self) -> bool:
+        """Whether anybody was there; it may have refused to answer."""
+        return self.error is None or not self.error.retryable
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """The source server.
+
+    Attributes:
+        wal_lsn: end of its WAL now.
+        now_us: its clock, µs since 1970: lags are measured by the clock that stamped the commits.
+        slot: None when there is none.
+        confirm_lag_s: how long the walsender waits for the newest WAL to be confirmed; None when it does not know.
+        waiting: bridges that stand by, to take over when the active one ends.
+        limit_bytes: ``max_slot_wal_keep_size``; None without a limit.
+        oldest: the oldest transaction with an id in the cluster, for which the slot may keep WAL.
+        role: as which we looked.
+        left_out: tables that the patterns reach and that are not captured.
+    """
+
+    wal_lsn: LSN
+    now_us: int
+    slot: SlotState | None
+    confirm_lag_s: float | None
+    waiting: int = 0
+    limit_bytes: int | None = None
+    oldest: OpenTransaction | None = None
+    role: str = ""
+    left_out: tuple[LeftOut, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """A replica table; ``reason`` says why it is stopped or rebuilt."""
+
+    topic: str
+    replica_table: str
+    state: str
+    rows_applied: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SinkStatus:
+    """The replica.
+
+    Attributes:
+        lsn: of the cut; None before the first, and while the sink catches up.
+        applied_lsn: how far rows are applied; None before the first cut.
+        commit_ts: of the newest transaction in the cut, µs since 1970.
+        running: a sink of this name holds its lock.
+    """
+
+    lsn: LSN | None
+    applied_lsn: LSN | None
+    commit_ts: int
+    running: bool
+    tables: tuple[TableStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """All parts at about the same moment; ``sink`` is None when the configuration has none.
+
+    ``backfills`` are the newest of each table, by name.
+    """
+
+    name: str
+    slot_name: str
+    source: Part[SourceStatus]
+    topics: Part[Progress]
+    sink: Part[SinkStatus] | None
+    backfills: tuple[BackfillProgress, ...] = ()
+
+
+def read_status(config: Config) -> Status:
+    """Ask all parts at once, so that one that is down delays only itself."""
+    with ThreadPoolExecutor(max_workers=3, thread_name_prefix="status") as pool:
+        source = pool.submit(_ask, lambda: _source(config))
+        topics = pool.submit(_ask, lambda: _published(config))
+        sink = pool.submit(_ask, lambda: _sink(config)) if config.sink is not None else None
+        published = topics.result()
+        known = published.answer
+        return Status(
+            name=config.name,
+            slot_name=config.source.slot,
+            source=source.result(),
+            topics=Part(known.stream if known is not None else None, published.error),
+            sink=None if sink is None else sink.result(),
+            backfills=tuple(each.progress for _, each in sorted(known.backfills.items())) if known is not None else (),
+        )
+
+
+def _ask(question: Callable[[], Answer | None]) -> Part[Answer]:
+    try:
+        return Part(question())
+    except CdcError as error:
+        return Part(None, error)
+
+
+def _source(config: Config) -> SourceStatus:
+    with connect(config.source.connection(), application_name=_APPLICATION) as conn:
+        retention = inspect_retention(conn, config.source.slot)
+        slot = retention.slot
+        with source_errors("asking for the WAL's end"):
+            row = conn.execute(
+                f"SELECT ({WAL_END})::text,"
+                " (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,"
+                " (SELECT extract(epoch FROM flush_lag)::float8 FROM pg_stat_replication WHERE pid = %s),"
+                " (SELECT count(*) FROM pg_stat_activity"
+                " WHERE application_name = %s AND datname = current_database())",
+                (slot and slot.active_pid, waiting_application(config.name)),
+            ).fetchone()
+        assert row is not None
+        return SourceStatus(
+            LSN.parse(row[0]),
+            row[1],
+            slot,
+            row[2],
+            row[3],
+            retention.limit_bytes,
+            retention.oldest,
+            retention.role,
+            choose(conn, config, may_be_empty=True).left_out,
+        )
+
+
+def _published(config: Config) -> Published:
+    return read_published(config.kafka.client_options(), progress_topic(config.name), stream_key(config.source.slot))
+
+
+def _sink(config: Config) -> SinkStatus:
+    assert config.sink is not None
+    engine = replica_engine(config.sink.connection(), application_name=_APPLICATION)
+    with engine.connect() as connection, replica_errors("telling its cut"):
+        if not sa.inspect(connection).has_table(cut.name, schema=CONTROL_SCHEMA):
+            return SinkStatus(None, None, 0, running=False, tables=())
+        at = connection.execute(
+            sa.select(cut.c.lsn, cut.c.applied_lsn, cut.c.commit_ts).where(cut.c.name == config.name)
+        ).first()
+        tables = connection.execute(
+            sa.select(mirrored_table).where(mirrored_table.c.name == config.name).order_by(mirrored_table.c.topic)
+        )
+        return SinkStatus(
+            lsn=at.lsn if at else None,
+            applied_lsn=at.applied_lsn if at else None,
+            commit_ts=at.commit_ts if at else 0,
+            running=_runs(connection, config.name),
+            tables=tuple(
+                TableStatus(row.topic, row.replica_table, row.state, row.rows_applied, row.reason or "")
+                for row in tables
+            ),
+        )
+
+
+def _runs(connection: sa.Connection, name: str) -> bool:
+    """Whether a sink of this name holds the lock that ``cdc.sink.session.try_lock`` takes; without touching it."""
+    return bool(
+        connection.scalar(
+            sa.text(
+                "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
+                " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+                " AND (classid::bigint << 32 | objid::bigint) = hashtextextended(:key, 0))"
+            ),
+            {"key": f"cdc sink {name}"},
+        )
+    )

@@ -1,0 +1,225 @@
+"""Each thread of ours made to raise: its owner raises it, and where the owner is the process, the process ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+from prometheus_client import CollectorRegistry
+
+from cdc.apply.session import MirrorSession
+from cdc.asking import own_bridge
+from cdc.backfill import readers, servers, sweep
+from cdc.backfill.readers import ChunkReaders, ReadFailure, ViewTask
+from cdc.bridge import rereader, scope_watch, slot_watch, topic_watch
+from cdc.change import UNCHANGED_TOAST, Column, Relation, ReplicaIdentity
+from cdc.config import Config
+from cdc.daemon import http
+from cdc.daemon.worker import Worker
+from cdc.demo import probes
+from cdc.encode.table import TableEncoder
+from cdc.errors import CdcError, SourceRefused, SourceUnavailable
+from cdc.order.needs import Rows
+from cdc.source.connect import source_errors
+from tests.architecture.test_tidy import calls
+from tests.architecture.tree import modules
+from tests.support.waiting import eventually
+
+CONFIG = Config.model_validate(
+    {"name": "shop", "source": {"dsn": "host=127.0.0.1 port=1"}, "kafka": {"bootstrap": "127.0.0.1:1"}}
+)
+
+COLUMNS = (Column("id", 20, -1, "pg_catalog.int8", True), Column("body", 25, -1, "pg_catalog.text", False))
+TABLE = TableEncoder(Relation(1, "public", "t", ReplicaIdentity.DEFAULT, COLUMNS), ("id",), "shop.public.t")
+
+
+class Bug(Exception):
+    """No error of the tree, so a bug of ours."""
+
+
+def boom(*_: Any, **__: Any) -> Any:
+    raise Bug
+
+
+def slot_watch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slot_watch, "inspect_retention", boom)
+    monkeypatch.setattr(slot_watch, "connect", Connection)
+    stop = threading.Event()
+    with slot_watch.SlotWatch(CONFIG, lambda _: None, stop):
+        assert stop.wait(10)
+
+
+def scope_watch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, hangup = threading.Event(), threading.Event()
+    with scope_watch.ScopeWatch(CONFIG, boom, hangup, stop):
+        hangup.set()
+        assert stop.wait(10)
+
+
+def http_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http._Server, "service_actions", boom)
+    stop = threading.Event()
+    with http.HealthServer("127.0.0.1", 0, CollectorRegistry(), lambda: (True, {}), stop):
+        assert stop.wait(10)
+
+
+def reader_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "open_chunk_reader", boom)
+    running = ChunkReaders({}, None, application_name="", publication="", count=1)
+    try:
+        running.submit(ViewTask(None, None, None))  # type: ignore[arg-type] - never looked at
+        eventually(running.take, 10)
+    finally:
+        running.close()
+
+
+def sweep_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "partitions_of", boom)
+    running = sweep.Sweep({}, "shop.public.orders", (0,))
+    try:
+        eventually(running.take, 10)
+    finally:
+        running.close()
+
+
+def own_bridge_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_bridge, "run_bridge", boom)
+    with own_bridge.OwnBridge(CONFIG, None) as running:
+        running.start()
+        eventually(running.check, 10)
+
+
+def probe_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_send", "_watch_topic", "_watch_replica"):
+        monkeypatch.setattr(probes.Probes, name, boom)
+    with probes.Probes("", "", "", "") as running:
+        eventually(running.check, 10)
+
+
+def topic_watch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_watch, "look_at", boom)
+    running = topic_watch.TopicWatch(
+        {"bootstrap.servers": "127.0.0.1:1"},
+        progress_topic="p",
+        tables=dict,
+        recorded={},
+        produce=boom,
+        heals=True,
+        interval_s=0.0,
+    )
+    try:
+        eventually(running.look, 10)
+    finally:
+        running.close()
+
+
+def rereader_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rereader, "connect", boom)
+    running = rereader.Rereader({}, application_name="")
+    try:
+        running.read(Rows(TABLE, ((b"1", UNCHANGED_TOAST),), (7,), ((b"1",),)), 10)
+    finally:
+        running.close()
+
+
+class Connection:
+    """Stands where a connection is opened and nothing is asked."""
+
+    closed = False
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+    def cancel(self) -> None: ...
+
+
+ENDS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "cdc/bridge/slot_watch.py": slot_watch_ends,
+    "cdc/bridge/scope_watch.py": scope_watch_ends,
+    "cdc/daemon/http.py": http_server_ends,
+    "cdc/backfill/readers.py": reader_ends,
+    "cdc/backfill/sweep.py": sweep_ends,
+    "cdc/asking/own_bridge.py": own_bridge_ends,
+    "cdc/demo/probes.py": probe_ends,
+    "cdc/bridge/topic_watch.py": topic_watch_ends,
+    "cdc/bridge/rereader.py": rereader_ends,
+}
+
+
+@pytest.mark.parametrize("module", ENDS)
+def test_a_thread_that_raises_raises_in_its_owner(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Bug):
+        ENDS[module](monkeypatch)
+
+
+def test_every_thread_of_ours_is_among_these() -> None:
+    """A thread that is started in any other way ends without a word."""
+    bare = [f"{path}:{call.lineno}" for path in modules("cdc") for call in calls(path, "Thread", "threading")]
+    assert [each.split(":")[0] for each in bare] == ["cdc/daemon/worker.py"], f"use cdc.daemon.worker.Worker: {bare}"
+    started = {
+        str(path) for path in modules("cdc") for name in ("Worker", "ThreadPoolExecutor") for _ in calls(path, name)
+    }
+    # Their futures are waited for on the next line, or in tests/unit/app/test_threads.py::test_the_writer…
+    waited_for = {"cdc/status/parts.py", "cdc/stack/artefacts.py", "cdc/apply/loop.py"}
+    assert started - waited_for == set(ENDS), "show here what happens when it raises"
+
+
+def test_the_sinks_writing_thread_raises_in_the_session() -> None:
+    """The session settles what it handed over before it hands over more, in every pass, and at its end."""
+    session = MirrorSession.__new__(MirrorSession)
+    session._under_way = None
+    with ThreadPoolExecutor(max_workers=1) as session._writer:
+        session._hand_over(boom)
+        with pytest.raises(Bug):
+            session._settle()
+
+
+def test_an_error_that_ends_the_block_already_is_not_replaced() -> None:
+    worker = Worker(boom, name="w")
+    worker.start()
+    worker.end(SourceRefused("the real reason"))
+    with pytest.raises(Bug):
+        worker.check()
+    worker.check()  # told once
+
+
+def test_what_a_reader_is_refused_fails_the_table_and_not_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = SourceRefused("no right to read it")
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(servers, "open_chunk_reader", Connection)
+    monkeypatch.setattr(servers, "refuse_standby", lambda _: None)
+    monkeypatch.setattr(readers, "view_table", refused)
+    running = ChunkReaders({}, None, application_name="", publication="", count=1)
+    try:
+        for _ in range(2):  # it goes on to the next task
+            running.submit(ViewTask(None, None, None))  # type: ignore[arg-type] - never looked at
+            news = eventually(running.take, 10)
+            assert isinstance(news, ReadFailure)
+            assert news.error is error
+    finally:
+        running.close()
+
+
+@pytest.mark.parametrize(
+    ("raised", "becomes"),
+    [
+        (psycopg.errors.UndefinedTable, SourceUnavailable),
+        (psycopg.errors.InternalError_, SourceUnavailable),
+        (psycopg.errors.LockNotAvailable, SourceUnavailable),
+        (psycopg.errors.AdminShutdown, SourceUnavailable),
+        (psycopg.errors.SyntaxError, SourceRefused),
+        (psycopg.errors.InsufficientPrivilege, SourceRefused),
+        (psycopg.errors.WrongObjectType, SourceRefused),
+    ],
+)
+def test_no_error_of_psycopg_passes_the_border(raised: type[psycopg.Error], becomes: type[CdcError]) -> None:
+    with pytest.raises(becomes), source_errors("reading the catalog"):
+        raise raised("relation does not exist")
