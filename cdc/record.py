@@ -58,6 +58,23 @@ class Progress:
 
 
 BackfillState: TypeAlias = Literal["waiting", "running", "paused", "done", "cancelled", "failed"]
+BackfillCause: TypeAlias = Literal["initial", "gap", "request"]
+BackfillCommand: TypeAlias = Literal["start", "pause", "resume", "cancel"]
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillOptions:
+    """How tables are to be published again; without any, all rows, as fast as possible.
+
+    Attributes:
+        where: SQL condition that restricts the rows, None for all.
+        rate: rows a second at most, None for as fast as possible.
+        sweep: delete keys from the topic that the table does not have.
+    """
+
+    where: str | None = None
+    rate: int | None = None
+    sweep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +104,7 @@ class BackfillProgress:
         request: who asked for it: an id, the same for all tables of one request.
         cause: ``initial`` for rows from before the first start, ``gap`` after lost changes, ``request`` by a person.
         whole: the topic holds every row of the table; False while the first backfill, or one after a gap, goes on.
-        where: SQL condition that restricts it, None for all rows.
-        rate: rows a second at most, None for as fast as possible.
-        sweep: delete keys from the topic that the table does not have.
+        where, rate, sweep: see ``BackfillOptions``.
         below: with ``sweep``, by partition: keys whose latest record lies below this offset in the end are deleted.
         leaves: the heaps that are read; empty before they were looked at.
         estimated_rows: as the catalog counts them.
@@ -106,7 +121,7 @@ class BackfillProgress:
     topic: str
     request: str
     state: BackfillState
-    cause: Literal["initial", "gap", "request"]
+    cause: BackfillCause
     whole: bool
     where: str | None
     rate: int | None
@@ -136,15 +151,20 @@ class BackfillRequest:
         request: id.
         command: ``pause``, ``resume`` and ``cancel`` change what is under way.
         tables: ``namespace.table``; empty for all.
-        where, rate, sweep: as in ``BackfillProgress``, for ``start`` only.
+        where, rate, sweep: see ``BackfillOptions``; for ``start`` only.
     """
 
     request: str
-    command: Literal["start", "pause", "resume", "cancel"]
+    command: BackfillCommand
     tables: tuple[str, ...] = ()
     where: str | None = None
     rate: int | None = None
     sweep: bool = False
+
+    @property
+    def options(self) -> BackfillOptions:
+        """What ``start`` asks for. A condition rules a sweep out: who reads some rows cannot tell which are gone."""
+        return BackfillOptions(self.where, self.rate, self.sweep and self.where is None)
 
 
 class RepairKey(NamedTuple):

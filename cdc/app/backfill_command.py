@@ -22,7 +22,7 @@ from cdc.encode.naming import progress_topic
 from cdc.errors import CdcError, ConfigError
 from cdc.ports import Partition
 from cdc.publish.requests import withdraw_request
-from cdc.record import BackfillProgress, BackfillRequest
+from cdc.record import BackfillCommand, BackfillOptions, BackfillProgress, BackfillRequest
 from cdc.replay.backfills import Published
 
 _UNFINISHED: Final = 3
@@ -77,7 +77,8 @@ def backfill(
         cdc backfill --cancel public.orders
     """
     wanted = list(tables or ())
-    chosen = [name for name, is_set in (("pause", pause), ("resume", resume), ("cancel", cancel)) if is_set]
+    changes: dict[BackfillCommand, bool] = {"pause": pause, "resume": resume, "cancel": cancel}
+    chosen = [name for name, is_set in changes.items() if is_set]
     is_start = not chosen and not list_
     _check_options(wanted, where, sweep, len(chosen) + list_, not is_start and (where or rate or sweep or parallel))
     loaded = load_config(config)
@@ -88,8 +89,8 @@ def backfill(
     elif chosen:
         _change(loaded, chosen[0], wanted, no_follow=no_follow, console=console)
     else:
-        details = {"where": where, "rate": rate, "sweep": sweep}
-        _start(loaded, wanted, details, parallel=parallel, no_follow=no_follow, yes=yes, console=console)
+        options = BackfillOptions(where, rate, sweep)
+        _start(loaded, wanted, options, parallel=parallel, no_follow=no_follow, yes=yes, console=console)
 
 
 def _check_options(wanted: list[str], where: str | None, sweep: bool, commands: int, misplaced: object) -> None:
@@ -119,10 +120,10 @@ def _list(config: Config, wanted: list[str], console: Console) -> None:
         console.print("\n".join(as_lines(backfills, known.requests)), soft_wrap=True, markup=False)
 
 
-def _change(config: Config, command: str, wanted: list[str], *, no_follow: bool, console: Console) -> None:
+def _change(config: Config, command: BackfillCommand, wanted: list[str], *, no_follow: bool, console: Console) -> None:
     """Pause, resume or cancel, and see it done."""
     meant = asking.backfills_to_change(asking.known_backfills(config), command, wanted)
-    request = asking.new_request(command, list(meant))
+    request = asking.new_change(command, list(meant))
     starts = asking.ask(config, request)
     if no_follow:
         return
@@ -133,29 +134,28 @@ def _change(config: Config, command: str, wanted: list[str], *, no_follow: bool,
 def _start(
     config: Config,
     wanted: list[str],
-    details: Mapping[str, object],
+    options: BackfillOptions,
     *,
     parallel: int | None,
     no_follow: bool,
     yes: bool,
     console: Console,
 ) -> None:
-    where = details["where"]
-    tables = asking.tables_to_backfill(config, wanted, where if isinstance(where, str) else None)
+    tables = asking.tables_to_backfill(config, wanted, options.where)
     if not no_follow:
         asking.make_bookkeeping_topics(config)
     known = asking.known_backfills(config)
     open_now = asking.open_backfills(known, tables)
     following: Following | None = None
     if open_now and not yes:
-        if any(details.values()) or (wanted and len(open_now) < len(wanted)):
+        if options != BackfillOptions() or (wanted and len(open_now) < len(wanted)):
             raise asking.refuse_to_begin_anew(open_now)
         console.print(f"under way already: {', '.join(open_now)}", soft_wrap=True, markup=False)
         if no_follow:
             return
         following, starts, request = _attached(config, open_now, known)
     else:
-        request = asking.new_request("start", tables, **details)
+        request = asking.new_start(tables, options)
         starts = asking.ask(config, request)
         following = Following(request.request, dict.fromkeys(tables, request.request))
     if no_follow:

@@ -17,7 +17,7 @@ from cdc.errors import ConfigError, SourceRefused, SourceUnavailable
 from cdc.ports import Partition
 from cdc.publish.requests import write_request
 from cdc.publish.topics import TopicAdmin
-from cdc.record import BackfillProgress, BackfillRequest
+from cdc.record import BackfillCommand, BackfillOptions, BackfillProgress, BackfillRequest
 from cdc.replay.backfills import Published, read_published
 from cdc.replay.reader import TopicReader
 from cdc.scope.topics import topic_specifications
@@ -29,7 +29,7 @@ _CHANGE_S: Final = 15.0
 _POLL_S: Final = 0.2
 _RECORDS_PER_POLL: Final = 1_000
 
-_CHANGES: Final[Mapping[str, tuple[str, ...]]] = {
+_CHANGES: Final[Mapping[BackfillCommand, tuple[str, ...]]] = {
     "pause": ("waiting", "running"),
     "resume": ("paused",),
     "cancel": ("waiting", "running", "paused"),
@@ -37,9 +37,15 @@ _CHANGES: Final[Mapping[str, tuple[str, ...]]] = {
 """Commands, and the states of backfills that they change."""
 
 
-def new_request(command: str, tables: Sequence[str], **details: object) -> BackfillRequest:
-    """With an id of its own."""
-    return BackfillRequest(uuid.uuid4().hex, command, tuple(tables), **details)  # type: ignore[arg-type]
+def new_start(tables: Sequence[str], options: BackfillOptions) -> BackfillRequest:
+    """To publish tables again, with an id of its own."""
+    where, rate, sweep = options.where, options.rate, options.sweep
+    return BackfillRequest(uuid.uuid4().hex, "start", tuple(tables), where=where, rate=rate, sweep=sweep)
+
+
+def new_change(command: BackfillCommand, tables: Sequence[str]) -> BackfillRequest:
+    """To pause, resume or cancel what is under way, with an id of its own."""
+    return BackfillRequest(uuid.uuid4().hex, command, tuple(tables))
 
 
 def tables_to_backfill(config: Config, wanted: Sequence[str], where: str | None) -> tuple[str, ...]:
@@ -73,7 +79,9 @@ def known_backfills(config: Config) -> Published:
     return read_published(config.kafka.client_options(), progress_topic(config.name), stream_key(config.source.slot))
 
 
-def backfills_to_change(known: Published, command: str, wanted: Sequence[str]) -> dict[str, BackfillProgress]:
+def backfills_to_change(
+    known: Published, command: BackfillCommand, wanted: Sequence[str]
+) -> dict[str, BackfillProgress]:
     """Those that ``command`` changes: all of them when none is named.
 
     Raises:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 import uuid
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from cdc.backfill.plan import CHUNK_BLOCKS, Blocks, is_done, remaining, with_done
 from cdc.backfill.readers import ChunkTask
 from cdc.capture.chunk import Chunk, TableView
 from cdc.lsn import LSN
 from cdc.order.touched import Recording
-from cdc.record import BackfillProgress, BackfillState, LeafProgress
+from cdc.record import BackfillCause, BackfillOptions, BackfillProgress, BackfillState, LeafProgress
 from cdc.snapshot import Snapshot
 from cdc.source.table import TableInfo
 
@@ -29,6 +29,14 @@ NOT_CAPTURED: Final = "the table is not captured any more"
 def not_captured(progress: BackfillProgress) -> BackfillProgress:
     """The record of a table whose changes are not published from here on: when it comes back, it is loaded anew."""
     return replace(progress, state="failed", whole=False, reason=NOT_CAPTURED)
+
+
+class Asked(NamedTuple):
+    """Why a table is published again, and how; without ``request``, which is a person's, it gets an id of its own."""
+
+    cause: BackfillCause
+    options: BackfillOptions = BackfillOptions()
+    request: str = ""
 
 
 class BackfillJob:
@@ -163,24 +171,31 @@ def now_us() -> int:
     return time.time_ns() // 1_000
 
 
-def new_progress(table: TableInfo, topic: str, before: BackfillProgress | None, lsn: LSN) -> BackfillProgress:
-    """The record of a backfill that was just asked for, by a person and without conditions.
+def new_progress(
+    table: TableInfo, topic: str, asked: Asked, before: BackfillProgress | None, lsn: LSN
+) -> BackfillProgress:
+    """The record of a backfill that was just asked for.
 
     Args:
+        table: as the catalog has it.
+        topic: its state topic.
+        asked: by whom, and what.
         before: the record of the one before, if any.
         lsn: where the stream stands.
     """
+    options = asked.options
     now = now_us()
     return BackfillProgress(
         table=table.qualified_name,
         topic=topic,
-        request=uuid.uuid4().hex,
+        request=asked.request or uuid.uuid4().hex,
         state="waiting",
-        cause="request",
-        whole=before.whole if before is not None else True,
-        where=None,
-        rate=None,
-        sweep=False,
+        cause=asked.cause,
+        # What a person asks for does not make the topic lack anything
+        whole=asked.cause == "request" and (before is None or before.whole),
+        where=options.where,
+        rate=options.rate,
+        sweep=options.sweep,
         below=(),
         leaves=(),
         estimated_rows=table.estimated_rows,

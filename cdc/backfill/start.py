@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from cdc.backfill.beside import BesideStream
-from cdc.backfill.job import NOT_CAPTURED, not_captured
+from cdc.backfill.job import NOT_CAPTURED, Asked, not_captured
 from cdc.backfill.readers import ChunkReaders
 from cdc.backfill.repair_work import Repairs
 from cdc.backfill.requests import RequestBox, ends_of
@@ -28,7 +28,7 @@ from cdc.order.demand import Demand
 from cdc.order.succession import Successions
 from cdc.order.touched import TouchedKeys
 from cdc.publish.publisher import KafkaPublisher
-from cdc.record import BackfillProgress
+from cdc.record import BackfillOptions, BackfillProgress
 from cdc.replay.backfills import Published, read_published
 from cdc.scope.captured import CapturedTables, Produce
 from cdc.scope.topics import state_topic
@@ -148,7 +148,8 @@ def _left(records: Iterable[BackfillProgress], tables: Iterable[TableInfo]) -> l
 
 def _add_new(backfill: Backfill, new: Iterable[tuple[TableInfo, str]], successions: Successions) -> None:
     for table, topic in new:
-        backfill.add(table, topic, cause="initial", whole=False, sweep=successions.last(topic) is not None)
+        options = BackfillOptions(sweep=successions.last(topic) is not None)
+        backfill.add(table, topic, Asked("initial", options))
 
 
 def _is_new(table: TableInfo, topic: str, records: Mapping[str, BackfillProgress], successions: Successions) -> bool:

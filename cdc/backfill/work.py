@@ -15,11 +15,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
-from cdc.backfill.job import BackfillJob, new_progress, not_captured, now_us
+from cdc.backfill.job import Asked, BackfillJob, new_progress, not_captured, now_us
 from cdc.backfill.readers import ChunkReaders, ChunkTask, KeysTask, Portion, ReadFailure, Viewed, ViewTask
 from cdc.backfill.requests import RequestBox
 from cdc.backfill.rows import Ordinals, RowWriter
@@ -32,7 +32,7 @@ from cdc.errors import CdcError, SourceRefused
 from cdc.lsn import LSN
 from cdc.order.demand import Demand
 from cdc.order.touched import TouchedKeys
-from cdc.record import BackfillProgress, BackfillRequest
+from cdc.record import BackfillCommand, BackfillOptions, BackfillProgress, BackfillRequest
 from cdc.snapshot import Snapshot
 from cdc.source.table import TableInfo
 
@@ -93,24 +93,23 @@ class Backfill:
         """Whether there is something to do now; a paused table is not."""
         return bool(self._jobs) or any(each.state in ("waiting", "running") for each in self._records.values())
 
-    def add(self, table: TableInfo, topic: str, **details: Any) -> None:
+    def add(self, table: TableInfo, topic: str, asked: Asked) -> None:
         """Take a table up, from its beginning: what was under way for it is given up.
 
         Args:
             table: as the catalog has it.
             topic: its state topic.
-            details: attributes of ``BackfillProgress`` other than the usual: cause, where, rate, sweep, request.
+            asked: why, and how.
         """
         name = table.qualified_name
         self._drop_job(name)
-        progress = new_progress(table, topic, self._records.get(name), self._streamed.complete_lsn)
-        self._write(replace(progress, **details))
+        self._write(new_progress(table, topic, asked, self._records.get(name), self._streamed.complete_lsn))
 
     def demand(self, demand: Demand) -> None:
         """Take up what the bridge itself asks for; on record with the next Kafka commit, whatever that holds."""
         if found := self._captured(demand.table):
             log.info("backfill needed", table=demand.table, reason=demand.reason)
-            self.add(*found, cause="gap", whole=False, sweep=demand.sweep)
+            self.add(*found, Asked("gap", BackfillOptions(sweep=demand.sweep)))
         else:
             self._leave(demand.table)
 
@@ -142,9 +141,7 @@ class Backfill:
             if name not in in_scope:
                 log.warning("a backfill was asked for a table that is not captured", table=name)
             elif request.command == "start":
-                table, topic = in_scope[name]
-                sweep = request.sweep and request.where is None
-                self.add(table, topic, request=request.request, where=request.where, rate=request.rate, sweep=sweep)
+                self.add(*in_scope[name], Asked("request", request.options, request.request))
             elif (progress := self._records.get(name)) is not None and progress.is_open:
                 self._change(progress, request.command)
         log.info("backfill request", command=request.command, tables=list(request.tables) or "all")
@@ -372,7 +369,7 @@ class Backfill:
         self._touched.forget(job.recording)
         self._streamed.watch_keys()
 
-    def _change(self, progress: BackfillProgress, command: str) -> None:
+    def _change(self, progress: BackfillProgress, command: BackfillCommand) -> None:
         job = self._jobs.get(progress.table)
         if command == "cancel":
             self._drop_job(progress.table)
