@@ -38,29 +38,38 @@ def backfill(
     ] = None,
     config: ConfigOption = None,
     where: Annotated[
-        str | None, typer.Option(help="Only rows for which this SQL condition holds; name the tables.", metavar="SQL")
+        str | None,
+        typer.Option(help="Publish only rows for which this SQL condition holds; name the tables.", metavar="SQL"),
     ] = None,
-    rate: Annotated[int | None, typer.Option(help="Rows a second at most, for each table.", min=1)] = None,
+    rate: Annotated[
+        int | None, typer.Option(help="Publish at most this many rows a second, for each table.", min=1)
+    ] = None,
     sweep: Annotated[
-        bool, typer.Option("--sweep", help="Afterwards delete from the topic what the table does not have.")
+        bool, typer.Option("--sweep", help="Afterwards delete keys from the topic that the table does not have.")
     ] = False,
     parallel: Annotated[
         int | None,
-        typer.Option(help="Connections that read tables, if no bridge runs; else snapshot.parallel.", min=1, max=16),
+        typer.Option(
+            help="Connections that read, if no bridge runs; a running one uses snapshot.parallel.", min=1, max=16
+        ),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Show every backfill there is or was.")] = False,
-    pause: Annotated[bool, typer.Option("--pause", help="Stop reading for now; what was read stays done.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is paused.")] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Give up what is under way.")] = False,
-    no_follow: Annotated[bool, typer.Option("--no-follow", help="Ask the running bridge, and do not wait.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Show the newest backfill of each table.")] = False,
+    pause: Annotated[
+        bool, typer.Option("--pause", help="Stop reading until --resume; what was read stays done.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue what is paused.")] = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="End what is under way; the topic keeps what was published.")
+    ] = False,
+    no_follow: Annotated[bool, typer.Option("--no-follow", help="Ask the running bridge and do not wait.")] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Begin anew, even where that gives up a backfill under way.")
+        bool, typer.Option("--yes", help="Begin anew, even if that ends a backfill that is under way.")
     ] = False,
     log_level: LogLevelOption = "warning",
 ) -> None:
-    """Publish tables again, beside the stream: ask the running bridge and follow it, or run one until it is done.
+    """Publish tables again while the stream goes on: ask the running bridge, or run one until it is done.
 
-    Without options it follows what is under way already, if anything is. Ctrl-C ends the following, not the backfill.
+    If a backfill is under way, the command without options follows it. Ctrl-C ends the display, not the backfill.
 
     Exit code 0 when all is published, 3 when a table failed or was cancelled, 4 when a server does not answer.
 

@@ -28,9 +28,9 @@ def check(
     config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as one JSON object.")] = False,
 ) -> None:
-    """Look before the start: server, rights, tables, publication, slot, topics, replica. Changes nothing.
+    """Check server, rights, tables, publication, slot, topics and replica before the start. Changes nothing.
 
-    Every WARN and FAIL comes with the command that mends it. Exit code 0 when nothing fails, 3 when something does.
+    Each WARN and FAIL comes with the command that fixes it. Exit code 0 when nothing fails, 3 when something does.
 
     Examples:
 

@@ -36,7 +36,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "check": Command(
         "check_command",
         "check",
-        "Look before the start: server, rights, tables, publication, slot, topics, replica. Changes nothing.",
+        "Check server, rights, tables, publication, slot, topics and replica before the start. Changes nothing.",
     ),
     "status": Command(
         "status_command",
@@ -46,7 +46,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "backfill": Command(
         "backfill_command",
         "backfill",
-        "Publish tables again, beside the stream: ask the running bridge and follow it, or run one until it is done.",
+        "Publish tables again while the stream goes on: ask the running bridge, or run one until it is done.",
     ),
     "history": Command(
         "history_command",
@@ -56,14 +56,13 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "reconcile": Command(
         "reconcile_command",
         "reconcile",
-        "Compare source tables with their topics, and replicas with both, while all of them go on.",
+        "Compare source, topics and replica row by row with Spark, while all of them go on.",
         answers=True,
     ),
     "health": Command(
         "health_command",
         "health",
-        "Read topics from beginning to end, and tell how they are: garbage, tombstones, skew, strange keys. "
-        "Needs Spark.",
+        "Read topics with Spark from beginning to end, and report garbage, tombstones, skew and strange keys.",
         answers=True,
     ),
     "mirror": Command(
@@ -75,7 +74,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "snapshot": Command(
         "snapshot_command",
         "snapshot",
-        "Write tables as they were at one commit: Parquet files, and a manifest that says which commit, and how much.",
+        "Write tables as they were at one commit: Parquet files, and a manifest with the commit and the counts.",
         answers=True,
     ),
     "audit": Command(
@@ -92,7 +91,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "demo": Command(
         "demo_command",
         "demo",
-        "Run the whole way once on real servers, and prove that nothing is lost, doubled or reordered.",
+        "Run everything once on real servers, and prove that nothing is lost, doubled or reordered.",
     ),
     "run": Command(
         "run_command",
@@ -113,7 +112,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "stack_app",
         "A PostgreSQL and a Kafka to try things on: yours by URL, in Docker, or embedded.",
     ),
-    "tables": Command("tables_command", "tables_app", "Which tables are captured; add one, take one out."),
+    "tables": Command("tables_command", "tables_app", "Show which tables are captured; add or remove one."),
 }
 """By name, in the order of ``cdc --help``."""
 

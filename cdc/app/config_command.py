@@ -37,7 +37,7 @@ def show(config: ConfigOption = None) -> None:
 
 @config_app.command("schema")
 def schema() -> None:
-    """Print the JSON Schema of the file: every key with its meaning, default and bounds; editors can check with it.
+    """Print the JSON Schema of the file: every key with its meaning, default and bounds. Editors can use it.
 
     Examples:
 

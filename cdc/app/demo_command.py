@@ -18,9 +18,9 @@ _INTERRUPTED = 130
 
 def demo(
     rows: Annotated[
-        int, typer.Option(min=10_000, help="Rows in the shop, about, before bridge and sink are started.")
+        int, typer.Option(min=10_000, help="About how many rows the shop has before bridge and sink start.")
     ] = 250_000,
-    changes: Annotated[int, typer.Option(min=1_000, help="Row changes to make once those are loaded.")] = 30_000,
+    changes: Annotated[int, typer.Option(min=1_000, help="Row changes to make once these rows are loaded.")] = 30_000,
     seed: Annotated[int, typer.Option(help="Seed of the traffic: the same one makes the same transactions.")] = 1,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave everything running after the proof, until Ctrl-C.")
@@ -33,11 +33,11 @@ def demo(
         typer.Option(help="Where the servers come from; auto: CDC_PG_URL and CDC_KAFKA, else Docker, else embedded."),
     ] = "auto",
 ) -> None:
-    """Run the whole way once on real servers, and prove that nothing is lost, doubled or reordered.
+    """Run everything once on real servers, and prove that nothing is lost, doubled or reordered.
 
-    Starts PostgreSQL and Kafka, fills a shop with rows, starts bridge and sink as processes, shows the backfill of
-    those rows beside mixed traffic, kills both with SIGKILL on the way, then compares source, topic and replica row by
-    row, twice: by its own means, and by Spark, which leaves a report. Exit code 0 only if they are equal.
+    It starts PostgreSQL and Kafka, fills a shop with rows, and starts bridge and sink. It shows the backfill of those
+    rows beside mixed traffic, and kills both daemons with SIGKILL. Then it compares source, topics and replica row by
+    row, and has Spark compare them again and write a report. Exit code 0 only if they are equal.
 
     Examples:
 

@@ -35,8 +35,8 @@ AdminOption: TypeAlias = Annotated[
     typer.Option(
         "--admin",
         metavar="KEYWORDS",
-        help="Look at the tables as somebody else: libpq keywords over those of source.dsn, such as user=postgres. "
-        "For before the bridge's own role is there. A password comes from PGPASSWORD or ~/.pgpass.",
+        help="Look at the tables as another user, while the bridge's own role does not exist yet: libpq keywords that "
+        "replace those of source.dsn, such as user=postgres. The password comes from PGPASSWORD or ~/.pgpass.",
     ),
 ]
 

@@ -36,9 +36,9 @@ def health(
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; may be repeated.")
     ] = None,
 ) -> None:
-    """Read topics from beginning to end, and tell how they are: garbage, tombstones, skew, strange keys. Needs Spark.
+    """Read topics with Spark from beginning to end, and report garbage, tombstones, skew and strange keys.
 
-    Exit code 0 when healthy, 1 when something is wrong that you must mend, 2 when a topic could not be read.
+    Exit code 0 when healthy, 1 when something is wrong that you have to fix, 2 when a topic could not be read.
 
     Examples:
 

@@ -34,22 +34,22 @@ def history(
     table: Annotated[str, typer.Argument(metavar="SCHEMA.TABLE", help="The table, unquoted; case matters.")],
     key: Annotated[str, typer.Option("--key", metavar="KEY", help="""{"id":1}, or id=1,region=eu.""")],
     config: ConfigOption = None,
-    since: Annotated[str | None, typer.Option(metavar="WHEN", help=f"Leave out what is older: {_MOMENT}.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="WHEN", help=f"Leave out what is newer: {_MOMENT}.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="WHEN", help=f"Leave out older changes: {_MOMENT}.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help=f"Leave out newer changes: {_MOMENT}.")] = None,
     as_of: Annotated[
         str | None,
         typer.Option(
             "--as-of",
             metavar="WHEN",
-            help="Print the row as it was then. An LSN is exact: changes with a smaller one count, as in a replica's "
-            "cut; a time is as exact as the server's clock, and without a zone it is UTC.",
+            help="Print the row as it was then. An LSN is exact: the changes before it count, as in a replica's cut. "
+            "A time is as exact as the server's clock; without a zone, it is UTC.",
         ),
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON: one object a line, values as recorded.")] = False,
 ) -> None:
     """Show each change of one row: time, kind, LSN, transaction and columns, old → new. Needs topics.history.
 
-    It reads one partition of the history topic. Values are printed as they are, nothing is redacted.
+    It reads one partition of the history topic. It prints values as they are and redacts nothing.
 
     Exit code 3 when the history does not reach back to --as-of, 4 when a server does not answer.
 

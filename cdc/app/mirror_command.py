@@ -24,27 +24,41 @@ def mirror(
     ] = None,
     config: ConfigOption = None,
     to: Annotated[
-        Literal["postgres", "parquet"], typer.Option("--to", help="Tables in sink.dsn, or files.")
+        Literal["postgres", "parquet"], typer.Option("--to", help="Into tables of sink.dsn, or into files.")
     ] = "postgres",
-    schema: Annotated[str, typer.Option("--schema", help="Of the replica tables, with --to postgres.")] = _NAMESPACE,
+    schema: Annotated[
+        str, typer.Option("--schema", help="Schema of the replica tables, with --to postgres.")
+    ] = _NAMESPACE,
     path: Annotated[
-        Path | None, typer.Option("--path", metavar="DIR", help="The lake, with --to parquet.", show_default=False)
+        Path | None,
+        typer.Option("--path", metavar="DIR", help="Folder for the files, with --to parquet.", show_default=False),
     ] = None,
     compact_every: Annotated[
         int,
-        typer.Option("--compact-every", min=1, max=1000, metavar="BATCHES", help="When files become a row per key."),
+        typer.Option(
+            "--compact-every",
+            min=1,
+            max=1000,
+            metavar="BATCHES",
+            help="After how many batches to rewrite the files to one row per key.",
+        ),
     ] = COMPACT_EVERY,
-    once: Annotated[bool, typer.Option("--once", help="End when all that is there now is copied.")] = False,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Empty the copies and begin at the beginning.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Stop when everything that is there now is copied.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Empty the copies and start over.")] = False,
     checkpoint: Annotated[
         Path | None,
-        typer.Option("--checkpoint", metavar="DIR", help="Keep Spark's notes between runs.", show_default=False),
+        typer.Option(
+            "--checkpoint",
+            metavar="DIR",
+            help="Folder in which Spark keeps its notes between runs.",
+            show_default=False,
+        ),
     ] = None,
     records: Annotated[
-        int, typer.Option("--records-per-batch", min=1, max=100_000_000, help="At most this many at once.")
+        int, typer.Option("--records-per-batch", min=1, max=100_000_000, help="Records in one batch, at most.")
     ] = RECORDS_PER_BATCH,
     interval_s: Annotated[
-        int, typer.Option("--interval", min=0, max=3600, metavar="SECONDS", help="Between two batches.")
+        int, typer.Option("--interval", min=0, max=3600, metavar="SECONDS", help="Time between two batches.")
     ] = INTERVAL_S,
     master: Annotated[str, typer.Option("--master", help="Spark master URL; all cores here by default.")] = "local[*]",
     conf: Annotated[
@@ -53,7 +67,7 @@ def mirror(
 ) -> None:
     """Copy topics with Spark, exactly once, until SIGTERM or Ctrl-C: for tables too big or busy for one sink.
 
-    Each table is right by itself; tables are not cut at one LSN, as those of cdc sink. Exit code 2: it cannot go on.
+    Each table is right by itself, but they do not share one LSN as those of cdc sink do. Exit code 2: it cannot go on.
 
     Examples:
 

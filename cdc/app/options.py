@@ -28,7 +28,7 @@ ConfigOption: TypeAlias = Annotated[
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 LogLevelOption: TypeAlias = Annotated[
-    LogLevel, typer.Option("--log-level", envvar="CDC_LOG_LEVEL", help="Least severe messages to show.")
+    LogLevel, typer.Option("--log-level", envvar="CDC_LOG_LEVEL", help="Show messages from this level on.")
 ]
 
 

@@ -31,10 +31,15 @@ Folder = Annotated[
 ]
 Where = Annotated[
     str | None,
-    typer.Option(help="Only rows for which this SQL condition holds, in source and replica; one table.", metavar="SQL"),
+    typer.Option(
+        help="Compare only rows of one table for which this SQL condition holds, in source and replica.", metavar="SQL"
+    ),
 ]
 Columns = Annotated[
-    str | None, typer.Option(help="Only these columns, with commas; slower, for hashes say nothing then.")
+    str | None,
+    typer.Option(
+        help="Compare only these columns, separated by commas; slower, because hashes of rows do not help then."
+    ),
 ]
 Replica = Annotated[
     bool, typer.Option("--replica/--no-replica", help="Compare the replica as well, if there is a sink.")
@@ -43,26 +48,30 @@ AsksRepair = Annotated[
     bool, typer.Option("--repair", help="Have the bridge publish the differing keys again, then look once more.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Repair without asking.")]
-Rounds = Annotated[int, typer.Option(help="Further looks at keys that were in flight.", min=0, max=20)]
+Rounds = Annotated[int, typer.Option(help="How often to look again at keys that were in flight.", min=0, max=20)]
 Passes = Annotated[
-    int, typer.Option(help="Divide the keys over so many snapshots, each held for less time.", min=1, max=4096)
+    int, typer.Option(help="Divide the keys over this many snapshots, each held for less time.", min=1, max=4096)
 ]
 Connections = Annotated[int, typer.Option(help="Connections that read the source at once.", min=1, max=64)]
 MaxSnapshot = Annotated[
-    float, typer.Option(help="Longest time to hold a snapshot, for it keeps VACUUM from cleaning.", min=1)
+    float, typer.Option(help="How long to hold a snapshot at most: it keeps VACUUM from cleaning.", min=1)
 ]
-FenceTimeout = Annotated[float, typer.Option(help="Seconds for the bridge to publish what the snapshot sees.", min=1)]
+FenceTimeout = Annotated[
+    float, typer.Option(help="Seconds to wait until the bridge has published what the snapshot sees.", min=1)
+]
 Samples = Annotated[int, typer.Option(help="Samples in the report, per table and class.", min=0, max=1000)]
 Redact = Annotated[
-    bool, typer.Option("--redact", help="No values in the report and its folder, only where they differ.")
+    bool, typer.Option("--redact", help="Keep values out of the report and its folder; show only where they differ.")
 ]
 State = Annotated[
     Path | None,
-    typer.Option(help="Folder to remember the topics' hashes in: the next run reads what is new.", metavar="FOLDER"),
+    typer.Option(
+        help="Folder for the topics' hashes: with them, the next run reads only what is new.", metavar="FOLDER"
+    ),
 ]
 Resume = Annotated[
     bool,
-    typer.Option("--resume", help="Go on with an interrupted run in the folder of --report, with the same options."),
+    typer.Option("--resume", help="Continue an interrupted run in the folder of --report, with the same options."),
 ]
 Master = Annotated[str, typer.Option(help="Spark master; local[*] uses this machine.", metavar="URL")]
 Conf = Annotated[
@@ -92,11 +101,13 @@ def reconcile(
     conf: Conf = None,
     log_level: LogLevelOption = "warning",
 ) -> None:
-    """Compare source tables with their topics, and replicas with both, while all of them go on.
+    """Compare source, topics and replica row by row with Spark, while all of them go on.
 
-    Exact at one snapshot of the source; a key that cannot be judged at it is looked at again, never called different.
-    The report is text, JSON, JUnit XML, Parquet of the differing keys, and one HTML page. Exit code 0 when all is
-    identical, 1 when something differs, 2 when something could not be verified, whatever the reason.
+    The comparison is exact at one snapshot of the source. A key that changed meanwhile is looked at again, and never
+    called different. The report is text, JSON, JUnit XML, Parquet of the differing keys, and one HTML page.
+
+    Exit code 0 when all is identical, 1 when something differs, 2 when something could not be verified, whatever the
+    reason.
 
     Examples:
 
@@ -104,7 +115,7 @@ def reconcile(
 
         cdc reconcile --repair --yes
 
-        cdc reconcile --state /var/lib/cdc/reconcile    (every night; reads what the day wrote)
+        cdc reconcile --state /var/lib/cdc/reconcile    # every night: reads only what is new
 
         cdc reconcile public.orders --master spark://spark:7077 --report /shared/reports/today
     """

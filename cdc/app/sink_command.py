@@ -15,7 +15,9 @@ from cdc.errors import ConfigError
 
 
 def sink(
-    tables: Annotated[list[str] | None, typer.Argument(help="With --rebuild: these, as schema.table.")] = None,
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="Tables for --rebuild, as schema.table; all of them unless given.")
+    ] = None,
     config: ConfigOption = None,
     log_level: LogLevelOption = "info",
     rebuild: Annotated[

@@ -40,9 +40,9 @@ def snapshot(
         typer.Option(help="Instead of a point: offsets by topic and partition, as JSON.", metavar="JSON"),
     ] = None,
     every: Annotated[
-        str | None, typer.Option(help="Again after so long (30s, 15m, 1h, 1d), until Ctrl-C.", metavar="DURATION")
+        str | None, typer.Option(help="Repeat after this time (30s, 15m, 1h, 1d), until Ctrl-C.", metavar="DURATION")
     ] = None,
-    keep: Annotated[int | None, typer.Option(help="Keep the newest so many, remove older ones.", min=1)] = None,
+    keep: Annotated[int | None, typer.Option(help="Keep only this many of the newest snapshots.", min=1)] = None,
     config: ConfigOption = None,
     master: Annotated[str, typer.Option(help="Spark master; local[*] uses this machine.", metavar="URL")] = "local[*]",
     conf: Annotated[
@@ -51,10 +51,10 @@ def snapshot(
     ] = None,
     log_level: LogLevelOption = "warning",
 ) -> None:
-    """Write tables as they were at one commit: Parquet files, and a manifest that says which commit, and how much.
+    """Write tables as they were at one commit: Parquet files, and a manifest with the commit and the counts.
 
-    Read from the topics alone. The past can be asked for as long as compaction has not erased it; what cannot be
-    known any more is refused, with the point from which on it can.
+    The rows come from the topics alone. You can ask for the past as long as compaction has not erased it. When it may
+    have, the command refuses, and names the point from which on it can answer.
 
     Exit code 0 when the snapshot is written, 2 when it could not be.
 

@@ -31,7 +31,7 @@ def up(
     """Start both servers and print how to reach them; Ctrl-C stops and removes them.
 
     The first start downloads Kafka (45 MB), and PostgreSQL 14, 15 or 17 when asked for (15 MB each).
-    Data live in a temporary directory.
+    The data are in a temporary directory.
 
     Examples:
 

@@ -22,9 +22,9 @@ _INTERVAL_S: Final = 1.0
 
 def status(
     config: ConfigOption = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again every second, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat every second, until Ctrl-C.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON: one object, with --watch one a line and second.")
+        bool, typer.Option("--json", help="Print one JSON object; with --watch, one line a second.")
     ] = False,
 ) -> None:
     """Show how far slot, topics and replica are, and what is wrong with them. Changes nothing.

@@ -26,7 +26,7 @@ from cdc.source.connect import connect
 from cdc.source.publication import inspect_publication
 from cdc.source.table import TableInfo, why_unusable
 
-tables_app = typer.Typer(help="Which tables are captured; add one, take one out.", no_args_is_help=True)
+tables_app = typer.Typer(help="Show which tables are captured; add or remove one.", no_args_is_help=True)
 
 TableArgument = Annotated[str, typer.Argument(metavar="SCHEMA.TABLE", help="The table, unquoted; case matters.")]
 
@@ -57,7 +57,7 @@ def list_tables(
     config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
 ) -> None:
-    """List what the patterns of source.tables reach: table, topic, whether it is published, its key, or why not.
+    """List the tables that source.tables reaches: topic, key, and why a table is not captured.
 
     Examples:
 
@@ -82,9 +82,9 @@ def list_tables(
 
 @tables_app.command("add")
 def add(table: TableArgument, config: ConfigOption = None) -> None:
-    """Let the configuration name one more table; the file keeps its comments. The running bridge hears of it by SIGHUP.
+    """Add a table to the configuration file, which keeps its comments. Send the running bridge SIGHUP afterwards.
 
-    The table's rows are published beside the stream (as snapshot.mode says), then its changes.
+    The bridge then publishes the rows of the table (as snapshot.mode says) and its changes.
 
     Examples:
 
@@ -112,9 +112,9 @@ def add(table: TableArgument, config: ConfigOption = None) -> None:
 
 @tables_app.command("remove")
 def remove(table: TableArgument, config: ConfigOption = None) -> None:
-    """Let the configuration name one table less; the file keeps its comments. The running bridge hears of it by SIGHUP.
+    """Take a table out of the configuration file, which keeps its comments. Send the running bridge SIGHUP afterwards.
 
-    Its topic stays as it is then. When nobody reads it any more, delete it with Kafka's own tools.
+    Its topic stays as it is. When nobody reads it any more, delete it with Kafka's own tools.
 
     Examples:
 
