@@ -20,7 +20,7 @@ _FOLLOWS: Final = {"GETPID", "COORDREQ", "TXNINIT"}
 """And of lines that an outage causes; without one they mean something else, such as a coordinator that just starts."""
 
 _REMEDY: Final = (
-    "it is tried again by itself; if it stays so: is kafka.bootstrap right, and a broker up? "
+    "cdc tries again by itself; if that does not help: is kafka.bootstrap right, and a broker up? "
     "Does security.protocol fit its listener?"
 )
 

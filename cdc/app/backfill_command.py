@@ -31,28 +31,29 @@ _UNFINISHED: Final = 3
 _INTERRUPTED: Final = 130
 """Exit code after Ctrl-C, as shells have it."""
 
+Where = Annotated[
+    str | None,
+    typer.Option(help="Publish only rows for which this SQL condition holds; name the tables.", metavar="SQL"),
+]
+Parallel = Annotated[
+    int | None,
+    typer.Option(help="Connections that read, if no bridge runs; a running one uses snapshot.parallel.", min=1, max=16),
+]
+
 
 def backfill(
     tables: Annotated[
         list[str] | None, typer.Argument(metavar="TABLE", help="schema.table; all captured tables unless given.")
     ] = None,
     config: ConfigOption = None,
-    where: Annotated[
-        str | None,
-        typer.Option(help="Publish only rows for which this SQL condition holds; name the tables.", metavar="SQL"),
-    ] = None,
+    where: Where = None,
     rate: Annotated[
         int | None, typer.Option(help="Publish at most this many rows a second, for each table.", min=1)
     ] = None,
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Afterwards delete keys from the topic that the table does not have.")
     ] = False,
-    parallel: Annotated[
-        int | None,
-        typer.Option(
-            help="Connections that read, if no bridge runs; a running one uses snapshot.parallel.", min=1, max=16
-        ),
-    ] = None,
+    parallel: Parallel = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the newest backfill of each table.")] = False,
     pause: Annotated[
         bool, typer.Option("--pause", help="Stop reading until --resume; what was read stays done.")
@@ -107,11 +108,12 @@ def _check_options(wanted: list[str], where: str | None, sweep: bool, commands: 
         raise ConfigError("only one of --list, --pause, --resume and --cancel", remedy="cdc backfill --help")
     if misplaced:
         raise ConfigError(
-            "--where, --rate, --sweep and --parallel belong to a new backfill", remedy="leave them out, or the command"
+            "--where, --rate, --sweep and --parallel belong to a new backfill",
+            remedy="leave them out, or leave out --list, --pause, --resume and --cancel",
         )
     if where is not None and sweep:
         raise ConfigError(
-            "--sweep with --where: of the rows that the condition leaves out nobody would know whether they are gone",
+            "--sweep with --where: it would take the rows that the condition leaves out for deleted ones",
             remedy="leave one of them out",
         )
     if where is not None and not wanted:

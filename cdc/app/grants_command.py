@@ -129,14 +129,14 @@ def _look(config: Config, admin: str) -> psycopg.Connection[tuple[object, ...]]:
         if admin:
             raise
         raise SourceRefused(
-            error.message, remedy="while this role is not there or has no rights, add: --admin user=postgres"
+            error.message, remedy="if this role does not exist yet, or has no rights yet, add: --admin user=postgres"
         ) from None
 
 
 def _over(arguments: Mapping[str, str], admin: str) -> str:
     if dsn_secrets(admin):
         raise ConfigError(
-            "--admin: a password on the command line can be seen by everybody on this machine",
+            "--admin: everybody on this machine can see a password on the command line",
             remedy="put it into PGPASSWORD or ~/.pgpass",
         )
     try:

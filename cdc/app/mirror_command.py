@@ -18,6 +18,24 @@ _NAMESPACE = "mirror"
 """A schema that is not the sink's by any default."""
 
 
+CompactEvery = Annotated[
+    int,
+    typer.Option(
+        "--compact-every",
+        min=1,
+        max=1000,
+        metavar="BATCHES",
+        help="After how many batches to rewrite the files to one row per key.",
+    ),
+]
+Checkpoint = Annotated[
+    Path | None,
+    typer.Option(
+        "--checkpoint", metavar="DIR", help="Folder in which Spark keeps its notes between runs.", show_default=False
+    ),
+]
+
+
 def mirror(
     tables: Annotated[
         list[str] | None, typer.Argument(metavar="[TABLE]…", help="schema.table; all captured tables unless given.")
@@ -33,27 +51,10 @@ def mirror(
         Path | None,
         typer.Option("--path", metavar="DIR", help="Folder for the files, with --to parquet.", show_default=False),
     ] = None,
-    compact_every: Annotated[
-        int,
-        typer.Option(
-            "--compact-every",
-            min=1,
-            max=1000,
-            metavar="BATCHES",
-            help="After how many batches to rewrite the files to one row per key.",
-        ),
-    ] = COMPACT_EVERY,
+    compact_every: CompactEvery = COMPACT_EVERY,
     once: Annotated[bool, typer.Option("--once", help="Stop when everything that is there now is copied.")] = False,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Empty the copies and start over.")] = False,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            "--checkpoint",
-            metavar="DIR",
-            help="Folder in which Spark keeps its notes between runs.",
-            show_default=False,
-        ),
-    ] = None,
+    checkpoint: Checkpoint = None,
     records: Annotated[
         int, typer.Option("--records-per-batch", min=1, max=100_000_000, help="Records in one batch, at most.")
     ] = RECORDS_PER_BATCH,

@@ -103,11 +103,9 @@ def reconcile(
 ) -> None:
     """Compare source, topics and replica row by row with Spark, while all of them go on.
 
-    The comparison is exact at one snapshot of the source. A key that changed meanwhile is looked at again, and never
-    called different. The report is text, JSON, JUnit XML, Parquet of the differing keys, and one HTML page.
-
-    Exit code 0 when all is identical, 1 when something differs, 2 when something could not be verified, whatever the
-    reason.
+    Exact at one snapshot of the source: a key that changed meanwhile is looked at again, and never called different.
+    The report is text, JSON, JUnit XML, Parquet of the differing keys, and one HTML page. Exit code 0 when all is
+    identical, 1 when something differs, 2 when something could not be verified, whatever the reason.
 
     Examples:
 
@@ -155,9 +153,13 @@ def _check(misses_folder: bool, misses_table: bool, keeps_parts: bool) -> None:
     if misses_folder:
         raise ConfigError("--resume without --report", remedy="name the folder of the interrupted run: --report FOLDER")
     if misses_table:
-        raise ConfigError("--where and --columns are of one table", remedy="name it: cdc reconcile public.orders …")
+        raise ConfigError(
+            "--where and --columns need exactly one table", remedy="name it: cdc reconcile public.orders …"
+        )
     if keeps_parts:
-        raise ConfigError("--state with --passes", remedy="leave one of them out: hashes are kept of whole topics")
+        raise ConfigError(
+            "--state does not go with --passes", remedy="leave one out: --state keeps hashes of whole topics"
+        )
 
 
 def _job(

@@ -204,8 +204,8 @@ def _edit(
     if not right:
         path.write_text(before, encoding="utf-8")
         raise ConfigError(
-            f"the change to {path} would not have the effect: an environment variable may override its lists",
-            remedy="`cdc config show` tells where each key comes from",
+            f"changing {path} has no effect: an environment variable may override its lists",
+            remedy="`cdc config show` names the variables that are set",
         )
     typer.echo(f"{path} is changed. The running bridge takes notice when it gets SIGHUP (kill -HUP <pid of cdc run>).")
 

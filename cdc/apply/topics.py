@@ -191,7 +191,7 @@ class MirroredTopics:
         self._look_due = time.monotonic() + _LOOK_S
         if found != self._ids:
             changed = sorted(topic for topic, _ in {*found.items()} ^ {*self._ids.items()})
-            log.warning("topics are not what they were: looking at them anew", topics=changed)
+            log.warning("topics have changed: looking at them again", topics=changed)
             raise BeginAnew
 
 

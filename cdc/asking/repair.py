@@ -84,8 +84,8 @@ def repair_keys(
     wanted = list(dict.fromkeys(keys))
     if len(wanted) > MAX_KEYS:
         raise ConfigError(
-            f"{len(wanted):,} keys of {table} to repair, and at most {MAX_KEYS:,} can be at once",
-            remedy=f"cdc backfill {table} --sweep publishes all of it again and deletes what the table has not",
+            f"{len(wanted):,} keys of {table} are to be repaired, and one repair takes at most {MAX_KEYS:,}",
+            remedy=f"run a backfill instead: cdc backfill {table} --sweep",
         )
     tables_to_backfill(config, [table], None)
     if not wanted:
@@ -184,5 +184,6 @@ def _too_late(progress: RepairProgress) -> SourceUnavailable:
         )
     return SourceUnavailable(
         "the bridge did not take the repair in time",
-        remedy="see its log: it waits for a lock on the table or for its stream, or is of an older version: restart it",
+        remedy="look at its log: it may wait for a lock on the table, or for its stream. An older version has to be "
+        "restarted",
     )

@@ -201,7 +201,7 @@ class Repairs:
         assert job is not None
         assert table is not None
         if set(table.key_columns) != set(head.found.key):
-            self._finish(part, SourceRefused(f"table {part.request.table} has another key by now"))
+            self._finish(part, SourceRefused(f"table {part.request.table} has another key now"))
             return 0
         before = part.done.bytes
         part.done.again.clear()

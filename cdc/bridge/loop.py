@@ -289,7 +289,10 @@ class Bridge:
         answered = zip(need.keys, reading.answers, strict=False)
         if unreadable := [key for keys, answer in answered if answer is Unfilled.UNREADABLE for key in keys]:
             table = need.table.relation.qualified_name
-            log.warning("table was altered behind changes that are still to come: rows are read anew", table=table)
+            log.warning(
+                "table was altered later in the stream: its rows are published again when the stream gets there",
+                table=table,
+            )
             self._kafka.ask_again(table, unreadable)
         if reading.end is not None and self._reach is None:
             self._reach_until = time.monotonic() + _REACH_S

@@ -267,7 +267,7 @@ class Resumption:
             raise SourceUnavailable(
                 f"the gap cannot be closed yet: the server's WAL ends at {end}, and {until} is published; "
                 "positions in a topic must never fall",
-                remedy="nothing, it goes on as soon as the server has passed that; to hurry: SELECT pg_switch_wal();",
+                remedy="nothing: the bridge goes on when the server has passed that; to hurry: SELECT pg_switch_wal();",
             )
         drop_slot(self._sql, self._slot)
         start = create_slot(self._sql, self._slot)

@@ -26,6 +26,7 @@ from cdc.daemon.worker import Worker
 from cdc.errors import CdcError, SourceRefused
 from cdc.scope.captured import CapturedTables
 from cdc.scope.choice import LeftOut, choose, left_out, tell
+from cdc.scope.topics import state_topic
 from cdc.source.catalog import find_tables
 from cdc.source.connect import connect
 from cdc.source.membership import memberships
@@ -193,14 +194,14 @@ class ScopeWatch:
         )
 
     def _tell_of_the_gone(self, tables: Sequence[TableInfo]) -> None:
-        names = {each.qualified_name for each in tables}
-        for name in sorted(names - self._gone):
+        topics = {each.qualified_name: state_topic(self.config, each.namespace, each.name) for each in tables}
+        for name in sorted(topics.keys() - self._gone):
             log.warning(
                 "a captured table is gone (dropped, renamed or unlogged); its topic keeps the last rows",
                 table=name,
-                remedy="when nobody reads it any more, delete its topic: `cdc tables list` tells its name",
+                remedy=f"when nobody reads it any more: kafka-topics.sh --delete --topic {topics[name]}",
             )
-        self._gone = names
+        self._gone = set(topics)
 
     def _connection(self) -> psycopg.Connection[Any]:
         if self._sql is None or self._sql.closed:

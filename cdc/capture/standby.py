@@ -80,7 +80,7 @@ def refuse_standby(source: psycopg.Connection[Any]) -> None:
     """
     if _server(source).in_recovery:
         raise SourceRefused(
-            "source.dsn names a standby, which does not tell the transactions that are running",
+            "source.dsn names a standby, which cannot say which transactions are running",
             remedy="point source.dsn at the primary (target_session_attrs=read-write); snapshot.dsn may name a standby",
         )
 

@@ -37,5 +37,5 @@ def not_of_contract(what: str, topic: str, value: bytes) -> DecodeError:
     """The refusal of a record."""
     return DecodeError(
         f"{what} record is not of topic contract version 1: {value[:200]!r}",
-        remedy=f"another program wrote into the {topic} topic, or a newer version of this one did",
+        remedy=f"another program wrote into the {topic} topic, or a newer version of cdc did",
     )

@@ -142,5 +142,5 @@ def _lsn(text: bytes) -> LSN:
 def _malformed(header: bytes) -> DecodeError:
     return DecodeError(
         f"header {HEADER_NAME!r} is not of topic contract version 1: {header[:200]!r}",
-        remedy="another program wrote into this topic, or a newer version of this one did",
+        remedy="another program wrote into this topic, or a newer version of cdc did",
     )

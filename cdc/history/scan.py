@@ -83,7 +83,7 @@ class KeyScan:
         position = header_position(newest.header)
         if trail.first is not None and position > trail.first.position:
             raise TopicUnavailable(
-                f"the state topic has a change of this key at {position.lsn}, which the history has not",
+                f"the state topic has a change of this key at {position.lsn}, which the history does not have",
                 remedy="try again, if it was made just now; else topics.history did not name the table for a while",
             )
         return None if newest.value is None else members(newest.value.decode())

@@ -145,9 +145,9 @@ def _before(trail: Trail) -> RowThen:
     if record.old is not None and len(record.old) == trail.widths.get(record.schema):
         return RowThen(record.old, f"until {_when(record)}")
     raise TopicRefused(
-        f"the history does not hold the row from before {_when(record)}: its last change is older, and the change then "
-        "came without the whole old row",
-        remedy="for the future: cdc backfill gives every row a record, REPLICA IDENTITY FULL every change its old row",
+        f"the history does not hold the row from before {_when(record)}: the change that came then did not bring the "
+        "whole old row",
+        remedy="for the future: cdc backfill records every row, and REPLICA IDENTITY FULL records every old row",
     )
 
 

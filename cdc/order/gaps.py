@@ -156,8 +156,8 @@ def slot_gap(name: str, stored: Progress, slot: SlotState | None) -> SlotGap | N
 def slot_before_publication(slot: str, publication: str) -> GapError:
     """The slot is older than the publication, and the server refuses to read the WAL between the two, for ever."""
     return GapError(
-        f"replication slot {slot!r} begins before publication {publication!r} was made, and the server cannot tell "
-        "what of that WAL it would have carried",
+        f"replication slot {slot!r} begins before publication {publication!r} was made, so the server cannot decode "
+        "the WAL between the two",
         remedy=f"SELECT pg_drop_replication_slot('{slot}');  -- then: {_HEAL}  # makes it anew",
     )
 
@@ -166,7 +166,7 @@ def forgotten_progress(progress_topic: str, newest: LSN) -> SlotGap:
     """The topics hold records, and nothing says how far they go."""
     return SlotGap(
         f"topic {progress_topic!r} holds no progress, but topics hold records up to {newest}: "
-        "where to go on is forgotten, and changes since then may be missing"
+        "the position to go on from is lost, and changes since then may be missing"
     )
 
 
@@ -194,8 +194,8 @@ def publication_gaps(
         if was.version != one.version and was.owner == one.owner and options_tell:
             return [
                 SlotGap(
-                    f"publication {name!r} was altered (its options, or its name): for a while it may have left out "
-                    "changes, and afterwards nobody can tell"
+                    f"publication {name!r} was altered (its options, or its name): it may have left out changes for "
+                    "a while, and nobody can tell now"
                 )
             ]
     if absent := [table for table in same if not set(recorded[table].routes) <= set(now[table].routes)]:
@@ -240,7 +240,7 @@ def topic_gaps(
 def _scattered(topic: str, before: KnownTopic, after: KnownTopic) -> GapError:
     return GapError(
         f"topic {topic!r} has {len(after.ends)} partitions now, and {len(before.ends)} when its keys were published: "
-        "the same key would lie in two of them, and the older record never go away",
+        "a key may lie in two of them now, and its older record would stay for ever",
         remedy=f"kafka-topics.sh --bootstrap-server … --delete --topic {topic}  # then: {_HEAL}",
     )
 

@@ -217,8 +217,8 @@ class KafkaPublisher:
                 # The broker ends a transaction that is older by giving our id to "a newer instance", which nobody is.
                 # If somebody did take over meanwhile, the next attempt finds the slot in use, and waits.
                 return TopicUnavailable(
-                    f"Kafka gave up a transaction of ours that was open for more than {self._timeout_s:g} s ({what})",
-                    remedy="nothing, it goes on from the stored progress; this process or the brokers stood still",
+                    f"Kafka aborted our transaction, which was open for more than {self._timeout_s:g} s ({what})",
+                    remedy="nothing, the bridge goes on from the stored progress: this process or the brokers hung",
                 )
             return FencedError(
                 f"another producer took over transactional id {self._transactional_id!r} ({what})",

@@ -201,7 +201,7 @@ class TopicReader:
     def _client_error(self, error: KafkaError) -> None:
         """Called from inside ``consume``, which must not be left by an exception."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._failure = TopicUnavailable("no Kafka broker can be reached", remedy="it is tried again by itself")
+            self._failure = TopicUnavailable("no Kafka broker can be reached", remedy="nothing: cdc tries again")
             return
         translation = translated(error, None, self._options)
         if not translation.retryable:

@@ -90,7 +90,7 @@ class CapturedTables:
             topic = state_topic(self._config, table.namespace, table.name)
             if topic not in created and self.histories.get(topic) in created:
                 log.warning(
-                    "history begins now: a row is in it from its next change on",
+                    "history begins now: a row appears in it when it next changes",
                     table=table.qualified_name,
                     remedy=f"to have all rows in it as they are today: cdc backfill {table.qualified_name}",
                 )

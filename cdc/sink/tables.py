@@ -172,7 +172,7 @@ def establish(connection: sa.Connection, name: ReplicaName, schemas: Sequence[Ta
         columns = ", ".join(map(quote_identifier, key))
         raise TableRefused(
             f"replica table {name} has no primary key or unique constraint on exactly the key columns ({columns})",
-            remedy=f"ALTER TABLE {quoted_name(name)} ADD UNIQUE ({columns});  or drop it for one of ours",
+            remedy=f"ALTER TABLE {quoted_name(name)} ADD UNIQUE ({columns});  or drop it: the sink makes its own",
         )
     mirrored = [
         ReplicaColumn(column, wanted[column], **found[column]._asdict(), equality=arbiter.get(column))

@@ -49,6 +49,6 @@ def check_condition(conn: psycopg.Connection[Any], namespace: str, name: str, wh
 
 def _no_condition(namespace: str, name: str, why: str) -> ConfigError:
     return ConfigError(
-        f"--where is no condition on {namespace}.{name}: {why}",
+        f"--where is not a condition on {namespace}.{name}: {why}",
         remedy="write what would follow WHERE, for instance: --where \"created_at >= '2024-01-01'\"",
     )

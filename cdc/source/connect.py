@@ -174,7 +174,7 @@ def source_errors(doing: str, *, remedy: str = "") -> Iterator[None]:
     """Translate what psycopg raises inside the block, as ``sqlstates`` has it.
 
     Args:
-        doing: completes "PostgreSQL broke off …", for instance ``reading the catalog``.
+        doing: completes "PostgreSQL cancelled …", for instance ``reading the catalog``.
         remedy: what an operator does when the server refuses it for want of privileges.
 
     Raises:

@@ -54,7 +54,7 @@ def _version(facts: ServerFacts) -> Finding:
         return Finding(
             "FAIL",
             subject,
-            "this is a standby, which does not tell the transactions that are running: rows would be lost",
+            "this is a standby, which cannot say which transactions are running: rows would be lost",
             "point source.dsn at the primary (target_session_attrs=read-write); snapshot.dsn may name a standby of it",
         )
     return Finding("OK", subject, facts.version)
@@ -87,7 +87,7 @@ def _replication(facts: ServerFacts) -> Finding:
         return Finding(
             "FAIL",
             f"role {facts.role}",
-            "has not the REPLICATION attribute",
+            "lacks the REPLICATION attribute",
             f"ALTER ROLE {quoted(facts.role)} REPLICATION;",
         )
     return Finding("OK", f"role {facts.role}", "may replicate")

@@ -43,7 +43,7 @@ def source_error(doing: str, sqlstate: str | None, said: str, *, remedy: str = "
     """The error that the server's words amount to.
 
     Args:
-        doing: completes "PostgreSQL broke off …", for instance ``reading the catalog``.
+        doing: completes "PostgreSQL cancelled …", for instance ``reading the catalog``.
         sqlstate: None when the connection broke without one.
         said: the server's words.
         remedy: what gives us the privilege that is missing.
@@ -58,7 +58,7 @@ def source_error(doing: str, sqlstate: str | None, said: str, *, remedy: str = "
             remedy="restore what is damaged: no retry reads it",
         )
     if sqlstate.startswith(_BUSY):
-        return SourceBusy(f"PostgreSQL broke off {doing}: {words}")
+        return SourceBusy(f"PostgreSQL cancelled {doing}: {words}")
     if sqlstate.startswith(_ALTERED):
         return SourceAltered(f"PostgreSQL does not find what {doing} needs: {words}")
     if sqlstate == _NOT_GRANTED and "row-level security" in words and role:

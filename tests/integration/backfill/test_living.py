@@ -153,7 +153,7 @@ def test_a_wrong_condition(deployment: Deployment) -> None:
     ask(deployment, where="no_such_column > 1")
     eventually(lambda: state(deployment).state == "failed", message=deployment.bridge.tail)
     assert "no_such_column" in state(deployment).reason
-    assert "--where is no condition on public.t" in state(deployment).reason
+    assert "--where is not a condition on public.t" in state(deployment).reason
     deployment.source.execute("INSERT INTO t VALUES (-1)")
     deployment.assert_published(_NAME)  # the stream goes on
 

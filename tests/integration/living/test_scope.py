@@ -170,6 +170,7 @@ def test_dropped_and_made_again(live: Deployment) -> None:
     wait_equal(live, "public.phoenix")
     live.source.execute("DROP TABLE phoenix")
     hang_up(live, "a captured table is gone")
+    assert f"kafka-topics.sh --delete --topic {live.topic('public.phoenix')}" in live.bridge.log.read_text()
     live.source.execute("CREATE TABLE phoenix (id integer PRIMARY KEY, note text)")
     live.source.execute("INSERT INTO phoenix SELECT i, 'new' FROM generate_series(5, 6) i")
     hang_up(live, '"tables": ["public.phoenix"]')
