@@ -12,7 +12,7 @@ from cdc.change import ReplicaIdentity
 from cdc.source.catalog import find_others, find_tables, published_tables, table_info, unmatched
 from cdc.source.connect import connect
 from cdc.source.table import TableInfo
-from tests.integration.capture.preflighting import findings, mend, troubles
+from tests.integration.status.preflighting import findings, mend, troubles
 from tests.support.servers import Database
 
 

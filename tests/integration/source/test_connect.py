@@ -8,7 +8,7 @@ import pytest
 from cdc.errors import ConfigError, SourceRefused, SourceUnavailable
 from cdc.source.connect import PINNED_SETTINGS, connect, describe, source_errors
 from cdc.stack.embedded import free_port
-from tests.integration.capture.preflighting import findings, troubles
+from tests.integration.status.preflighting import findings, troubles
 from tests.support.servers import OwnStack
 
 

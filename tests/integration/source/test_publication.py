@@ -12,7 +12,7 @@ from cdc.errors import SourceRefused
 from cdc.source.catalog import find_tables, published_tables
 from cdc.source.connect import connect
 from cdc.source.publication import Mode, PublicationState, ensure_publication, inspect_publication
-from tests.integration.capture.preflighting import findings, mend, troubles
+from tests.integration.status.preflighting import findings, mend, troubles
 from tests.support.servers import Database
 
 _TABLES = (

@@ -15,7 +15,7 @@ from cdc.lsn import LSN
 from cdc.slot_state import SlotState
 from cdc.source.connect import connect
 from cdc.source.slot import create_slot, drop_slot, identify, inspect_slot
-from tests.integration.capture.preflighting import findings, mend, troubles
+from tests.integration.status.preflighting import findings, mend, troubles
 from tests.support.servers import Database, OwnStack
 
 
