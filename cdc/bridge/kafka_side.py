@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
+from cdc.bridge.topic_watch import TopicWatch
 from cdc.bridge.truncate import publish_tombstones
 from cdc.config import Config
 from cdc.encode.naming import progress_topic
@@ -30,12 +31,14 @@ class KafkaSide:
         config: the whole configuration.
         publisher: started.
         registry: knows which definitions are written.
+        watch: of the topics.
     """
 
-    def __init__(self, config: Config, publisher: KafkaPublisher, registry: CapturedTables) -> None:
+    def __init__(self, config: Config, publisher: KafkaPublisher, registry: CapturedTables, watch: TopicWatch) -> None:
         self._config = config
         self._publisher = publisher
         self._registry = registry
+        self._watch = watch
         self._progress_topic = progress_topic(config.name)
         self._progress_key = stream_key(config.source.slot)
 
@@ -43,6 +46,15 @@ class KafkaSide:
     def is_open(self) -> bool:
         """Whether the Kafka transaction holds records."""
         return self._publisher.is_open
+
+    def look(self) -> None:
+        """See whether the topics are what they were; never waits.
+
+        Raises:
+            GapError: a topic lost records.
+            TopicUnavailable: it did, and the next attempt closes the gap.
+        """
+        self._watch.look()
 
     def send(self, records: Sequence[Ready]) -> None:
         """Add records to the Kafka transaction."""

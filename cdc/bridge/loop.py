@@ -27,8 +27,7 @@ from typing import Any
 
 import structlog
 
-from cdc.bridge.sides import Beside, Kafka, Source
-from cdc.capture.stream import WalStream
+from cdc.bridge.sides import Sides
 from cdc.change import Begin, Commit, Delete, Insert, Relation, Truncate, Update
 from cdc.crashpoints import reach
 from cdc.decode.pgoutput import PgOutputDecoder
@@ -68,43 +67,31 @@ class Bridge:
     """One streaming session: from a started stream until ``stop`` is set or an error ends it.
 
     Args:
-        stream: frames in, confirmations out.
+        sides: what the loop stands between.
         engine: makes records of changes.
-        source: answers the engine.
-        kafka: takes the records.
-        backfill: goes on beside the stream.
-        beginnings: tables that the backfill read, and whose topics must be emptied first; taken from here.
         resume: the stored progress.
+        beginnings: tables that the backfill read, and whose topics must be emptied first; taken from here.
         is_first: readers are told at once where the stream begins, and the backfill's demands are written down:
             nothing was published ever, or a gap is being closed.
-        watch: called in every pass; must not wait.
         on_commit: told after each Kafka commit that is confirmed.
     """
 
     def __init__(
         self,
-        *,
-        stream: WalStream,
+        sides: Sides,
         engine: Engine,
-        source: Source,
-        kafka: Kafka,
-        backfill: Beside,
-        beginnings: list[TableEncoder],
         resume: Progress,
+        *,
+        beginnings: list[TableEncoder],
         is_first: bool = False,
-        watch: Callable[[], None] = lambda: None,
         on_commit: Callable[[Progress], None],
     ) -> None:
-        self._stream = stream
+        self._stream, self._source, self._kafka, self._backfill = sides
         self._engine = engine
-        self._source = source
-        self._kafka = kafka
-        self._backfill = backfill
         self._beginnings = beginnings
         self._on_commit = on_commit
         self._published = resume.lsn
         self._is_first = is_first
-        self._watch = watch
         self._stop = threading.Event()
         self._decoder = PgOutputDecoder()
         self._handlers: dict[type, Callable[[Any], Need | None]] = {
@@ -138,7 +125,7 @@ class Bridge:
         if self._is_first:
             self.close_batch()
         while not stop.is_set():
-            self._watch()
+            self._kafka.look()
             self._backfill.attend()
             self._may_step = self._backfill.is_active
             if self._engine.need is not None:

@@ -40,12 +40,10 @@ from cdc.order.gaps import (
 )
 from cdc.record import Progress
 from cdc.replay.topic_state import Known, foreign_topics, look_at, newest_lsn, read_known, refuse_hidden_ends
-from cdc.scope.topics import state_topic
 from cdc.slot_state import SlotState
 from cdc.source.connect import connect
 from cdc.source.membership import publication_oid
 from cdc.source.slot import create_slot, drop_slot, identify, inspect_slot, wal_end
-from cdc.source.table import TableInfo
 
 _OPTIONS_TELL_SINCE = 150000
 """On PostgreSQL 14 the publication's options are to be written whenever a partition is attached or detached."""
@@ -281,12 +279,6 @@ def _made_anew(recorded: Mapping[str, Membership], members: Mapping[str, Members
     return [
         Demand(table, sweep=True, reason="it is another table than the one of that name before") for table in remade
     ]
-
-
-def topics_of(config: Config, tables: Collection[TableInfo]) -> dict[str, list[str]]:
-    """Topics that must not lose a record, and the tables that are not whole without them."""
-    topics = {state_topic(config, each.namespace, each.name): [each.qualified_name] for each in tables}
-    return {**topics, schemas_topic(config.name): [each.qualified_name for each in tables]}
 
 
 def _merged(gaps: Sequence[GapError]) -> GapError:

@@ -20,8 +20,9 @@ from cdc.bridge.kafka_side import KafkaSide
 from cdc.bridge.loop import Bridge
 from cdc.bridge.metering import BridgeMeter
 from cdc.bridge.rereader import Rereader
-from cdc.bridge.resume import Resumption, topics_of
+from cdc.bridge.resume import Resumption
 from cdc.bridge.scope_watch import ScopeWatch
+from cdc.bridge.sides import Sides
 from cdc.bridge.slot_wait import wait_for_slot, waiting_application
 from cdc.bridge.source_side import SourceSide
 from cdc.bridge.topic_watch import TopicWatch
@@ -30,7 +31,7 @@ from cdc.capture.reread import current_snapshot
 from cdc.capture.stream import WalStream
 from cdc.config import Config
 from cdc.encode.history import HistoryEncoder
-from cdc.encode.naming import progress_topic, schemas_topic
+from cdc.encode.naming import schemas_topic
 from cdc.encode.table import TableEncoder
 from cdc.errors import SourceUnavailable
 from cdc.order.counts import Counts
@@ -83,7 +84,6 @@ class BridgeSession:
         self._meter = meter
         self._counts = counts
         self._kafka = config.kafka.client_options()
-        self._progress_topic = progress_topic(config.name)
         self._sql: psycopg.Connection[Any] | None = None
         self._watch: TopicWatch | None = None
         self._backfill: BesideStream | None = None
@@ -115,7 +115,7 @@ class BridgeSession:
         resumption.refuse()
         registry = CapturedTables(config, sql, TopicAdmin(self._kafka), self._scope.told, resumption.before)
         refuse_unfit(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
-        resumption.refuse_foreign(topics_of(config, registry.tables))
+        resumption.refuse_foreign(registry.topics)
         registry.ensure_topics()
         if not self._free_slot(sql, resumption, registry):
             return  # it was not free at once: what was looked up is old
@@ -125,7 +125,7 @@ class BridgeSession:
         self._ensure_publication(sql, registry)
         registry.successions = Successions(read_definitions(self._kafka, schemas_topic(config.name)))
         registry.members = memberships(sql, source.publication, registry.tables)
-        resume, demands = resumption.resume(topics_of(config, registry.tables), registry.members)
+        resume, demands = resumption.resume(registry.topics, registry.members)
         self._stream_on(sql, registry, publisher, resumption, resume, demands)
 
     def _new_publisher(self, registry: CapturedTables) -> KafkaPublisher:
@@ -184,24 +184,26 @@ class BridgeSession:
             begins_anew=begins_anew,
             running=lambda: current_snapshot(sql).running,
         )
+        watch = self._watch_topics(resumption, registry, publisher)
         self._bridge = bridge = Bridge(
-            stream=stream,
-            engine=engine,
-            source=SourceSide(sql, registry, self._rereader),
-            kafka=KafkaSide(config, publisher, registry),
-            backfill=backfill,
+            Sides(
+                stream,
+                SourceSide(sql, registry, self._rereader),
+                KafkaSide(config, publisher, registry, watch),
+                backfill,
+            ),
+            engine,
+            resume,
             beginnings=beginnings,
-            resume=resume,
             is_first=not resume.commit_ts or bool(demands),
-            watch=self._watch_topics(resumption, registry, publisher),
             on_commit=self._meter.committed,
         )
         self._meter.follows(engine)
-        self._works()
         self._scope.serves(registry)
         self._run_bridge(bridge, resumption, session)
 
     def _run_bridge(self, bridge: Bridge, resumption: Resumption, session: CopyBoth) -> None:
+        self._works()
         self._meter.streaming(True)
         try:
             bridge.run(self._stop)
@@ -220,7 +222,7 @@ class BridgeSession:
         """Whether nobody reads from the slot; if somebody does, wait for the end of that, and then say False."""
 
         def is_first_start() -> bool:
-            first = resumption.is_first_start(topics_of(self._config, registry.tables))
+            first = resumption.is_first_start(registry.topics)
             if first:
                 self._ensure_publication(sql, registry)  # a slot must not begin before the publication that it reads
             if first and self._config.snapshot.mode == "never":
@@ -236,20 +238,11 @@ class BridgeSession:
             waiting=self._meter.waiting,
         )
 
-    def _watch_topics(
-        self, resumption: Resumption, registry: CapturedTables, publisher: KafkaPublisher
-    ) -> Callable[[], None]:
-        self._watch = watch = TopicWatch(
-            self._kafka,
-            progress_topic=self._progress_topic,
-            tables=lambda: topics_of(self._config, registry.tables),
-            recorded=resumption.recorded,
-            produce=publisher.produce,
-            heals=self._config.heals_gaps,
-        )
+    def _watch_topics(self, resumption: Resumption, registry: CapturedTables, publisher: KafkaPublisher) -> TopicWatch:
+        self._watch = watch = TopicWatch(self._config, registry, resumption.recorded, publisher.produce)
         watch.record(resumption.seen)
         resumption.record_members(publisher.produce)
-        return watch.look
+        return watch
 
     def _warn_of_older_rows(self, registry: CapturedTables) -> None:
         """The stream begins at the slot: a row from before it reaches its topic when it changes."""

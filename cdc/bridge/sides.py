@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from cdc.bridge.rereader import Reading
+from cdc.capture.stream import WalStream
 from cdc.change import Relation
 from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
@@ -56,6 +57,9 @@ class Kafka(Protocol):
     def is_open(self) -> bool:
         """Whether the Kafka transaction holds records."""
 
+    def look(self) -> None:
+        """See whether the topics are what they were; called in every pass, and never waits."""
+
     def send(self, records: Sequence[Ready]) -> None:
         """Add records to the Kafka transaction."""
 
@@ -96,3 +100,12 @@ class Beside(Protocol):
 
     def flush(self, lsn: LSN) -> None:
         """Write down how far it is, into the Kafka transaction that is about to be committed."""
+
+
+class Sides(NamedTuple):
+    """All of it, and the stream: frames in, confirmations out."""
+
+    stream: WalStream
+    source: Source
+    kafka: Kafka
+    backfill: Beside

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final
+from typing import Final, Protocol
 
 import structlog
 
 from cdc.brokers import BrokerAdmin
+from cdc.config import Config
 from cdc.encode.known_topic import KnownTopic, known_topic_key, known_topic_value
+from cdc.encode.naming import progress_topic
 from cdc.errors import CdcError, TopicUnavailable
 from cdc.order.gaps import TableGap, topic_gaps
 from cdc.replay.topic_state import look_at
@@ -23,37 +25,40 @@ Produce = Callable[[str, bytes, bytes | None, bytes], None]
 log = structlog.get_logger("cdc.bridge")
 
 
+class Captured(Protocol):
+    """The tables that are captured."""
+
+    @property
+    def topics(self) -> Mapping[str, Sequence[str]]:
+        """Topics that must not lose a record, and the tables that are not whole without them."""
+
+
 class TopicWatch:
     """Looks at the topics every ten seconds, and writes down how they are, for the next start to compare with.
 
     Args:
-        options: librdkafka settings from the configuration.
-        progress_topic: where it is written down.
-        tables: topics of this bridge now, and whose rows each holds.
+        config: the whole configuration.
+        captured: whose topics are looked at; they may become more.
         recorded: the topics as they are on record.
         produce: takes what is written down; called by ``look``.
-        heals: gaps are closed by the next attempt.
         interval_s: seconds between two looks.
     """
 
     def __init__(
         self,
-        options: Mapping[str, Any],
-        *,
-        progress_topic: str,
-        tables: Callable[[], Mapping[str, Sequence[str]]],
+        config: Config,
+        captured: Captured,
         recorded: Mapping[str, KnownTopic],
         produce: Produce,
-        heals: bool,
         interval_s: float = _INTERVAL_S,
     ) -> None:
-        self._options = options
-        self._progress_topic = progress_topic
-        self._tables = tables
+        self._options = config.kafka.client_options()
+        self._progress_topic = progress_topic(config.name)
+        self._captured = captured
         self._recorded = dict(recorded)
         self._produce = produce
-        self._heals = heals
-        self._admin = BrokerAdmin(options)
+        self._heals = config.heals_gaps
+        self._admin = BrokerAdmin(self._options)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="topic-watch")
         self._answer: Future[dict[str, KnownTopic]] | None = None
         self._interval_s = interval_s
@@ -72,7 +77,7 @@ class TopicWatch:
                 self._judge(answer)
         elif time.monotonic() > self._due:
             self._due = time.monotonic() + self._interval_s
-            self._answer = self._thread.submit(look_at, self._admin, self._options, list(self._tables()))
+            self._answer = self._thread.submit(look_at, self._admin, self._options, list(self._captured.topics))
 
     def record(self, seen: Mapping[str, KnownTopic]) -> None:
         """Put on record what differs, in the open Kafka transaction."""
@@ -91,7 +96,7 @@ class TopicWatch:
         except CdcError as error:
             log.debug("the topics could not be looked at", error=error.message)
             return
-        for gap in topic_gaps(self._recorded, now, self._tables()):
+        for gap in topic_gaps(self._recorded, now, self._captured.topics):
             if self._heals and isinstance(gap, TableGap):
                 raise TopicUnavailable(f"{gap.message}; starting again, to publish it anew") from gap
             raise gap

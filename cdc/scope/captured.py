@@ -68,6 +68,12 @@ class CapturedTables:
         self.histories = history_topics(config, self.tables)
         self._infos = {(each.namespace, each.name): each for each in self.tables}
 
+    @property
+    def topics(self) -> Mapping[str, Sequence[str]]:
+        """Topics that must not lose a record, and the tables that are not whole without them."""
+        names = {state_topic(self._config, each.namespace, each.name): [each.qualified_name] for each in self.tables}
+        return {**names, schemas_topic(self._config.name): [each.qualified_name for each in self.tables]}
+
     def ensure_topics(self) -> None:
         """Create missing topics; refuse those that would lose or scatter state, warn of other drift.
 

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
@@ -16,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from cdc.bridge.resume import Resumption
 from cdc.bridge.topic_watch import TopicWatch
 from cdc.brokers import BrokerAdmin
-from cdc.config import load
+from cdc.config import Config, load
 from cdc.encode.naming import progress_topic, schemas_topic
 from cdc.errors import CdcError, GapError, TopicUnavailable
 from cdc.order.demand import Demand
@@ -263,15 +264,16 @@ def watched(kafka: Kafka, admin: AdminClient) -> tuple[str, Callable[..., TopicW
     eventually(lambda: look_at(BrokerAdmin(options), options, [topic]))
 
     def watch(*, heals: bool) -> TopicWatch:
-        return TopicWatch(
-            options,
-            progress_topic="watched.__progress",
-            tables=lambda: {topic: ["public.items"]},
-            recorded=look_at(BrokerAdmin(options), options, [topic]),
-            produce=lambda *record: None,
-            heals=heals,
-            interval_s=0,
+        config = Config.model_validate(
+            {
+                "name": "watched",
+                "source": {"dsn": "host=127.0.0.1", "on_gap": "rebackfill" if heals else "fail"},
+                "kafka": {"bootstrap": kafka.bootstrap},
+            }
         )
+        captured = SimpleNamespace(topics={topic: ["public.items"]})
+        recorded = look_at(BrokerAdmin(options), options, [topic])
+        return TopicWatch(config, captured, recorded, lambda *record: None, interval_s=0)
 
     return topic, watch
 

@@ -21,7 +21,7 @@ from cdc.source.preflight import Finding
 from cdc.stack.embedded import free_port
 from cdc.status.checks import check_kafka, check_source
 from cdc.status.replica_checks import check_replica
-from tests.integration.capture.preflighting import config, findings, mend, troubles
+from tests.integration.status.preflighting import config, findings, mend, troubles
 from tests.support.servers import Database, fresh_database
 
 

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from psycopg import Error
 
 from tests.support.steps.trial import Trial
+from tests.support.steps.world import NEW_KEY, OTHER_ANEW, SWAP
 from tests.support.waiting import eventually
 
 _LOCKED_S: Final = 1.5
@@ -175,8 +176,6 @@ def _second_bridge(trial: Trial) -> None:
     second.kill()
 
 
-_SWAP = "BEGIN; ALTER TABLE t RENAME TO t_old; ALTER TABLE t_new RENAME TO t; ALTER TABLE t_old RENAME TO t_new; COMMIT"
-
 DISTURBANCES: Final[dict[str, Disturbance]] = {
     "nothing": Disturbance(lambda _: None),
     "sigterm": Disturbance(_sigterm),
@@ -196,13 +195,9 @@ DISTURBANCES: Final[dict[str, Disturbance]] = {
     "truncate_and_fill": statement(
         "BEGIN; TRUNCATE t; INSERT INTO t SELECT i, -i, 3 FROM generate_series(1, 50) i; COMMIT"
     ),
-    "swap": statement(_SWAP, is_noticed_late=True),
+    "swap": statement(SWAP, is_noticed_late=True),
     "drop": statement("DROP TABLE other"),
-    "drop_and_make": statement(
-        "BEGIN; DROP TABLE other; CREATE TABLE other (id int PRIMARY KEY, n int, note text);"
-        " INSERT INTO other SELECT i, 5, 'made again' FROM generate_series(1, 70) i; COMMIT",
-        is_noticed_late=True,
-    ),
+    "drop_and_make": statement(OTHER_ANEW, is_noticed_late=True),
     "rename": statement("ALTER TABLE t RENAME TO renamed", is_noticed_late=True),
     "rename_there_and_back": statement(
         "ALTER TABLE t RENAME TO away; UPDATE away SET n = n + 1 WHERE id % 4 = 0; ALTER TABLE away RENAME TO t",
@@ -212,7 +207,7 @@ DISTURBANCES: Final[dict[str, Disturbance]] = {
     "drop_column": statement("ALTER TABLE t DROP COLUMN note", "public.t"),
     "drop_toasted_column": statement("ALTER TABLE t DROP COLUMN big", "public.t"),
     "rename_toasted_column": statement("ALTER TABLE t RENAME COLUMN big TO large", "public.t"),
-    "new_key": statement("ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (alt)", is_noticed_late=True),
+    "new_key": statement(NEW_KEY, is_noticed_late=True),
     "identity_full": statement("ALTER TABLE t REPLICA IDENTITY FULL"),
     "detach_partition": statement("ALTER TABLE parts DETACH PARTITION parts_low", "public.parts"),
 }

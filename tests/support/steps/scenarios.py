@@ -12,6 +12,7 @@ from cdc.encode.repair import parts_of
 from cdc.publish.requests import write_repair
 from cdc.record import RepairKey
 from tests.support.steps.trial import Trial
+from tests.support.steps.world import NEW_KEY, OTHER_ANEW
 from tests.support.waiting import eventually
 
 _BRIDGE: Final = {"bridge.before_kafka_commit": 5, "bridge.after_kafka_commit": 5, "bridge.after_confirm": 4}
@@ -92,15 +93,12 @@ def _swap(trial: Trial) -> None:
 
 
 def _recreate(trial: Trial) -> None:
-    trial.in_source(
-        "BEGIN; DROP TABLE other; CREATE TABLE other (id int PRIMARY KEY, n int, note text);"
-        " INSERT INTO other SELECT i, 5, 'made again' FROM generate_series(1, 70) i; COMMIT"
-    )
+    trial.in_source(OTHER_ANEW)
     trial.writer.write(5)
 
 
 def _new_key(trial: Trial) -> None:
-    trial.in_source("ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (alt)")
+    trial.in_source(NEW_KEY)
     trial.in_source("UPDATE t SET n = 8 WHERE id = 1")
     trial.writer.write(5)
 

@@ -33,7 +33,23 @@ _TABLES: Final = {
         CREATE TABLE other (id int PRIMARY KEY, n int, note text);
         INSERT INTO other SELECT i, 0, 'first' FROM generate_series(1, {rows}) i""",
 }
-_LEFT_OVER: Final = "t_old, away, renamed, joins"
+_LEFT_OVER: Final = "t_old, t_aside, away, renamed, joins"
+
+# What scenarios and disturbances have in common. They meet each other, in any order.
+OTHER_ANEW: Final = """
+BEGIN; DROP TABLE IF EXISTS other; CREATE TABLE other (id int PRIMARY KEY, n int, note text);
+INSERT INTO other SELECT i, 5, 'made again' FROM generate_series(1, 70) i; COMMIT
+"""
+SWAP: Final = """
+BEGIN; CREATE TABLE IF NOT EXISTS t_new (LIKE t INCLUDING ALL);
+ALTER TABLE t RENAME TO t_aside; ALTER TABLE t_new RENAME TO t; ALTER TABLE t_aside RENAME TO t_new; COMMIT
+"""
+NEW_KEY: Final = """
+DO $$ BEGIN EXECUTE (
+    SELECT format('ALTER TABLE t DROP CONSTRAINT %I, ADD PRIMARY KEY (alt)', conname)
+    FROM pg_constraint WHERE conrelid = 't'::regclass AND contype = 'p'
+); END $$
+"""
 _SHAPE: Final = """
 SELECT relname, string_agg(attname || ' ' || atttypid::regtype, ',' ORDER BY attnum), relreplident,
     (SELECT indkey::text FROM pg_index WHERE indrelid = c.oid AND indisprimary),

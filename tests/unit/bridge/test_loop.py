@@ -12,7 +12,7 @@ import pytest
 
 from cdc.bridge.loop import Bridge
 from cdc.bridge.rereader import Reading
-from cdc.bridge.sides import Found
+from cdc.bridge.sides import Found, Sides
 from cdc.change import Column, Relation, ReplicaIdentity
 from cdc.encode.table import TableEncoder
 from cdc.errors import TopicUnavailable
@@ -116,13 +116,10 @@ class Script:
         self.found: list[Found | None] = []
         engine = Engine(resume=RESUME, xid=0, counts=Counts(), touched=TouchedKeys())
         self.bridge = Bridge(
-            stream=self,  # type: ignore[arg-type]
-            engine=engine,
-            source=self,
-            kafka=self,
-            backfill=Idle(self.journal),
+            Sides(self, self, self, Idle(self.journal)),  # type: ignore[arg-type]
+            engine,
+            RESUME,
             beginnings=[],
-            resume=RESUME,
             on_commit=lambda progress: None,
         )
 
@@ -139,6 +136,8 @@ class Script:
             self.stop.set()
             return None
         return self.readings.pop(0)
+
+    def look(self) -> None: ...
 
     def snapshot(self) -> Snapshot:
         return Snapshot(100, frozenset())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -102,15 +103,7 @@ def probe_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def topic_watch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_watch, "look_at", boom)
-    running = topic_watch.TopicWatch(
-        {"bootstrap.servers": "127.0.0.1:1"},
-        progress_topic="p",
-        tables=dict,
-        recorded={},
-        produce=boom,
-        heals=True,
-        interval_s=0.0,
-    )
+    running = topic_watch.TopicWatch(CONFIG, SimpleNamespace(topics={}), {}, boom, interval_s=0.0)
     try:
         eventually(running.look, 10)
     finally:
@@ -164,7 +157,7 @@ def test_every_thread_of_ours_is_among_these() -> None:
     started = {
         str(path) for path in modules("cdc") for name in ("Worker", "ThreadPoolExecutor") for _ in calls(path, name)
     }
-    # Their futures are waited for on the next line, or in tests/unit/app/test_threads.py::test_the_writer…
+    # Their futures are waited for on the next line, or in tests/unit/daemon/test_threads.py::test_the_writer…
     waited_for = {"cdc/status/parts.py", "cdc/stack/artefacts.py", "cdc/apply/loop.py"}
     assert started - waited_for == set(ENDS), "show here what happens when it raises"
 
