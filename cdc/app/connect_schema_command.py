@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import typer
@@ -11,22 +12,22 @@ from cdc.app.options import ConfigOption, load_config
 from cdc.config import Config
 from cdc.encode.naming import schemas_topic
 from cdc.errors import ConfigError
+from cdc.kinds import FLOATS, Kind, kind_of
 from cdc.record import TableSchema
 from cdc.replay.definitions import read_definitions
 from cdc.scope.topics import state_topic
 
 _CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
-_TYPES: Final = {
-    "bool": "boolean",
-    "int2": "int16",
-    "int4": "int32",
-    "int8": "int64",
-    "oid": "int64",
-    "float4": "float",
-    "float8": "double",
+CONNECT_TYPES: Final[Mapping[Kind, str]] = {
+    Kind.BOOL: "boolean",
+    Kind.INT16: "int16",
+    Kind.INT32: "int32",
+    Kind.INT64: "int64",
+    Kind.FLOAT32: "float",
+    Kind.FLOAT64: "double",
+    **dict.fromkeys((Kind.DECIMAL, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ), "string"),
+    **dict.fromkeys((Kind.BYTES, Kind.DOCUMENT, Kind.ASCII, Kind.TEXT), "string"),
 }
-_FLOATS: Final = frozenset({"float4", "float8"})
-_DOCUMENTS: Final = frozenset({"json", "jsonb"})
 
 
 def connect_schema(
@@ -88,13 +89,13 @@ def damages(schema: TableSchema) -> list[tuple[str, str]]:
     """Columns and what Kafka's JsonConverter makes of some of their values."""
     found = []
     for column in schema.columns:
-        element = column.sql_type.removesuffix("[]")
-        if element in _DOCUMENTS:
+        kind = kind_of(column.sql_type)
+        if kind.kind is Kind.DOCUMENT:
             text = "objects, arrays, numbers and booleans arrive as NULL, strings without their quotes"
             found.append((column.name, f"{column.sql_type}: {text}"))
-        elif element in _FLOATS:
+        elif kind.kind in FLOATS:
             found.append((column.name, f"{column.sql_type}: NaN and the infinities arrive as 0.0"))
-        if element != column.sql_type:
+        if kind.is_array:
             text = (
                 "arrays of several dimensions arrive as NULLs or zeros, and those with lower bounds of their own empty"
             )
@@ -114,9 +115,13 @@ def _converter(part: str, types: dict[str, str], *, is_optional: bool) -> dict[s
 
 
 def _connect_type(sql_type: str) -> dict[str, Any]:
-    if sql_type.endswith("[]"):
-        return {"type": "array", "items": {**_connect_type(sql_type.removesuffix("[]")), "optional": True}}
-    return {"type": _TYPES.get(sql_type, "string")}
+    kind = kind_of(sql_type)
+    connect_type = CONNECT_TYPES[kind.kind]
+    return (
+        {"type": "array", "items": {"type": connect_type, "optional": True}}
+        if kind.is_array
+        else {"type": connect_type}
+    )
 
 
 def _definition(config: Config, table: str) -> TableSchema:

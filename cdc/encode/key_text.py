@@ -14,14 +14,11 @@ import msgspec
 
 from cdc.change import Column
 from cdc.encode.arrays import array_literal
-from cdc.encode.values import is_document
-from cdc.pgtypes import element_name
+from cdc.kinds import ColumnKind, Kind, kind_of_column
 
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _STRING: Final = msgspec.json.Decoder(str)
-
-_DOCUMENTS: Final = frozenset({"pg_catalog.json", "pg_catalog.jsonb"})
 
 
 def key_texts(columns: Sequence[Column], key: bytes) -> tuple[bytes, ...] | None:
@@ -46,11 +43,11 @@ def key_texts(columns: Sequence[Column], key: bytes) -> tuple[bytes, ...] | None
 
 
 def _text(column: Column, raw: bytes) -> str | None:
-    if is_document(column):
+    kind = kind_of_column(column)
+    if kind.kind is Kind.DOCUMENT and not kind.is_array:
         return raw.decode()
     if raw[:1] == b"[":
-        element = element_name(column.type_name)
-        return None if element is None else _array(raw, element)
+        return _array(raw, kind) if kind.is_array else None
     return None if raw[:1] == b"{" or raw == b"null" else _scalar(raw)
 
 
@@ -58,13 +55,14 @@ def _scalar(raw: bytes) -> str:
     return _STRING.decode(raw) if raw[:1] == b'"' else raw.decode()
 
 
-def _array(raw: bytes, element: str) -> str:
-    item: Callable[[bytes], str] = bytes.decode if element in _DOCUMENTS else _scalar
+def _array(raw: bytes, kind: ColumnKind) -> str:
+    has_documents = kind.kind is Kind.DOCUMENT
+    item: Callable[[bytes], str] = bytes.decode if has_documents else _scalar
 
     def nested(raw: bytes) -> list[Any]:
         return [
-            None if each == b"null" else nested(each) if each[:1] == b"[" and element not in _DOCUMENTS else item(each)
+            None if each == b"null" else nested(each) if each[:1] == b"[" and not has_documents else item(each)
             for each in (bytes(each).strip() for each in _ELEMENTS.decode(raw))
         ]
 
-    return array_literal(nested(raw), ";" if element == "pg_catalog.box" else ",")
+    return array_literal(nested(raw), kind.delimiter)

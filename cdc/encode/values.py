@@ -18,27 +18,19 @@ today's catalog may know it no more or know another one by that name; so element
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 import orjson
 
 from cdc.change import Column
 from cdc.encode.arrays import array_literal, parse_array
-from cdc.pgtypes import element_name, split_type_name
+from cdc.kinds import Kind, kind_of_column
+from cdc.pgtypes import CATALOG, split_type_name
 
 Converter: TypeAlias = Callable[[bytes], bytes]
 """Server text → JSON. Given anything but bytes it raises, which is how NULL leaves the fast path."""
 
-_NUMBERS: Final = frozenset({"int2", "int4", "int8", "oid"})
-_FLOATS: Final = frozenset({"float4", "float8"})
-_DOCUMENTS: Final = frozenset({"json", "jsonb"})
-# Output is ASCII without quote, backslash or control character, whatever the value: it needs no escaping.
-_PLAIN: Final = frozenset(
-    {"numeric", "date", "time", "timetz", "timestamp", "timestamptz", "interval", "uuid", "bit", "varbit"}
-    | {"inet", "cidr", "macaddr", "macaddr8", "pg_lsn", "tid", "xid", "cid", "xid8", "int2vector", "oidvector"}
-    | {"point", "lseg", "path", "box", "polygon", "line", "circle"}
-)
 _SPECIAL_FLOATS: Final = {b"NaN": b'"NaN"', b"Infinity": b'"Infinity"', b"-Infinity": b'"-Infinity"'}
 _BRACES: Final = bytes.maketrans(b"{}", b"[]")
 
@@ -129,36 +121,17 @@ def unknown_array(value: bytes) -> bytes:
 
 def converter(column: Column) -> Converter:
     """How values of this column become JSON."""
-    namespace, name = split_type_name(column.type_name)
-    element = element_name(column.type_name)
-    if namespace != "pg_catalog":
-        return text if element is None else unknown_array
-    if element is not None:
-        return _array_converter(split_type_name(element)[1])
-    if name == "bool":
-        return boolean
-    if name in _NUMBERS:
-        return number
-    if name in _DOCUMENTS:
-        return document
-    if name in _FLOATS:
-        return floating
-    return plain if name in _PLAIN else text
+    kind, is_array, delimiter = kind_of_column(column)
+    if not is_array:
+        return CONVERTERS[kind]
+    if split_type_name(column.type_name)[0] != CATALOG:
+        return unknown_array
+    return ARRAY_CONVERTERS[kind] if delimiter == "," else box_array
 
 
 def is_document(column: Column) -> bool:
     """Whether the column's JSON is the document itself."""
     return converter(column) is document
-
-
-def _array_converter(element: str) -> Converter:
-    if element in _NUMBERS:
-        return number_array
-    if element in _FLOATS:
-        return floating_array
-    if element in _DOCUMENTS:
-        return document_array
-    return {"bool": boolean_array, "box": box_array}.get(element, text_array)
 
 
 def _array(literal: str, element: Callable[[str], Any], delimiter: str) -> bytes:
@@ -172,3 +145,22 @@ def _same(element: str) -> str:
 
 def _floating_element(element: str) -> orjson.Fragment:
     return orjson.Fragment(floating(element.encode()))
+
+
+CONVERTERS: Final[Mapping[Kind, Converter]] = {
+    Kind.BOOL: boolean,
+    **dict.fromkeys((Kind.INT16, Kind.INT32, Kind.INT64), number),
+    **dict.fromkeys((Kind.FLOAT32, Kind.FLOAT64), floating),
+    # Their text needs no escaping
+    **dict.fromkeys((Kind.DECIMAL, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.ASCII), plain),
+    Kind.DOCUMENT: document,
+    **dict.fromkeys((Kind.BYTES, Kind.TEXT), text),
+}
+ARRAY_CONVERTERS: Final[Mapping[Kind, Converter]] = {
+    Kind.BOOL: boolean_array,
+    **dict.fromkeys((Kind.INT16, Kind.INT32, Kind.INT64), number_array),
+    **dict.fromkeys((Kind.FLOAT32, Kind.FLOAT64), floating_array),
+    **dict.fromkeys((Kind.DECIMAL, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ), text_array),
+    Kind.DOCUMENT: document_array,
+    **dict.fromkeys((Kind.BYTES, Kind.ASCII, Kind.TEXT), text_array),
+}

@@ -14,7 +14,8 @@ from cdc.capture.reading import describe, published_part
 from cdc.change import Column, ReplicaIdentity
 from cdc.config import Config
 from cdc.errors import ConfigError
-from cdc.pgtypes import CATALOG, element_name, split_type_name, sql_type
+from cdc.kinds import Kind, kind_of_column
+from cdc.pgtypes import sql_type
 from cdc.record import TableSchema
 from cdc.scope.choice import choose
 from cdc.scope.topics import history_topics, state_topic
@@ -34,10 +35,12 @@ SELECT base.named::bigint, e.typdelim FROM base JOIN pg_catalog.pg_type e ON e.t
 """
 """By type, or domain over it, of those that are arrays: what stands between elements."""
 
-_KINDS: Final[Mapping[str, job.ColumnKind]] = {
-    **dict.fromkeys(("int2", "int4", "int8", "oid", "float4", "float8"), "number"),
-    "bool": "bool",
-    **dict.fromkeys(("json", "jsonb"), "json"),
+TOPIC_FORMS: Final[Mapping[Kind, job.ColumnKind]] = {
+    Kind.BOOL: "bool",
+    **dict.fromkeys((Kind.INT16, Kind.INT32, Kind.INT64, Kind.FLOAT32, Kind.FLOAT64), "number"),
+    Kind.DOCUMENT: "json",
+    **dict.fromkeys((Kind.DECIMAL, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ), "text"),
+    **dict.fromkeys((Kind.BYTES, Kind.ASCII, Kind.TEXT), "text"),
 }
 
 
@@ -146,13 +149,10 @@ def _column(column: Column, delimiters: Mapping[int, str]) -> job.Column:
 
     The catalog says what is an array; the stream's names only suggest it (an enum may be called ``_mood``).
     """
-    element = element_name(column.type_name)
-    namespace, name = split_type_name(element or column.type_name)
-    kind = _KINDS.get(name, "text") if namespace == CATALOG else "text"
     return job.Column(
         name=column.name,
         sql_type=sql_type(column),
-        kind=kind,
+        kind=TOPIC_FORMS[kind_of_column(column).kind],
         is_array=column.type_oid in delimiters,
         delimiter=delimiters.get(column.type_oid, ","),
     )

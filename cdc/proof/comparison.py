@@ -54,7 +54,7 @@ WHERE indrelid = %s::regclass AND (indisprimary OR indisreplident) AND attrelid 
 ORDER BY indisprimary DESC, indexrelid, place
 """
 
-_FORMS: Final = {
+FORMS: Final = {
     "bool": Form.BOOL,
     **dict.fromkeys(("int2", "int4", "int8", "oid", "float4", "float8"), Form.NUMBER),
     **dict.fromkeys(("json", "jsonb"), Form.DOCUMENT),
@@ -128,7 +128,7 @@ def describe(connection: psycopg.Connection[Any], table: str, key: tuple[str, ..
     """The shape of ``schema.table`` (unquoted); ``key`` where it is neither primary key nor replica identity index."""
     name = _identifier(table).as_string(connection)
     columns = tuple(
-        ColumnShape(column, _FORMS.get(type_name, Form.TEXT), delimiter.encode() if delimiter else None)
+        ColumnShape(column, FORMS.get(type_name, Form.TEXT), delimiter.encode() if delimiter else None)
         for column, type_name, delimiter in connection.execute(_COLUMNS, (name,))
     )
     return TableShape(table, columns, key or tuple(row[0] for row in connection.execute(_KEY, (name,))))

@@ -16,19 +16,17 @@ type when the record was written) takes ``any_text``, which looks at the value i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from cdc.encode.arrays import array_literal
+from cdc.kinds import Kind, kind_of
 
 NULL: Final = "\0N"
 """Stands for NULL in rendered text. No text value of PostgreSQL has a NUL, so nothing else looks like it."""
 
-_INTEGERS: Final = frozenset({"int2", "int4", "int8", "oid"})
-_BARE: Final = frozenset({"bool", "float4", "float8"})
-_DOCUMENTS: Final = frozenset({"json", "jsonb"})
 _BLANKS: Final = " \t\n\r"
 _BRACES: Final = str.maketrans("[]", "{}")
 _BARE_ELEMENT: Final = r'"(?!(?i:null)")[^"\\\[\]{},\s]+"'
@@ -59,16 +57,11 @@ def form_of(sql_type: str, delimiter: str) -> Form:
         sql_type: the type as ``__schemas`` spells it: it tells what JSON to expect.
         delimiter: ``typdelim`` of an array's element type.
     """
-    if sql_type.endswith("[]"):
-        array = _array_renderer(sql_type[:-2], delimiter)
+    kind = kind_of(sql_type)
+    if kind.is_array:
+        array = _array_renderer(kind.kind, delimiter)
         return Form(msgspec.Raw, lambda values: [NULL if raw == "null" else array(raw) for raw in _texts(values)])
-    if sql_type in _INTEGERS:
-        return Form(int | None, lambda values: [NULL if value is None else str(value) for value in values])
-    if sql_type in _BARE:
-        return Form(msgspec.Raw, lambda values: [NULL if raw == "null" else _scalar(raw) for raw in _texts(values)])
-    if sql_type in _DOCUMENTS:
-        return Form(msgspec.Raw, lambda values: [NULL if raw == "null" else raw for raw in _texts(values)])
-    return Form(str | None, lambda values: [NULL if value is None else value for value in values])
+    return FORMS[kind.kind]
 
 
 def any_text(value: msgspec.Raw, sql_type: str, delimiter: str) -> str:
@@ -76,9 +69,10 @@ def any_text(value: msgspec.Raw, sql_type: str, delimiter: str) -> str:
     raw = str(value, "utf-8")
     if raw == "null":
         return NULL
-    if raw.startswith("[") and sql_type.endswith("[]"):
-        return _array_renderer(sql_type[:-2], delimiter)(raw)
-    return raw if sql_type in _DOCUMENTS else _scalar(raw)
+    kind = kind_of(sql_type)
+    if raw.startswith("[") and kind.is_array:
+        return _array_renderer(kind.kind, delimiter)(raw)
+    return raw if kind.kind is Kind.DOCUMENT and not kind.is_array else _scalar(raw)
 
 
 def _texts(values: Sequence[msgspec.Raw]) -> list[str]:
@@ -89,11 +83,11 @@ def _scalar(raw: str) -> str:
     return _decode_text(raw) if raw[0] == '"' else raw
 
 
-def _array_renderer(element: str, delimiter: str) -> Callable[[str], str]:
+def _array_renderer(element: Kind, delimiter: str) -> Callable[[str], str]:
     """JSON array → array literal; a string is the literal itself (an array with bounds of its own)."""
-    if element in _INTEGERS or element in _BARE:
+    if FORMS[element] in (_INTEGER, _BARE):
         return _number_array
-    if element in _DOCUMENTS:
+    if element is Kind.DOCUMENT:
         return _document_array
 
     is_bare = _BARE_STRINGS.fullmatch if delimiter == "," else _never
@@ -134,3 +128,17 @@ def _whole(array: str, documents: Sequence[str]) -> list[str]:
         whole.append(array[place:end])
         place = end + 1
     return whole
+
+
+_INTEGER: Final = Form(int | None, lambda values: [NULL if value is None else str(value) for value in values])
+_BARE: Final = Form(msgspec.Raw, lambda values: [NULL if raw == "null" else _scalar(raw) for raw in _texts(values)])
+_DOCUMENT: Final = Form(msgspec.Raw, lambda values: [NULL if raw == "null" else raw for raw in _texts(values)])
+_STRING: Final = Form(str | None, lambda values: [NULL if value is None else value for value in values])
+
+FORMS: Final[Mapping[Kind, Form]] = {
+    **dict.fromkeys((Kind.INT16, Kind.INT32, Kind.INT64), _INTEGER),
+    **dict.fromkeys((Kind.BOOL, Kind.FLOAT32, Kind.FLOAT64), _BARE),
+    Kind.DOCUMENT: _DOCUMENT,
+    **dict.fromkeys((Kind.DECIMAL, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ), _STRING),
+    **dict.fromkeys((Kind.BYTES, Kind.ASCII, Kind.TEXT), _STRING),
+}

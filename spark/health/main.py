@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from cdc.encode.schema import parse_schema
 from cdc.errors import DecodeError
+from cdc.kinds import FLOATS, INTEGERS, Kind, kind_of
 from cdc.spark.errors import JobError, TopicUnreadable
 from cdc.spark.health import measure
 from cdc.spark.health.findings import findings
@@ -28,7 +29,7 @@ from cdc.spark.session import open_session
 
 HEALTHY: Final = 0
 NOT_HEALTHY: Final = 1
-_NUMERIC: Final = ("numeric", "int2", "int4", "int8", "oid", "float4", "float8")
+_NUMERIC: Final = INTEGERS | FLOATS | {Kind.DECIMAL}
 
 
 def main(document: str) -> int:
@@ -137,7 +138,7 @@ def _numeric_members(table: Table | None) -> frozenset[str]:
     return frozenset(
         each.name
         for each in table.columns
-        if each.name in table.key and not each.is_array and each.sql_type.split("(")[0] in _NUMERIC
+        if each.name in table.key and not each.is_array and kind_of(each.sql_type).kind in _NUMERIC
     )
 
 

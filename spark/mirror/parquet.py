@@ -16,6 +16,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
+from cdc.kinds import Kind, kind_of
 from cdc.spark.errors import JobError
 from cdc.spark.job import Table
 from cdc.spark.mirror import manifest as manifests
@@ -26,14 +27,15 @@ from cdc.spark.mirror.position import Batch, Offsets, Position, admits
 from cdc.spark.mirror.rows import RecordForm
 
 _META: Final = ("cdc_key", "cdc_partition", "cdc_offset", "cdc_deleted")
-_PARQUET: Final[Mapping[str, str]] = {
-    "bool": "boolean",
-    "int2": "smallint",
-    "int4": "int",
-    "int8": "bigint",
-    "oid": "bigint",
-    "float4": "float",
-    "float8": "double",
+SPARK_TYPES: Final[Mapping[Kind, str]] = {
+    Kind.BOOL: "boolean",
+    Kind.INT16: "smallint",
+    Kind.INT32: "int",
+    Kind.INT64: "bigint",
+    Kind.FLOAT32: "float",
+    Kind.FLOAT64: "double",
+    **dict.fromkeys((Kind.DECIMAL, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ), "string"),
+    **dict.fromkeys((Kind.BYTES, Kind.DOCUMENT, Kind.ASCII, Kind.TEXT), "string"),
 }
 
 
@@ -178,7 +180,8 @@ class ParquetMirror:
 
 
 def _parquet_type(sql_type: str) -> str:
-    return _PARQUET.get(sql_type, "string")
+    kind = kind_of(sql_type)
+    return "string" if kind.is_array else SPARK_TYPES[kind.kind]
 
 
 def _quoted(name: str) -> str:

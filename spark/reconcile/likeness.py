@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
+from cdc.kinds import FLOATS, Kind, kind_of
+
 _NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
-_FLOATS: Final = frozenset({"float4", "float8"})
 _STAMP: Final = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(\.\d{1,6})?([-+]\d\d(?::\d\d)?)?")
 _QUARTER_S: Final = 15 * 60
 _FARTHEST_S: Final = 14 * 3600
@@ -34,12 +35,13 @@ def likeness(source: str | None, topic: str | None, sql_type: str) -> str | None
 
 
 def _as_numbers(source: str, topic: str, sql_type: str) -> str | None:
-    is_number = sql_type.startswith("numeric") or sql_type in _FLOATS
+    kind = kind_of(sql_type).kind
+    is_number = kind is Kind.DECIMAL or kind in FLOATS
     if not is_number or not (_NUMBER.fullmatch(source) and _NUMBER.fullmatch(topic)):
         return None
     here, there = Decimal(source), Decimal(topic)
-    if sql_type in _FLOATS:
-        return _as_floats(source, topic, sql_type)
+    if kind in FLOATS:
+        return _as_floats(source, topic, kind)
     if here == there:
         return "is the same number with another scale (trailing zeros)"
     if _rounds_to(here, topic) or _rounds_to(there, source):
@@ -47,10 +49,10 @@ def _as_numbers(source: str, topic: str, sql_type: str) -> str | None:
     return "is the same number as a double: digits were lost" if _same_float(source, topic, "d") else None
 
 
-def _as_floats(source: str, topic: str, sql_type: str) -> str | None:
+def _as_floats(source: str, topic: str, kind: Kind) -> str | None:
     if float(source) == float(topic):
         return "is the same number written differently"
-    close = 1e-5 if sql_type == "float4" else 1e-12
+    close = 1e-5 if kind is Kind.FLOAT32 else 1e-12
     here, there = float(source), float(topic)
     if abs(here - there) <= close * max(abs(here), abs(there)):
         return "is the same number rounded: digits were lost"
@@ -74,7 +76,7 @@ def _rounds_to(exact: Decimal, rounded: str) -> bool:
 
 
 def _as_stamps(source: str, topic: str, sql_type: str) -> str | None:
-    if not sql_type.startswith("timestamp"):
+    if kind_of(sql_type).kind not in (Kind.TIMESTAMP, Kind.TIMESTAMPTZ):
         return None
     shift = shift_s(source, topic)
     if shift is None:

@@ -9,7 +9,7 @@ older type of the column that the present one cannot hold.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -18,11 +18,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from cdc.kinds import FLOATS, INTEGERS, Kind, kind_of
 from cdc.spark.values.objects import split_array, unquote
 
 MAX_PRECISION: Final = 38
 _NUMERIC: Final = re.compile(r"numeric\(([0-9]+),([0-9]+)\)")
-_INTEGER_BITS: Final = {"int2": 16, "int4": 32, "int8": 64, "oid": 64}
 _YEAR_CHARS: Final = 4
 
 
@@ -43,15 +43,10 @@ class Form:
 
 def form_of(sql_type: str) -> Form:
     """The form of a column of this type, as ``__schemas`` spells it."""
-    if sql_type.endswith("[]"):
-        return _array_form(sql_type.removesuffix("[]"))
-    name = sql_type.split("(")[0]
-    if name in _INTEGER_BITS:
-        bits = _INTEGER_BITS[name]
-        return Form({16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[bits], partial(_integer, bits))
-    if name == "numeric":
-        return _numeric_form(sql_type)
-    return _FORMS.get(name, _TEXT)
+    kind = kind_of(sql_type)
+    if kind.is_array:
+        return ARRAY_FORMS[kind.kind]
+    return _numeric_form(sql_type) if kind.kind is Kind.DECIMAL else FORMS[kind.kind]
 
 
 def plain_text(raw: str) -> str:
@@ -131,28 +126,31 @@ def _numeric_form(sql_type: str) -> Form:
     match = _NUMERIC.fullmatch(sql_type)
     precision, scale = (int(match[1]), int(match[2])) if match else (0, 0)
     if match is None or precision > MAX_PRECISION or scale > precision:
-        return Form(pa.string(), plain_text, "numeric as text: no decimal type holds each of its values")
+        return FORMS[Kind.DECIMAL]
     return Form(pa.decimal128(precision, scale), partial(_decimal, precision, scale))
 
 
-def _array_form(element: str) -> Form:
-    if element in ("json", "jsonb"):
+def _array_form(element: Kind) -> Form:
+    if element is Kind.DOCUMENT:
         return Form(pa.string(), _verbatim, "array as JSON: its nulls and its lists may be documents")
-    one = form_of(element)
-    if not (pa.types.is_integer(one.arrow) or pa.types.is_floating(one.arrow) or pa.types.is_boolean(one.arrow)):
-        one = _TEXT
+    one = FORMS[element] if element in INTEGERS | FLOATS | {Kind.BOOL} else _TEXT
     return Form(pa.list_(one.arrow), partial(_list, one.read))
 
 
 _TEXT: Final = Form(pa.string(), plain_text)
-_FORMS: Final = {
-    "bool": Form(pa.bool_(), _boolean),
-    "float4": Form(pa.float32(), _number),
-    "float8": Form(pa.float64(), _number),
-    "date": Form(pa.date32(), _date),
-    "timestamp": Form(pa.timestamp("us"), _timestamp),
-    "timestamptz": Form(pa.timestamp("us", tz="UTC"), _timestamptz),
-    "bytea": Form(pa.binary(), _bytes),
-    "json": Form(pa.string(), _verbatim, "the document verbatim"),
-    "jsonb": Form(pa.string(), _verbatim, "the document verbatim"),
+FORMS: Final[Mapping[Kind, Form]] = {
+    Kind.BOOL: Form(pa.bool_(), _boolean),
+    Kind.INT16: Form(pa.int16(), partial(_integer, 16)),
+    Kind.INT32: Form(pa.int32(), partial(_integer, 32)),
+    Kind.INT64: Form(pa.int64(), partial(_integer, 64)),
+    Kind.FLOAT32: Form(pa.float32(), _number),
+    Kind.FLOAT64: Form(pa.float64(), _number),
+    Kind.DECIMAL: Form(pa.string(), plain_text, "numeric as text: no decimal type holds each of its values"),
+    Kind.DATE: Form(pa.date32(), _date),
+    Kind.TIMESTAMP: Form(pa.timestamp("us"), _timestamp),
+    Kind.TIMESTAMPTZ: Form(pa.timestamp("us", tz="UTC"), _timestamptz),
+    Kind.BYTES: Form(pa.binary(), _bytes),
+    Kind.DOCUMENT: Form(pa.string(), _verbatim, "the document verbatim"),
+    **dict.fromkeys((Kind.ASCII, Kind.TEXT), _TEXT),
 }
+ARRAY_FORMS: Final[Mapping[Kind, Form]] = {element: _array_form(element) for element in Kind}

@@ -1,0 +1,83 @@
+"""One module says what kind of value a type is (``cdc/kinds.py``); everybody else says what becomes of each kind."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+import pytest
+
+from cdc.app.connect_schema_command import CONNECT_TYPES
+from cdc.change import Column
+from cdc.encode.values import ARRAY_CONVERTERS, CONVERTERS
+from cdc.jobs.describe import TOPIC_FORMS
+from cdc.kinds import BUILTIN_KINDS, Kind, kind_of
+from cdc.pgtypes import BUILTIN_NAMES, sql_type
+from cdc.proof.comparison import FORMS as PROOF_FORMS
+from cdc.proof.server_text import Form
+from cdc.sink.forms import FORMS as SINK_FORMS
+from cdc.spark.mirror.parquet import SPARK_TYPES
+from cdc.spark.snapshot.columns import ARRAY_FORMS, FORMS
+from cdc.spark.values import columns as spark_values
+from tests.architecture.tree import modules, parse
+
+READERS: dict[str, Mapping[Kind, object]] = {
+    "the encoder": CONVERTERS,
+    "the encoder, of arrays": ARRAY_CONVERTERS,
+    "the sink": SINK_FORMS,
+    "what jobs are told": TOPIC_FORMS,
+    "Kafka Connect's schema": CONNECT_TYPES,
+    "the Parquet mirror": SPARK_TYPES,
+    "snapshots": FORMS,
+    "snapshots, of arrays": ARRAY_FORMS,
+}
+
+NAMES_OF_THEIR_OWN = {
+    "cdc/kinds.py": "the table",
+    "cdc/pgtypes.py": "the names themselves",
+    "cdc/proof/comparison.py": "a check: it must not share the errors of what it compares",
+    "spark/reconcile/source_sql.py": "a check, likewise",
+    "spark/values/columns.py": "a check, likewise",
+    "cdc/sink/tables.py": "format_type's spellings: which type of the replica prints another one's values as it does",
+}
+# Not those that are words of other languages, too: date, bool, json, path …
+UNMISTAKABLE = {name for name in BUILTIN_KINDS if any(letter.isdigit() for letter in name)} | {
+    *("oid", "numeric", "jsonb", "bytea", "timestamptz", "timetz", "varbit", "cidr", "inet")
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_each_kind_is_handled(reader: str) -> None:
+    missing = sorted(kind.name for kind in set(Kind) - set(READERS[reader]))
+    assert not missing, f"{reader} does not say what becomes of these kinds: {missing}"
+
+
+def test_types_are_named_in_one_module() -> None:
+    found = [
+        f"{path}:{node.lineno}: {node.value}"
+        for path in modules("cdc", "spark")
+        if str(path) not in NAMES_OF_THEIR_OWN
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Constant) and node.value in UNMISTAKABLE
+    ]
+    assert not found, f"ask cdc.kinds what kind of value it is: {found}"
+
+
+def test_checks_agree_with_the_kinds() -> None:
+    checks = {
+        "number": (Form.NUMBER, spark_values.Scalar.NUMBER),
+        "bool": (Form.BOOL, spark_values.Scalar.BOOL),
+        "json": (Form.DOCUMENT, spark_values.Scalar.JSON),
+        "text": (Form.TEXT, spark_values.Scalar.TEXT),
+    }
+    types = [sql_type(Column("c", oid, -1, name, False)) for oid, name in BUILTIN_NAMES.items()]
+    scalars = [each for each in types if not each.endswith("[]")]
+    kinds = {each: TOPIC_FORMS[kind_of(each).kind] for each in scalars}
+    assert {each: checks[kind] for each, kind in kinds.items()} == {
+        each: (PROOF_FORMS.get(each.strip('"'), Form.TEXT), spark_values.kind_of(each)) for each in scalars
+    }
+    arrays = [each for each in types if each.endswith("[]")]
+    assert {each: spark_values.kind_of(each) for each in arrays} == {
+        each: spark_values.ArrayOf(checks[TOPIC_FORMS[kind_of(each).kind]][1], kind_of(each).delimiter)
+        for each in arrays
+    }
