@@ -17,8 +17,8 @@ from typing import Final
 from pydantic import ValidationError
 
 from cdc.errors import CdcError
+from cdc.jobspec.parent import FOUND, NO_ANSWER, end_with_parent
 from cdc.spark.errors import JobError
-from cdc.spark.parent import FOUND, NO_ANSWER, end_with_parent
 
 JOBS: Final[Mapping[str, str]] = {
     "reconcile": "cdc.spark.reconcile.main",

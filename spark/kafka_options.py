@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cdc.jobspec.deployment import KafkaSettings
 from cdc.spark.errors import JobError
-from cdc.spark.job import KafkaSettings
 
 _SAME: Final = frozenset(
     {"bootstrap.servers", "security.protocol", "client.id", "ssl.endpoint.identification.algorithm"}

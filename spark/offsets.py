@@ -11,8 +11,8 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from cdc.jobspec.deployment import KafkaSettings
 from cdc.spark.errors import NotCaughtUp, TopicUnreadable
-from cdc.spark.job import KafkaSettings
 from cdc.spark.kafka_options import client_options
 
 _TIMEOUT_S: Final = 30.0

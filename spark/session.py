@@ -22,8 +22,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import cdc
+from cdc.jobspec.deployment import SparkSettings
 from cdc.spark.errors import JobError
-from cdc.spark.job import SparkSettings
 
 CONNECTOR_VERSION: Final = "4.2.0"
 """Of spark-sql-kafka-0-10; pyspark must be the same, because the connector calls Spark's internals."""

@@ -7,8 +7,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from cdc.encode.header import HEADER_NAME
-from cdc.spark.job import KafkaSettings
+from cdc.contract.header import HEADER_NAME
+from cdc.jobspec.deployment import KafkaSettings
 from cdc.spark.kafka_options import connector_options
 from cdc.spark.offsets import Extent
 

@@ -12,7 +12,7 @@ from cdc.daemon.logs import configure
 from cdc.jobs.as_of import parse_time
 from cdc.jobs.describe import describe_deployment, spark_settings
 from cdc.jobs.launch import run_job
-from cdc.spark.history.job import AuditJob
+from cdc.jobspec.audit import AuditJob
 
 
 def audit(

@@ -17,8 +17,8 @@ from cdc.asking.outcome import Following
 from cdc.asking.own_bridge import OwnBridge
 from cdc.backfill.requests import ends_of
 from cdc.config import Config
+from cdc.contract.naming import progress_topic
 from cdc.daemon.logs import configure
-from cdc.encode.naming import progress_topic
 from cdc.errors import CdcError, ConfigError
 from cdc.ports import Partition
 from cdc.publish.requests import withdraw_request

@@ -10,7 +10,7 @@ import typer
 
 from cdc.app.options import ConfigOption, load_config
 from cdc.config import Config
-from cdc.encode.naming import schemas_topic
+from cdc.contract.naming import schemas_topic
 from cdc.errors import ConfigError
 from cdc.kinds import FLOATS, Kind, kind_of
 from cdc.record import TableSchema

@@ -13,7 +13,7 @@ from cdc.acls import bridge_acls, sink_acls
 from cdc.app.options import ConfigOption, load_config
 from cdc.config import Config
 from cdc.config.masking import dsn_secrets
-from cdc.encode.naming import history_topic
+from cdc.contract.naming import history_topic
 from cdc.errors import ConfigError, SourceRefused
 from cdc.record import TableSchema
 from cdc.scope.topics import state_topic

@@ -13,8 +13,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from cdc.app.options import ConfigOption, load_config
 from cdc.config import Config
-from cdc.encode.naming import history_topic, progress_topic, schemas_topic
-from cdc.encode.progress import stream_key
+from cdc.contract.naming import history_topic, progress_topic, schemas_topic
+from cdc.contract.progress import stream_key
 from cdc.errors import ConfigError, TopicUnavailable
 from cdc.history.display import as_lines, as_table, entry_json, reach_line, row_json, row_lines
 from cdc.history.key import record_key

@@ -19,8 +19,8 @@ from cdc.jobs.answers import SOMETHING_WRONG
 from cdc.jobs.describe import describe_deployment, spark_settings
 from cdc.jobs.heal import repair_and_verify
 from cdc.jobs.launch import run_job
-from cdc.spark.job import SparkSettings
-from cdc.spark.reconcile.job import ReconcileJob
+from cdc.jobspec.deployment import SparkSettings
+from cdc.jobspec.reconcile import ReconcileJob
 
 Tables = Annotated[
     list[str] | None, typer.Argument(metavar="TABLE", help="schema.table; all captured tables unless given.")

@@ -17,9 +17,9 @@ from cdc.errors import ConfigError
 from cdc.jobs.as_of import parse_as_of, parse_every
 from cdc.jobs.describe import Deployment, describe_deployment, spark_settings
 from cdc.jobs.launch import INTERRUPTED, run_job
+from cdc.jobspec.deployment import SparkSettings
+from cdc.jobspec.snapshot import AsOf, SnapshotJob
 from cdc.source.connect import connect, source_errors
-from cdc.spark.job import SparkSettings
-from cdc.spark.snapshot.job import AsOf, SnapshotJob
 
 _HERE = (
     "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()"

@@ -29,11 +29,11 @@ import structlog
 from cdc.apply.cut_judge import CutJudge
 from cdc.apply.topics import BeginAnew, MirroredTopics, RebuildOrder
 from cdc.config import Config
-from cdc.encode.backfill import is_backfill_key, parse_backfill
-from cdc.encode.known_topic import named_topic, parse_known_topic
-from cdc.encode.naming import progress_topic, schemas_topic
-from cdc.encode.progress import parse_progress, stream_key
-from cdc.encode.schema import parse_schema
+from cdc.contract.backfill import is_backfill_key, parse_backfill
+from cdc.contract.known_topic import named_topic, parse_known_topic
+from cdc.contract.naming import progress_topic, schemas_topic
+from cdc.contract.progress import parse_progress, stream_key
+from cdc.contract.schema import parse_schema
 from cdc.errors import ReplicaRefused
 from cdc.lsn import ZERO
 from cdc.ports import (

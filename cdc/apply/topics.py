@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import structlog
 
-from cdc.encode.known_topic import KnownTopic
+from cdc.contract.known_topic import KnownTopic
 from cdc.errors import ConfigError
 from cdc.ports import RecordReader, ReplicaWriter, Restored, TopicFacts
 from cdc.replay.backfills import StoredTopic

@@ -10,9 +10,9 @@ from typing import Final
 from cdc.backfill.pace import share
 from cdc.backfill.requests import ends_of
 from cdc.config import Config
-from cdc.encode.backfill import is_backfill_key, parse_backfill
-from cdc.encode.naming import progress_topic
-from cdc.encode.progress import stream_key
+from cdc.contract.backfill import is_backfill_key, parse_backfill
+from cdc.contract.naming import progress_topic
+from cdc.contract.progress import stream_key
 from cdc.errors import ConfigError, SourceRefused, SourceUnavailable
 from cdc.ports import Partition
 from cdc.publish.requests import write_request

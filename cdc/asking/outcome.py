@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from cdc.backfill.pace import remaining_rows, share
-from cdc.encode.backfill import is_backfill_key, parse_backfill, request_key
+from cdc.contract.backfill import is_backfill_key, parse_backfill, request_key
 from cdc.ports import StoredRecord
 from cdc.record import BackfillProgress
 

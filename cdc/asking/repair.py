@@ -18,8 +18,8 @@ from cdc.asking.follow import UNTAKEN_S, Idle
 from cdc.asking.own_bridge import OwnBridge
 from cdc.backfill.requests import ends_of
 from cdc.config import Config
-from cdc.encode.naming import progress_topic
-from cdc.encode.repair import is_repair_key, parse_repair_outcome, parts_of, repair_request_key
+from cdc.contract.naming import progress_topic
+from cdc.contract.repair import is_repair_key, parse_repair_outcome, parts_of, repair_request_key
 from cdc.errors import CdcError, ConfigError, SourceUnavailable, TopicRefused
 from cdc.lsn import LSN, ZERO
 from cdc.ports import Partition, StoredRecord

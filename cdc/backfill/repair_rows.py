@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from cdc.backfill.rows import Ordinals
 from cdc.backfill.surroundings import Streamed
 from cdc.capture.key_rows import KeyAnswer, KeyRows
-from cdc.encode.header import BACKFILL, DELETE, HeaderStamp, with_null_documents
-from cdc.encode.partition import partition_of
+from cdc.contract.header import BACKFILL, DELETE, HeaderStamp, with_null_documents
+from cdc.contract.partition import partition_of
 from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
 from cdc.order.touched import Recording

@@ -20,8 +20,8 @@ from cdc.backfill.readers import ChunkReaders, KeysRead, KeysTask, ReadFailure
 from cdc.backfill.repair_rows import Repaired, RepairWriter
 from cdc.backfill.rows import Ordinals
 from cdc.backfill.surroundings import Streamed, Surroundings
+from cdc.contract.repair import repair_key, repair_outcome_value, repair_request_key
 from cdc.crashpoints import reach
-from cdc.encode.repair import repair_key, repair_outcome_value, repair_request_key
 from cdc.encode.table import TableEncoder
 from cdc.errors import CdcError, SourceRefused, TopicRefused
 from cdc.order.touched import Recording, TouchedKeys

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from cdc.encode.backfill import is_request_key, parse_request
-from cdc.encode.repair import is_repair_request_key, parse_repair_request, repair_request_key
+from cdc.contract.backfill import is_request_key, parse_request
+from cdc.contract.repair import is_repair_request_key, parse_repair_request, repair_request_key
 from cdc.ports import StoredRecord
 from cdc.record import BackfillRequest, RepairRequest
 from cdc.replay.backfills import understood

@@ -9,9 +9,9 @@ from cdc.backfill.job import BackfillJob
 from cdc.backfill.readers import Portion
 from cdc.backfill.surroundings import Streamed
 from cdc.change import Relation
+from cdc.contract.header import BACKFILL, DELETE, HeaderStamp, with_null_documents
 from cdc.crashpoints import reach
 from cdc.decode.copy_text import parse_line
-from cdc.encode.header import BACKFILL, DELETE, HeaderStamp, with_null_documents
 from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
 

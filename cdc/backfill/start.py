@@ -20,9 +20,9 @@ from cdc.backfill.work import Backfill
 from cdc.capture.chunk import flush_wal
 from cdc.change import Relation
 from cdc.config import Config
-from cdc.encode.backfill import backfill_key, backfill_value
-from cdc.encode.naming import progress_topic
-from cdc.encode.progress import stream_key
+from cdc.contract.backfill import backfill_key, backfill_value
+from cdc.contract.naming import progress_topic
+from cdc.contract.progress import stream_key
 from cdc.encode.table import TableEncoder
 from cdc.order.demand import Demand
 from cdc.order.succession import Successions

@@ -26,8 +26,8 @@ from cdc.backfill.rows import Ordinals, RowWriter
 from cdc.backfill.surroundings import Streamed, Surroundings
 from cdc.backfill.sweep import Sweep, SweepGate
 from cdc.backfill.turns import Aside
+from cdc.contract.backfill import backfill_key, backfill_value, request_key
 from cdc.crashpoints import reach
-from cdc.encode.backfill import backfill_key, backfill_value, request_key
 from cdc.errors import CdcError, SourceRefused
 from cdc.lsn import LSN
 from cdc.order.demand import Demand

@@ -11,9 +11,9 @@ import structlog
 from cdc.bridge.topic_watch import TopicWatch
 from cdc.bridge.truncate import publish_tombstones
 from cdc.config import Config
-from cdc.encode.naming import progress_topic
-from cdc.encode.progress import progress_value, stream_key
-from cdc.encode.repair import parts_of, repair_request_key, repair_request_value
+from cdc.contract.naming import progress_topic
+from cdc.contract.progress import progress_value, stream_key
+from cdc.contract.repair import parts_of, repair_request_key, repair_request_value
 from cdc.encode.table import TableEncoder
 from cdc.errors import SourceRefused
 from cdc.order.needs import Empty, Ready

@@ -29,10 +29,10 @@ import structlog
 
 from cdc.bridge.sides import Sides
 from cdc.change import Begin, Commit, Delete, Insert, Relation, Truncate, Update
+from cdc.contract.header import TRUNCATE, HeaderStamp
 from cdc.crashpoints import reach
 from cdc.decode.pgoutput import PgOutputDecoder
 from cdc.decode.walsender import KEEPALIVE_TAG, XLOG_DATA_HEADER_BYTES, XLOG_DATA_TAG, parse_keepalive
-from cdc.encode.header import TRUNCATE, HeaderStamp
 from cdc.encode.table import TableEncoder
 from cdc.errors import DecodeError
 from cdc.lsn import LSN

@@ -18,10 +18,10 @@ from cdc.brokers import BrokerAdmin
 from cdc.capture.copy_both import System
 from cdc.capture.timeline import left_at
 from cdc.config import Config
-from cdc.encode.known_topic import KnownTopic
-from cdc.encode.membership import Membership, membership_key, membership_value
-from cdc.encode.naming import progress_topic, schemas_topic
-from cdc.encode.progress import stream_key
+from cdc.contract.known_topic import KnownTopic
+from cdc.contract.membership import Membership, membership_key, membership_value
+from cdc.contract.naming import progress_topic, schemas_topic
+from cdc.contract.progress import stream_key
 from cdc.errors import CdcError, FencedError, GapError, SourceUnavailable, TopicRefused
 from cdc.lsn import LSN
 from cdc.order.demand import Demand

@@ -30,8 +30,8 @@ from cdc.capture.copy_both import CopyBoth
 from cdc.capture.reread import current_snapshot
 from cdc.capture.stream import WalStream
 from cdc.config import Config
-from cdc.encode.history import HistoryEncoder
-from cdc.encode.naming import schemas_topic
+from cdc.contract.history import HistoryEncoder
+from cdc.contract.naming import schemas_topic
 from cdc.encode.table import TableEncoder
 from cdc.errors import SourceUnavailable
 from cdc.order.counts import Counts

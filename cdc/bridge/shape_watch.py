@@ -13,7 +13,7 @@ import psycopg
 import structlog
 
 from cdc.capture.reading import column_signatures, shape_of
-from cdc.encode.schema import numbered, table_schema
+from cdc.contract.schema import numbered, table_schema
 from cdc.order.succession import shape_change
 from cdc.scope.captured import CapturedTables
 from cdc.source.table import TableInfo

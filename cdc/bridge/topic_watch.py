@@ -11,8 +11,8 @@ import structlog
 
 from cdc.brokers import BrokerAdmin
 from cdc.config import Config
-from cdc.encode.known_topic import KnownTopic, known_topic_key, known_topic_value
-from cdc.encode.naming import progress_topic
+from cdc.contract.known_topic import KnownTopic, known_topic_key, known_topic_value
+from cdc.contract.naming import progress_topic
 from cdc.errors import CdcError, TopicUnavailable
 from cdc.order.gaps import TableGap, topic_gaps
 from cdc.replay.topic_state import look_at

@@ -13,12 +13,12 @@ import psycopg
 
 from cdc.asking.display import ending_line
 from cdc.asking.outcome import Following
+from cdc.contract.naming import progress_topic
 from cdc.demo.place import Place
 from cdc.demo.processes import Daemon, wait_for
 from cdc.demo.screen import Screen
 from cdc.demo.shop import Traffic
 from cdc.demo.shop_tables import TABLES
-from cdc.encode.naming import progress_topic
 from cdc.errors import StackError
 from cdc.proof.positions import is_captured, table_states
 from cdc.record import BackfillProgress

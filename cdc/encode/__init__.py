@@ -1,1 +1,1 @@
-"""Pure: row changes → keyed records. The topic contract, version 1: names, keys, values, header, progress, schemas."""
+"""Pure: row changes → keyed records, in the form that the topic contract gives them."""

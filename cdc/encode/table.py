@@ -7,8 +7,8 @@ from functools import cached_property
 from operator import itemgetter
 
 from cdc.change import UNCHANGED_TOAST, Relation, Row
+from cdc.contract.schema import table_schema
 from cdc.encode.objects import NOT_ENCODABLE, ObjectForm
-from cdc.encode.schema import table_schema
 from cdc.encode.values import Converter, converter, is_document
 from cdc.errors import ConfigError, EncodeError
 from cdc.record import TableSchema

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from cdc.encode.history import HistoryRecord
+from cdc.contract.history import HistoryRecord
 from cdc.history.trail import Change, Entry, RowThen, Trail, time_of
 
 _OPS: Final[Mapping[str, str]] = {

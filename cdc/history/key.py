@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from cdc.change import Column
-from cdc.encode.history import members
+from cdc.contract.history import members
 from cdc.encode.objects import NOT_ENCODABLE, ObjectForm
 from cdc.encode.values import boolean, converter, number
 from cdc.errors import ConfigError

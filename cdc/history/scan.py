@@ -7,9 +7,9 @@ from contextlib import closing
 from typing import Any, Final
 
 from cdc.brokers import BrokerAdmin
-from cdc.encode.header import header_position
-from cdc.encode.history import HistoryRecord, members, parse_history
-from cdc.encode.partition import partition_of
+from cdc.contract.header import header_position
+from cdc.contract.history import HistoryRecord, members, parse_history
+from cdc.contract.partition import partition_of
 from cdc.errors import TopicUnavailable
 from cdc.history.trail import Entry, Row, Trail
 from cdc.ports import Partition, StoredRecord

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
-from cdc.encode.header import BACKFILL, INSERT
-from cdc.encode.history import HistoryRecord
+from cdc.contract.header import BACKFILL, INSERT
+from cdc.contract.history import HistoryRecord
 from cdc.errors import ConfigError, TopicRefused
 from cdc.lsn import LSN
 

@@ -12,7 +12,7 @@ import typer
 
 from cdc.daemon.logs import hidden
 from cdc.errors import CdcError
-from cdc.spark.parent import NO_ANSWER
+from cdc.jobspec.parent import NO_ANSWER
 
 SOMETHING_WRONG: Final = 1
 """Exit code of a command whose job found something: a difference, an unhealthy topic."""

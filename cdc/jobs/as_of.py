@@ -9,8 +9,8 @@ from typing import Final
 from pydantic import ValidationError
 
 from cdc.errors import ConfigError
+from cdc.jobspec.snapshot import AsOf, AsOfLsn, AsOfNow, AsOfOffsets, AsOfTime
 from cdc.lsn import LSN
-from cdc.spark.snapshot.job import AsOf, AsOfLsn, AsOfNow, AsOfOffsets, AsOfTime
 
 _DURATION: Final = re.compile(r"([0-9]+)([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}

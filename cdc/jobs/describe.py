@@ -14,6 +14,7 @@ from cdc.capture.reading import describe, published_part
 from cdc.change import Column, ReplicaIdentity
 from cdc.config import Config
 from cdc.errors import ConfigError
+from cdc.jobspec import deployment as job
 from cdc.kinds import Kind, kind_of_column
 from cdc.pgtypes import sql_type
 from cdc.record import TableSchema
@@ -22,7 +23,6 @@ from cdc.scope.topics import history_topics, state_topic
 from cdc.sink.naming import ReplicaName, ReplicaNaming
 from cdc.source.connect import connect, source_errors
 from cdc.source.table import TableInfo
-from cdc.spark import job
 
 _APPLICATION: Final = "cdc job"
 _DELIMITERS: Final = """

@@ -14,11 +14,11 @@ from cdc.config import Config
 from cdc.errors import ConfigError
 from cdc.jobs.answers import SOMETHING_WRONG
 from cdc.jobs.launch import run_job
+from cdc.jobspec.deployment import Table
+from cdc.jobspec.keys_file import MAX_KEYS, keys_file, read_keys
+from cdc.jobspec.reconcile import ReconcileJob, Repaired
 from cdc.lsn import ZERO
 from cdc.record import RepairKey
-from cdc.spark.job import Table
-from cdc.spark.reconcile.job import ReconcileJob, Repaired
-from cdc.spark.reconcile.keys_file import MAX_KEYS, keys_file, read_keys
 
 _TIMEOUT_S: Final = 600.0
 

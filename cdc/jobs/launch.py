@@ -17,7 +17,7 @@ from typing import Any, Final
 from pydantic import BaseModel, SecretStr
 
 from cdc.jobs.answers import SOMETHING_WRONG
-from cdc.spark.parent import FOUND, NO_ANSWER, PARENT_VARIABLE
+from cdc.jobspec.parent import FOUND, NO_ANSWER, PARENT_VARIABLE
 
 INTERRUPTED: Final = 130
 _PATIENCE_S: Final = 30

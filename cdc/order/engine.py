@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from cdc.change import Begin, Commit, Delete, Insert, Relation, Row, Truncate, Update
-from cdc.encode.header import DELETE, INSERT, TRUNCATE, UPDATE, HeaderStamp, with_null_documents
+from cdc.contract.header import DELETE, INSERT, TRUNCATE, UPDATE, HeaderStamp, with_null_documents
 from cdc.encode.table import TableEncoder
 from cdc.errors import EncodeError
 from cdc.lsn import LSN, ZERO

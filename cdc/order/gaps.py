@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from cdc.encode.known_topic import KnownTopic
-from cdc.encode.membership import Membership
+from cdc.contract.known_topic import KnownTopic
+from cdc.contract.membership import Membership
 from cdc.errors import GapError
 from cdc.lsn import LSN
 from cdc.record import Progress, SourceIdentity

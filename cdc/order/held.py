@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from cdc.change import Row
-from cdc.encode.header import newer, with_null_documents
+from cdc.contract.header import newer, with_null_documents
 from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
 from cdc.order.needs import Answer, Filled, Ready, Rows, Unfilled

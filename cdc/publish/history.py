@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cdc.encode.history import HistoryEncoder
+from cdc.contract.history import HistoryEncoder
 from cdc.publish.publisher import KafkaPublisher
 
 

@@ -18,7 +18,7 @@ from cdc.acls import BRIDGE_ON_TOPICS, Acl
 from cdc.broker_log import BROKER_LOG
 from cdc.brokers import bad_option, refused_connection
 from cdc.config.checks import MAX_MESSAGE_BYTES
-from cdc.encode.header import header_position
+from cdc.contract.header import header_position
 from cdc.errors import CdcError, FencedError, TopicRefused, TopicUnavailable
 
 _COMMIT_DEADLINE_S = 60.0

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from cdc.acls import Acl
 from cdc.broker_log import BROKER_LOG
 from cdc.brokers import bad_option, refused_connection
-from cdc.encode.backfill import request_key, request_value
-from cdc.encode.repair import repair_request_key, repair_request_value
+from cdc.contract.backfill import request_key, request_value
+from cdc.contract.repair import repair_request_key, repair_request_value
 from cdc.errors import CdcError, TopicRefused, TopicUnavailable
 from cdc.publish.publisher import PRODUCER_SETTINGS
 from cdc.record import BackfillRequest, RepairRequest

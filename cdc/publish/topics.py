@@ -18,7 +18,7 @@ from confluent_kafka.admin import ClusterMetadata, ConfigResource, NewTopic, Res
 from cdc.acls import BRIDGE_ON_TOPICS, Acl
 from cdc.brokers import BrokerAdmin
 from cdc.config import TopicsConfig
-from cdc.encode.naming import collisions
+from cdc.contract.naming import collisions
 from cdc.errors import CdcError, TopicRefused, TopicUnavailable
 
 _TIMEOUT_S = 15.0

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import structlog
 
-from cdc.encode.backfill import is_backfill_key, is_request_key, parse_backfill, parse_request
-from cdc.encode.known_topic import KnownTopic, named_topic, parse_known_topic
-from cdc.encode.progress import parse_progress
-from cdc.encode.repair import is_repair_key, is_repair_request_key, parse_repair_outcome, parse_repair_request
+from cdc.contract.backfill import is_backfill_key, is_request_key, parse_backfill, parse_request
+from cdc.contract.known_topic import KnownTopic, named_topic, parse_known_topic
+from cdc.contract.progress import parse_progress
+from cdc.contract.repair import is_repair_key, is_repair_request_key, parse_repair_outcome, parse_repair_request
 from cdc.errors import DecodeError
 from cdc.record import BackfillProgress, BackfillRequest, Progress, RepairOutcome, RepairRequest
 from cdc.replay.bounded import partitions_of, read_to_end

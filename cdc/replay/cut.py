@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
-from cdc.encode.header import header_position
+from cdc.contract.header import header_position
 from cdc.errors import DecodeError
 from cdc.lsn import LSN, ZERO
 from cdc.ports import Partition, StoredRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cdc.encode.schema import parse_schema
+from cdc.contract.schema import parse_schema
 from cdc.record import TableSchema
 from cdc.replay.bounded import partitions_of, read_to_end
 

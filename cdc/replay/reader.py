@@ -26,7 +26,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from cdc.broker_log import BROKER_LOG
 from cdc.brokers import BrokerAdmin
-from cdc.encode.header import HEADER_NAME
+from cdc.contract.header import HEADER_NAME
 from cdc.errors import CdcError, TopicUnavailable
 from cdc.ports import Partition, StoredRecord, TopicFacts
 from cdc.replay.client import REQUEST_TIMEOUT_S, open_consumer, topic_partitions, translated

@@ -7,10 +7,10 @@ from contextlib import closing
 from typing import Any, Final, NamedTuple
 
 from cdc.brokers import BrokerAdmin
-from cdc.encode.header import header_position
-from cdc.encode.known_topic import KnownTopic, named_topic, parse_known_topic
-from cdc.encode.membership import Membership, member_table, parse_membership
-from cdc.encode.progress import parse_progress
+from cdc.contract.header import header_position
+from cdc.contract.known_topic import KnownTopic, named_topic, parse_known_topic
+from cdc.contract.membership import Membership, member_table, parse_membership
+from cdc.contract.progress import parse_progress
 from cdc.errors import DecodeError
 from cdc.lsn import LSN
 from cdc.ports import Partition, StoredRecord

@@ -10,9 +10,9 @@ import structlog
 
 from cdc.change import Relation, ReplicaIdentity
 from cdc.config import Config
-from cdc.encode.membership import Membership
-from cdc.encode.naming import schemas_topic
-from cdc.encode.schema import numbered, schema_key, schema_value
+from cdc.contract.membership import Membership
+from cdc.contract.naming import schemas_topic
+from cdc.contract.schema import numbered, schema_key, schema_value
 from cdc.encode.table import TableEncoder
 from cdc.errors import GapError, TopicRefused
 from cdc.order.demand import Demand

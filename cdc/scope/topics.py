@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from cdc.config import Config
-from cdc.encode.naming import history_topic, progress_topic, schemas_topic, topic_name
+from cdc.contract.naming import history_topic, progress_topic, schemas_topic, topic_name
 from cdc.publish.topics import TopicSpecification, bookkeeping_settings, history_settings, state_settings
 from cdc.source.catalog import in_scope
 from cdc.source.table import TableInfo

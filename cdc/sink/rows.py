@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import astuple
 
-from cdc.encode.header import header_position, parse_header
+from cdc.contract.header import header_position, parse_header
 from cdc.errors import DecodeError
 from cdc.lsn import ZERO
 from cdc.ports import StoredRecord

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import psycopg
 
-from cdc.encode.membership import Membership
+from cdc.contract.membership import Membership
 from cdc.source.connect import source_errors
 from cdc.source.table import TableInfo
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from cdc.capture.copy_both import CopyBoth
 from cdc.config import Config
-from cdc.encode.naming import collisions
+from cdc.contract.naming import collisions
 from cdc.errors import CdcError
 from cdc.publish.topics import TopicAdmin, collision
 from cdc.scope.topics import history_topics, state_topic, topic_specifications

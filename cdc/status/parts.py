@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from cdc.bridge.slot_wait import waiting_application
 from cdc.config import Config
-from cdc.encode.naming import progress_topic
-from cdc.encode.progress import stream_key
+from cdc.contract.naming import progress_topic
+from cdc.contract.progress import stream_key
 from cdc.errors import CdcError
 from cdc.lsn import LSN
 from cdc.record import BackfillProgress, Progress

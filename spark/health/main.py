@@ -12,18 +12,18 @@ import pyspark
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
-from cdc.encode.schema import parse_schema
+from cdc.contract.schema import parse_schema
 from cdc.errors import DecodeError
+from cdc.jobspec.deployment import Table
+from cdc.jobspec.health import HealthJob, HealthTopic
 from cdc.kinds import FLOATS, INTEGERS, Kind, kind_of
 from cdc.spark.errors import JobError, TopicUnreadable
 from cdc.spark.health import measure
 from cdc.spark.health.findings import findings
-from cdc.spark.health.job import HealthJob, HealthTopic
 from cdc.spark.health.model import HealthReport, Settings, TopicHealth
 from cdc.spark.health.page import as_html
 from cdc.spark.health.records import topic_records
 from cdc.spark.health.text import as_text
-from cdc.spark.job import Table
 from cdc.spark.offsets import Brokers
 from cdc.spark.session import open_session
 

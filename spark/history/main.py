@@ -13,8 +13,8 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from cdc.jobspec.audit import AuditJob
 from cdc.spark.errors import JobError, TopicUnreadable
-from cdc.spark.history.job import AuditJob
 from cdc.spark.history.trail import trail
 from cdc.spark.offsets import Brokers
 from cdc.spark.session import open_session

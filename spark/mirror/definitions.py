@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from cdc.encode.schema import parse_schema
+from cdc.contract.schema import parse_schema
 from cdc.errors import DecodeError
 from cdc.record import TableSchema
 from cdc.spark.errors import TopicUnreadable

@@ -16,12 +16,12 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
+from cdc.jobspec.deployment import Table
+from cdc.jobspec.mirror import ParquetTarget
 from cdc.kinds import Kind, kind_of
 from cdc.spark.errors import JobError
-from cdc.spark.job import Table
 from cdc.spark.mirror import manifest as manifests
 from cdc.spark.mirror.definitions import Definitions
-from cdc.spark.mirror.job import ParquetTarget
 from cdc.spark.mirror.manifest import Manifest
 from cdc.spark.mirror.position import Batch, Offsets, Position, admits
 from cdc.spark.mirror.rows import RecordForm

@@ -15,10 +15,10 @@ import psycopg
 from psycopg import sql
 from pyspark.sql import DataFrame
 
+from cdc.jobspec.deployment import Table
+from cdc.jobspec.mirror import PostgresTarget
 from cdc.spark.errors import JobError
-from cdc.spark.job import Table
 from cdc.spark.mirror.definitions import Definitions
-from cdc.spark.mirror.job import PostgresTarget
 from cdc.spark.mirror.position import Batch, NotItsTurn, Offsets, Position, admits
 from cdc.spark.mirror.replica_table import ReplicaTable, owned_by_sink
 from cdc.spark.mirror.rows import RecordForm

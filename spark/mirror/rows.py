@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cdc.encode.header import parse_header
+from cdc.contract.header import parse_header
 from cdc.errors import DecodeError
 from cdc.spark.values.columns import Kind, row_texts
 

@@ -22,11 +22,11 @@ from pyspark.sql import functions as fn
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from cdc.encode.header import HEADER_NAME
+from cdc.contract.header import HEADER_NAME
+from cdc.jobspec.mirror import MirrorJob
 from cdc.spark.errors import JobError, PastErased
 from cdc.spark.kafka_options import connector_options
 from cdc.spark.mirror.definitions import Definitions
-from cdc.spark.mirror.job import MirrorJob
 from cdc.spark.mirror.position import Batch, NotItsTurn, Offsets, Position, Target
 from cdc.spark.offsets import Brokers, Extent
 from cdc.spark.topic import GROUP_PREFIX, header_field

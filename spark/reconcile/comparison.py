@@ -18,15 +18,15 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from cdc.jobspec.deployment import KafkaSettings, PostgresSettings, Table
+from cdc.jobspec.keys_file import read_keys
+from cdc.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
-from cdc.spark.job import KafkaSettings, PostgresSettings, Table
 from cdc.spark.offsets import Brokers, Extent
 from cdc.spark.reconcile import candidates
 from cdc.spark.reconcile.candidates import FirstLook
 from cdc.spark.reconcile.held_snapshot import HeldSnapshot
-from cdc.spark.reconcile.job import ReconcileJob
 from cdc.spark.reconcile.kept_hashes import KeptHashes
-from cdc.spark.reconcile.keys_file import read_keys
 from cdc.spark.reconcile.second_look import Rule, findings, sums_by_key
 from cdc.spark.reconcile.source_rows import SourceRows
 from cdc.spark.reconcile.source_sql import HASH_DIGITS

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import psycopg
 
+from cdc.jobspec.deployment import PostgresSettings
 from cdc.lsn import LSN
 from cdc.spark.errors import SourceUnreadable
-from cdc.spark.job import PostgresSettings
 from cdc.spark.reconcile.source_sql import quoted
 from cdc.spark.reconcile.visibility import Snapshot
 

@@ -1,4 +1,4 @@
-"""In which partition keys belong, many at once: ``cdc.encode.partition`` in numpy, for every record of a first look."""
+"""In which partition keys belong, many at once: ``cdc.contract.partition`` in numpy, for records of a first look."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def home_partitions(keys: pa.Array, count: int) -> pa.Array:
 
 
 def murmur2(data: NDArray[np.uint8], edges: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Of each text between two edges, as ``cdc.encode.partition.murmur2`` computes it.
+    """Of each text between two edges, as ``cdc.contract.partition.murmur2`` computes it.
 
     Args:
         data: the texts one after the other, and three bytes behind them.

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from cdc.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
-from cdc.spark.reconcile.job import ReconcileJob
 
 _SHOWN: Final = 100
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from cdc.spark.job import STRICT, KafkaSettings
+from cdc.jobspec.deployment import STRICT, KafkaSettings
 from cdc.spark.offsets import Brokers, Extent
 from cdc.spark.reconcile.topic_records import TOMBSTONE, Moment, hashed
 from cdc.spark.reconcile.visibility import Snapshot

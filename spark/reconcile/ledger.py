@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from cdc.spark.job import STRICT
+from cdc.jobspec.deployment import STRICT
 from cdc.spark.report.model import OffsetRange, Round
 
 

@@ -12,14 +12,14 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
+from cdc.jobspec.parent import NO_ANSWER
+from cdc.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import SourceUnreadable
 from cdc.spark.offsets import Brokers
-from cdc.spark.parent import NO_ANSWER
 from cdc.spark.reconcile.bridge_progress import BridgeProgress
 from cdc.spark.reconcile.comparison import Stopwatch
 from cdc.spark.reconcile.held_snapshot import connect, reading
 from cdc.spark.reconcile.identity import identity_of, read_identity, refuse_another, write_identity
-from cdc.spark.reconcile.job import ReconcileJob
 from cdc.spark.reconcile.run_folder import RunFolder, occupied
 from cdc.spark.reconcile.selection import refuse_unknown
 from cdc.spark.reconcile.table_report import Judge, JudgedTable

@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from pyspark.sql import DataFrame
 
+from cdc.jobspec.deployment import PostgresSettings, Table
+from cdc.jobspec.reconcile import ReconcileJob
 from cdc.lsn import LSN
 from cdc.spark.errors import NotCaughtUp
-from cdc.spark.job import PostgresSettings, Table
 from cdc.spark.reconcile import summary
 from cdc.spark.reconcile.comparison import Comparison, Keys, Say, Sides, keys_asked_for, limited
 from cdc.spark.reconcile.held_snapshot import connect, hold, reading
-from cdc.spark.reconcile.job import ReconcileJob
 from cdc.spark.reconcile.selection import only_compared
 from cdc.spark.reconcile.topic_records import Moment
 from cdc.spark.report.model import ReplicaCounts

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from cdc.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
-from cdc.spark.reconcile.job import ReconcileJob
 from cdc.spark.report.write import NAMES
 
 _LOCK: Final = ".cdc-reconcile.lock"

@@ -14,12 +14,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from cdc.encode.header import Header, parse_header
-from cdc.encode.partition import partition_of
+from cdc.contract.header import Header, parse_header
+from cdc.contract.partition import partition_of
 from cdc.errors import DecodeError
+from cdc.jobspec.deployment import Table
 from cdc.lsn import LSN
 from cdc.record import TableSchema
-from cdc.spark.job import Table
 from cdc.spark.reconcile.causes import Finding, RecordPlace, differing_columns, likely_cause
 from cdc.spark.reconcile.topic_records import Moment
 from cdc.spark.reconcile.verdict import TopicState, judge_scattered

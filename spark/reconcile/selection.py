@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 
+from cdc.jobspec.deployment import Table
+from cdc.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
-from cdc.spark.job import Table
-from cdc.spark.reconcile.job import ReconcileJob
 
 
 def refuse_unknown(job: ReconcileJob) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc.spark.job import PostgresSettings, Table
+from cdc.jobspec.deployment import PostgresSettings, Table
 from cdc.spark.reconcile.held_snapshot import PINNED, HeldSnapshot, reading
 from cdc.spark.reconcile.source_sql import columns_json, condition, digest, hashed, key_json, quoted, value_json
 

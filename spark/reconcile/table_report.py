@@ -15,15 +15,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from cdc.errors import CdcError
+from cdc.jobspec.deployment import Table
+from cdc.jobspec.keys_file import MAX_KEYS, RepairableKey, keys_file, write_keys
+from cdc.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
-from cdc.spark.job import Table
 from cdc.spark.offsets import Brokers
 from cdc.spark.reconcile import summary
 from cdc.spark.reconcile.bridge_progress import BridgeProgress
 from cdc.spark.reconcile.comparison import Comparison
 from cdc.spark.reconcile.held_snapshot import connect, reading
-from cdc.spark.reconcile.job import ReconcileJob
-from cdc.spark.reconcile.keys_file import MAX_KEYS, RepairableKey, keys_file, write_keys
 from cdc.spark.reconcile.replica_run import ComparedReplica, compare_replica
 from cdc.spark.reconcile.selection import only_compared, why_nothing
 from cdc.spark.reconcile.table_run import Compared, TableRun, Unverifiable

@@ -12,13 +12,13 @@ from typing import Final, Literal, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from cdc.spark.job import Table
+from cdc.jobspec.deployment import Table
+from cdc.jobspec.reconcile import ReconcileJob
 from cdc.spark.offsets import Extent
 from cdc.spark.reconcile import summary
 from cdc.spark.reconcile.bridge_progress import BridgeProgress
 from cdc.spark.reconcile.comparison import Comparison, Keys, Say, Sides, keys_asked_for, limited
 from cdc.spark.reconcile.held_snapshot import HeldSnapshot, hold, position_now
-from cdc.spark.reconcile.job import ReconcileJob
 from cdc.spark.reconcile.kept_hashes import KeptHashes
 from cdc.spark.reconcile.ledger import Ledger, PassDone
 from cdc.spark.reconcile.selection import only_compared

@@ -7,8 +7,8 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from cdc.jobspec.deployment import KafkaSettings
 from cdc.spark.errors import TopicUnreadable
-from cdc.spark.job import KafkaSettings
 from cdc.spark.kafka_options import client_options
 
 _TIMEOUT_S: Final = 30.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cdc.encode.naming import schemas_topic
-from cdc.encode.schema import parse_schema
+from cdc.contract.naming import schemas_topic
+from cdc.contract.schema import parse_schema
+from cdc.jobspec.deployment import Table
 from cdc.record import SchemaColumn, TableSchema
-from cdc.spark.job import Table
 from cdc.spark.offsets import Brokers
 
 

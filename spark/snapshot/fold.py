@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 from pyspark.storagelevel import StorageLevel
 
-from cdc.encode.header import INSERT
+from cdc.contract.header import INSERT
 from cdc.spark.snapshot.past import Evidence, Place
 from cdc.spark.topic import header_field, lsn_number
 

@@ -13,16 +13,16 @@ from pyspark.errors import PythonException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from cdc.jobspec.deployment import Table
+from cdc.jobspec.snapshot import AsOfLsn, AsOfNow, AsOfOffsets, AsOfTime, SnapshotJob
 from cdc.lsn import LSN
 from cdc.spark.errors import JobError, PastErased, TopicUnreadable
-from cdc.spark.job import Table
 from cdc.spark.offsets import Brokers, Extent
 from cdc.spark.session import CONNECTOR_VERSION, open_session
 from cdc.spark.snapshot.definitions import columns_of, definitions_of
 from cdc.spark.snapshot.fold import Totals, below_lsn, below_offsets, fold, state_rows, totals, with_headers
 from cdc.spark.snapshot.folders import MANIFEST, begun, rotate, snapshot_name
 from cdc.spark.snapshot.history import history_log, prefer_histories
-from cdc.spark.snapshot.job import AsOfLsn, AsOfNow, AsOfOffsets, AsOfTime, SnapshotJob
 from cdc.spark.snapshot.manifest import Manifest, TableManifest
 from cdc.spark.snapshot.newest import Log, read_on, unread
 from cdc.spark.snapshot.point import Published, point_at, refuse_unless_whole, wait_published

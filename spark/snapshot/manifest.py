@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from cdc.spark.job import STRICT
-from cdc.spark.snapshot.job import AsOf
+from cdc.jobspec.deployment import STRICT
+from cdc.jobspec.snapshot import AsOf
 
 
 class TableManifest(BaseModel):

@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.storagelevel import StorageLevel
 
+from cdc.jobspec.deployment import KafkaSettings
+from cdc.jobspec.snapshot import SnapshotJob
 from cdc.lsn import LSN
-from cdc.spark.job import KafkaSettings
 from cdc.spark.offsets import Brokers, Extent
 from cdc.spark.snapshot.fold import below_lsn, place_of, with_headers
-from cdc.spark.snapshot.job import SnapshotJob
 from cdc.spark.snapshot.past import Evidence, judge
 from cdc.spark.snapshot.point import Published, wait_published
 from cdc.spark.snapshot.proof import reading_of

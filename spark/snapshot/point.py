@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cdc.encode.backfill import is_backfill_key, parse_backfill
-from cdc.encode.naming import progress_topic
-from cdc.encode.progress import parse_progress, stream_key
+from cdc.contract.backfill import is_backfill_key, parse_backfill
+from cdc.contract.naming import progress_topic
+from cdc.contract.progress import parse_progress, stream_key
+from cdc.jobspec.deployment import Stream
 from cdc.lsn import LSN
 from cdc.record import BackfillProgress
 from cdc.spark.errors import JobError, NotCaughtUp, PastErased
-from cdc.spark.job import Stream
 from cdc.spark.offsets import Brokers
 
 FENCE_TIMEOUT_S: Final = 60.0

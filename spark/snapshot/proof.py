@@ -10,9 +10,9 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from cdc.jobspec.deployment import KafkaSettings, Table
 from cdc.lsn import LSN
 from cdc.spark.errors import PastErased
-from cdc.spark.job import KafkaSettings, Table
 from cdc.spark.offsets import Brokers, Extent
 from cdc.spark.snapshot.again import is_there
 from cdc.spark.snapshot.fold import evidence, with_headers

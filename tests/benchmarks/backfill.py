@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import psycopg
 
-from cdc.encode.naming import progress_topic
+from cdc.contract.naming import progress_topic
 from cdc.errors import CdcError, TopicRefused, TopicUnavailable
 from cdc.publish.requests import write_request
 from cdc.record import BackfillProgress, BackfillRequest

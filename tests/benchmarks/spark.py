@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 
 from cdc.app.options import load_config
 from cdc.jobs.describe import describe_deployment, spark_settings
+from cdc.jobspec.reconcile import ReconcileJob
 from cdc.lsn import LSN
-from cdc.spark.reconcile.job import ReconcileJob
 from cdc.spark.reconcile.main import reconcile
 from cdc.spark.session import open_session
 from tests.benchmarks import workload

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc.encode.naming import progress_topic
+from cdc.contract.naming import progress_topic
 from cdc.publish.requests import write_request
 from cdc.record import BackfillRequest
 from tests.support import versioned

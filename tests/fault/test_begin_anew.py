@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from cdc.encode.naming import progress_topic
+from cdc.contract.naming import progress_topic
 from cdc.publish.requests import write_request
 from cdc.record import BackfillRequest
 from tests.support.deployment import Deploy, Deployment

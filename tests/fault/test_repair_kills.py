@@ -9,7 +9,7 @@ import pytest
 
 from cdc.asking.repair import RepairResult, repair_keys
 from cdc.config.load import load
-from cdc.encode.naming import progress_topic
+from cdc.contract.naming import progress_topic
 from cdc.record import RepairKey
 from cdc.replay.backfills import read_published
 from tests.support import versioned

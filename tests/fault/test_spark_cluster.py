@@ -17,8 +17,8 @@ import psycopg
 import pyarrow.parquet
 import pytest
 
+from cdc.jobspec.mirror import ParquetTarget, PostgresTarget
 from cdc.spark.mirror import manifest as manifests
-from cdc.spark.mirror.job import ParquetTarget, PostgresTarget
 from cdc.spark.mirror.position import Position
 from cdc.spark.report.document import from_json
 from cdc.spark.report.model import TableReport

@@ -19,7 +19,7 @@ import orjson
 import pytest
 
 from cdc.change import Column
-from cdc.encode.header import DELETE, UPDATE, HeaderStamp
+from cdc.contract.header import DELETE, UPDATE, HeaderStamp
 from cdc.encode.values import Converter, converter
 from cdc.lsn import LSN
 from cdc.pgtypes import sql_type

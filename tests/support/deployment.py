@@ -14,8 +14,8 @@ import yaml
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from cdc.encode.naming import progress_topic, topic_name
-from cdc.encode.progress import parse_progress, stream_key
+from cdc.contract.naming import progress_topic, topic_name
+from cdc.contract.progress import parse_progress, stream_key
 from cdc.errors import CdcError
 from cdc.lsn import LSN
 from cdc.ports import StoredRecord

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from cdc.app.options import load_config
 from cdc.jobs.describe import describe_deployment
-from cdc.spark.job import SparkSettings
-from cdc.spark.reconcile.job import ReconcileJob
+from cdc.jobspec.deployment import SparkSettings
+from cdc.jobspec.reconcile import ReconcileJob
 from cdc.spark.reconcile.main import reconcile
 from cdc.spark.report.model import Report, TableReport
 from tests.support.commands import cdc

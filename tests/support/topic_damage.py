@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from cdc.encode.header import HeaderStamp
-from cdc.encode.partition import partition_of
+from cdc.contract.header import HeaderStamp
+from cdc.contract.partition import partition_of
 from cdc.lsn import LSN
 from cdc.ports import StoredRecord
 from cdc.proof.comparison import describe, difference, pinned, table_rows, topic_rows

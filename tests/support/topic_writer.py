@@ -14,12 +14,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from cdc.brokers import BrokerAdmin
-from cdc.encode.backfill import backfill_key, backfill_value
-from cdc.encode.header import BACKFILL, DELETE, UPDATE, HeaderStamp
-from cdc.encode.known_topic import known_topic_key, known_topic_value
-from cdc.encode.naming import progress_topic, schemas_topic, topic_name
-from cdc.encode.progress import progress_value, stream_key
-from cdc.encode.schema import schema_key, schema_value
+from cdc.contract.backfill import backfill_key, backfill_value
+from cdc.contract.header import BACKFILL, DELETE, UPDATE, HeaderStamp
+from cdc.contract.known_topic import known_topic_key, known_topic_value
+from cdc.contract.naming import progress_topic, schemas_topic, topic_name
+from cdc.contract.progress import progress_value, stream_key
+from cdc.contract.schema import schema_key, schema_value
 from cdc.lsn import LSN
 from cdc.record import BackfillProgress, Position, Progress, SchemaColumn, SourceIdentity, TableSchema
 from cdc.replay.topic_state import look_at

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
-from cdc.encode.backfill import request_key
-from cdc.encode.naming import progress_topic
-from cdc.encode.repair import repair_request_key
+from cdc.contract.backfill import request_key
+from cdc.contract.naming import progress_topic
+from cdc.contract.repair import repair_request_key
 from cdc.replay.backfills import read_backfills
 from tests.support.deployment import Deploy, Deployment
 from tests.support.waiting import eventually

@@ -8,7 +8,7 @@ from typing import Literal
 import psycopg
 import pytest
 
-from cdc.encode.naming import progress_topic
+from cdc.contract.naming import progress_topic
 from cdc.publish.requests import write_request
 from cdc.record import BackfillProgress, BackfillRequest
 from tests.support.deployment import Deploy, Deployment

@@ -12,11 +12,11 @@ import pytest
 
 from cdc.asking.repair import MAX_KEYS, RepairProgress, RepairResult, repair_keys
 from cdc.config.load import load
-from cdc.encode.header import header_position
-from cdc.encode.naming import progress_topic
-from cdc.encode.partition import partition_of
-from cdc.encode.progress import stream_key
-from cdc.encode.repair import parts_of
+from cdc.contract.header import header_position
+from cdc.contract.naming import progress_topic
+from cdc.contract.partition import partition_of
+from cdc.contract.progress import stream_key
+from cdc.contract.repair import parts_of
 from cdc.errors import ConfigError, SourceUnavailable
 from cdc.proof.comparison import TableShape, describe, pinned, table_rows, topic_rows
 from cdc.publish.requests import write_repair

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from cdc.encode.naming import progress_topic
+from cdc.contract.naming import progress_topic
 from cdc.publish.requests import write_request
 from cdc.record import BackfillRequest
 from cdc.stack import Kafka

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import psycopg
 
-from cdc.encode.naming import progress_topic
+from cdc.contract.naming import progress_topic
 from cdc.publish.requests import write_request
 from cdc.record import BackfillRequest
 from cdc.stack import Kafka

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from cdc.encode.naming import topic_name
+from cdc.contract.naming import topic_name
 from cdc.lsn import LSN
 from cdc.proof.comparison import describe, pinned
 from cdc.proof.topic_side import read_header

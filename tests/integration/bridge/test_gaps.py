@@ -18,7 +18,7 @@ from cdc.bridge.resume import Resumption
 from cdc.bridge.topic_watch import TopicWatch
 from cdc.brokers import BrokerAdmin
 from cdc.config import Config, load
-from cdc.encode.naming import progress_topic, schemas_topic
+from cdc.contract.naming import progress_topic, schemas_topic
 from cdc.errors import CdcError, GapError, TopicUnavailable
 from cdc.order.demand import Demand
 from cdc.order.gaps import SlotGap, TopicGap

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from cdc.encode.naming import schemas_topic
-from cdc.encode.schema import parse_schema
+from cdc.contract.naming import schemas_topic
+from cdc.contract.schema import parse_schema
 from cdc.proof.topic_side import read_header
 from cdc.record import TableSchema
 from tests.support.deployment import Deployment

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from cdc.encode.history import HistoryRecord, parse_history
-from cdc.encode.naming import history_topic
+from cdc.contract.history import HistoryRecord, parse_history
+from cdc.contract.naming import history_topic
 from cdc.ports import StoredRecord
 from tests.support.deployment import Deployment
 from tests.support.topic_audit import read_records

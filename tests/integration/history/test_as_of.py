@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cdc.app.cli import app
-from cdc.encode.naming import history_topic, schemas_topic
-from cdc.encode.partition import partition_of
+from cdc.contract.naming import history_topic, schemas_topic
+from cdc.contract.partition import partition_of
 from cdc.errors import CdcError, TopicRefused
 from cdc.history.scan import KeyScan
 from cdc.history.trail import Moment, Row, row_at

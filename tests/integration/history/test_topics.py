@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from typer.testing import CliRunner
 
 from cdc.app.cli import app
-from cdc.encode.naming import history_topic
+from cdc.contract.naming import history_topic
 from cdc.errors import TopicRefused
 from tests.support.deployment import Deploy, Deployment
 from tests.support.topic_settings import set_topic

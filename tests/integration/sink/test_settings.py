@@ -6,8 +6,8 @@ import pytest
 from pydantic import SecretStr
 
 from cdc.config import Config
+from cdc.jobspec.deployment import PostgresSettings
 from cdc.pgsettings import READING, WRITING, startup_options
-from cdc.spark.job import PostgresSettings
 from cdc.spark.mirror.staging import connection_arguments, open_connection
 from tests.integration.sink.conftest import running
 from tests.support.servers import Database

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from cdc.app.snapshot_command import _position
 from cdc.config import load
 from cdc.jobs.describe import describe_deployment
-from cdc.spark.job import SparkSettings
+from cdc.jobspec.deployment import SparkSettings
+from cdc.jobspec.snapshot import AsOf, AsOfNow, SnapshotJob
 from cdc.spark.snapshot.folders import begun
-from cdc.spark.snapshot.job import AsOf, AsOfNow, SnapshotJob
 from cdc.spark.snapshot.main import take
 from cdc.spark.snapshot.manifest import Manifest
 from tests.support.deployment import Deployment

@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 
 from cdc.config import load
 from cdc.jobs.describe import describe_deployment
+from cdc.jobspec.audit import AuditJob
+from cdc.jobspec.deployment import SparkSettings
 from cdc.spark.errors import JobError
-from cdc.spark.history.job import AuditJob
 from cdc.spark.history.main import write_audit
-from cdc.spark.job import SparkSettings
 from tests.support.commands import cdc
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database

@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
+from cdc.jobspec.deployment import Column, KafkaSettings, SparkSettings, Table
+from cdc.jobspec.health import HealthJob, HealthTopic
 from cdc.record import TableSchema
-from cdc.spark.health.job import HealthJob, HealthTopic
 from cdc.spark.health.main import check
 from cdc.spark.health.model import HealthReport, TopicHealth
 from cdc.spark.health.page import as_html
 from cdc.spark.health.text import as_text
-from cdc.spark.job import Column, KafkaSettings, SparkSettings, Table
 from cdc.stack import Kafka
 from tests.support.deployment import Deploy
 from tests.support.servers import Database

@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
+from cdc.jobspec.deployment import PostgresSettings
 from cdc.spark.errors import SourceUnreadable
-from cdc.spark.job import PostgresSettings
 from cdc.spark.reconcile import held_snapshot
 from cdc.spark.reconcile.held_snapshot import hold
 from tests.support.servers import Database

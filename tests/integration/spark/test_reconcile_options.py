@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc.jobs.launch import INTERRUPTED
+from cdc.jobspec.deployment import SparkSettings
+from cdc.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
-from cdc.spark.job import SparkSettings
-from cdc.spark.reconcile.job import ReconcileJob
 from cdc.spark.reconcile.ledger import PassDone
 from cdc.spark.reconcile.table_run import TableRun
 from cdc.spark.report.document import as_json

@@ -11,9 +11,9 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.spark.job import SparkSettings
+from cdc.jobspec.deployment import SparkSettings
+from cdc.jobspec.keys_file import RepairableKey, keys_file, read_keys, write_keys
 from cdc.spark.reconcile import table_report
-from cdc.spark.reconcile.keys_file import RepairableKey, keys_file, read_keys, write_keys
 from cdc.spark.report.document import as_json
 from cdc.spark.report.model import Report
 from tests.support.deployment import Deploy, Deployment

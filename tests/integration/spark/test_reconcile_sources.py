@@ -8,8 +8,8 @@ import pytest
 from psycopg import sql
 from pyspark.sql import SparkSession
 
-from cdc.encode.partition import partition_of
-from cdc.spark.job import SparkSettings
+from cdc.contract.partition import partition_of
+from cdc.jobspec.deployment import SparkSettings
 from cdc.spark.report.model import Counts, TableReport
 from cdc.stack import Kafka, PostgresMajor
 from tests.support.deployment import Deploy, Deployment, deployed

@@ -8,7 +8,7 @@ import pytest
 from psycopg import sql
 from pyspark.sql import SparkSession
 
-from cdc.spark.job import SparkSettings
+from cdc.jobspec.deployment import SparkSettings
 from cdc.stack import PostgresMajor
 from tests.integration.bridge.test_type_matrix import prepare
 from tests.support.deployment import Deploy

@@ -21,12 +21,12 @@ from pyspark.sql import SparkSession
 from cdc.config import load
 from cdc.jobs.describe import describe_deployment
 from cdc.jobs.launch import document
+from cdc.jobspec.deployment import PostgresSettings, SparkSettings
+from cdc.jobspec.mirror import MirrorJob, ParquetTarget, PostgresTarget
 from cdc.proof.comparison import Key, Row, Rows, TableShape, describe, difference, pinned, table_rows, topic_rows
 from cdc.proof.topic_side import read_topics
 from cdc.spark.errors import JobError
-from cdc.spark.job import PostgresSettings, SparkSettings
 from cdc.spark.mirror import manifest as manifests
-from cdc.spark.mirror.job import MirrorJob, ParquetTarget, PostgresTarget
 from cdc.spark.mirror.main import mirror
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database

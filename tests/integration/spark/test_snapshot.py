@@ -13,9 +13,9 @@ import pytest
 from psycopg import sql
 from pyspark.sql import SparkSession
 
+from cdc.jobspec.snapshot import AsOfLsn, AsOfOffsets, AsOfTime
 from cdc.lsn import LSN
 from cdc.spark.errors import JobError, NotCaughtUp, PastErased
-from cdc.spark.snapshot.job import AsOfLsn, AsOfOffsets, AsOfTime
 from tests.integration.spark.snapshots import Snapshots
 from tests.support.deployment import Deploy
 from tests.support.servers import Database

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.encode.naming import history_topic
+from cdc.contract.naming import history_topic
+from cdc.jobspec.snapshot import AsOfLsn, AsOfTime
 from cdc.spark.errors import PastErased
-from cdc.spark.snapshot.job import AsOfLsn, AsOfTime
 from tests.integration.spark.snapshots import Snapshots
 from tests.support.deployment import Deploy
 from tests.support.servers import Database

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from cdc.jobspec.snapshot import AsOfNow
 from cdc.spark.snapshot import newest
-from cdc.spark.snapshot.job import AsOfNow
 from tests.integration.spark.snapshots import Snapshots
 from tests.support.deployment import Deploy
 from tests.support.servers import Database

@@ -15,10 +15,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc.jobs.launch import document
+from cdc.jobspec.deployment import SparkSettings
+from cdc.jobspec.snapshot import AsOfLsn
 from cdc.spark.errors import PastErased
-from cdc.spark.job import SparkSettings
 from cdc.spark.snapshot.folders import snapshots as finished
-from cdc.spark.snapshot.job import AsOfLsn
 from tests.integration.spark.snapshots import Snapshots
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database

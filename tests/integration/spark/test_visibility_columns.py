@@ -7,7 +7,7 @@ import random
 
 from pyspark.sql import SparkSession
 
-from cdc.encode.header import BACKFILL, UPDATE, HeaderStamp
+from cdc.contract.header import BACKFILL, UPDATE, HeaderStamp
 from cdc.lsn import LSN
 from cdc.spark.reconcile.topic_records import Moment
 from cdc.spark.reconcile.visibility import Snapshot

@@ -19,8 +19,8 @@ from typer.testing import CliRunner, Result
 
 from cdc.app.status_command import status
 from cdc.capture.copy_both import CopyBoth
-from cdc.encode.naming import progress_topic
-from cdc.encode.progress import progress_value, stream_key
+from cdc.contract.naming import progress_topic
+from cdc.contract.progress import progress_value, stream_key
 from cdc.lsn import LSN
 from cdc.publish.topics import TopicAdmin, TopicSpecification
 from cdc.record import Progress

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from cdc.encode.naming import progress_topic
-from cdc.encode.repair import parts_of
+from cdc.contract.naming import progress_topic
+from cdc.contract.repair import parts_of
 from cdc.publish.requests import write_repair
 from cdc.record import RepairKey
 from tests.support.steps.trial import Trial

@@ -10,7 +10,7 @@ from typing import Final
 
 import psycopg
 
-from cdc.encode.naming import progress_topic
+from cdc.contract.naming import progress_topic
 from cdc.lsn import LSN
 from cdc.proof.comparison import describe, difference, pinned, table_rows, topic_rows
 from cdc.proof.server_text import FormError

@@ -12,7 +12,7 @@ from cdc.asking.follow import display
 from cdc.asking.outcome import Following
 from cdc.backfill.pace import average_rate, remaining_rows, seconds_left, share
 from cdc.backfill.plan import OPEN
-from cdc.encode.backfill import backfill_key, backfill_value, request_key, request_value
+from cdc.contract.backfill import backfill_key, backfill_value, request_key, request_value
 from cdc.ports import StoredRecord
 from cdc.record import BackfillProgress, BackfillRequest, LeafProgress
 from tests.support.topic_writer import FIRST_BACKFILL

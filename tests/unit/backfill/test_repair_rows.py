@@ -9,9 +9,9 @@ from cdc.backfill.rows import Ordinals
 from cdc.capture.key_rows import KeyAnswer, KeyRows
 from cdc.capture.reading import Moment
 from cdc.change import Column, Relation, ReplicaIdentity
-from cdc.encode.header import parse_header
+from cdc.contract.header import parse_header
+from cdc.contract.partition import partition_of
 from cdc.encode.key_text import key_texts
-from cdc.encode.partition import partition_of
 from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
 from cdc.order.touched import Recording

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from cdc.encode.history import HistoryRecord
+from cdc.contract.history import HistoryRecord
 from cdc.errors import ConfigError, TopicRefused
 from cdc.history.display import as_lines, as_table, entry_json, reach_line, row_json, row_lines
 from cdc.history.trail import Entry, Row, RowThen, Trail, parse_moment, row_at, with_changes, within

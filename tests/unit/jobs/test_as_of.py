@@ -6,7 +6,7 @@ import pytest
 
 from cdc.errors import ConfigError
 from cdc.jobs.as_of import parse_as_of, parse_every, parse_time
-from cdc.spark.snapshot.job import AsOfLsn, AsOfNow, AsOfOffsets, AsOfTime
+from cdc.jobspec.snapshot import AsOfLsn, AsOfNow, AsOfOffsets, AsOfTime
 
 
 def test_points() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cdc.change import UNCHANGED_TOAST, Delete, Insert, Relation, ReplicaIdentity, Update
-from cdc.encode.header import parse_header
-from cdc.encode.history import HistoryEncoder, HistoryRecord, parse_history
+from cdc.contract.header import parse_header
+from cdc.contract.history import HistoryEncoder, HistoryRecord, parse_history
 from cdc.encode.table import TableEncoder
 from tests.unit.order.test_engine import DOCUMENT, Topic
 

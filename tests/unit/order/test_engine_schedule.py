@@ -23,7 +23,7 @@ from cdc.change import (
     Truncate,
     Update,
 )
-from cdc.encode.header import header_position
+from cdc.contract.header import header_position
 from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
 from cdc.order.counts import Counts

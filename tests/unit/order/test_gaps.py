@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cdc.capture.timeline import parse_history
-from cdc.encode.known_topic import KnownTopic, known_topic_key, known_topic_value, named_topic, parse_known_topic
-from cdc.encode.membership import Membership, member_table, membership_key, membership_value, parse_membership
-from cdc.encode.progress import stream_key
+from cdc.contract.known_topic import KnownTopic, known_topic_key, known_topic_value, named_topic, parse_known_topic
+from cdc.contract.membership import Membership, member_table, membership_key, membership_value, parse_membership
+from cdc.contract.progress import stream_key
 from cdc.errors import DecodeError
 from cdc.lsn import LSN
 from cdc.order.gaps import PublicationGap, SlotGap, TopicGap, foreign_source, publication_gaps, stream_gap, topic_gaps

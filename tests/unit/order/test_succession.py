@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cdc.change import Column, Relation, ReplicaIdentity
-from cdc.encode.schema import numbered, parse_schema, schema_value
+from cdc.contract.schema import numbered, parse_schema, schema_value
 from cdc.order.succession import Successions, shape_change
 from cdc.record import SchemaColumn, TableSchema
 

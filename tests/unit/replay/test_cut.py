@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from cdc.encode.header import HeaderStamp
+from cdc.contract.header import HeaderStamp
 from cdc.lsn import LSN
 from cdc.ports import Partition, StoredRecord
 from cdc.record import Progress, SourceIdentity

@@ -25,12 +25,12 @@ from cdc.app import cli, commands, reconcile_command
 from cdc.errors import DecodeError, SourceUnavailable
 from cdc.jobs.answers import answering
 from cdc.jobs.launch import INTERRUPTED, document, run_job
+from cdc.jobspec.deployment import Column, KafkaSettings, PostgresSettings, SparkSettings, Stream, Table
+from cdc.jobspec.parent import FOUND
+from cdc.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
-from cdc.spark.job import Column, KafkaSettings, PostgresSettings, SparkSettings, Stream, Table
-from cdc.spark.parent import FOUND
 from cdc.spark.reconcile import main as job_main
 from cdc.spark.reconcile import table_report
-from cdc.spark.reconcile.job import ReconcileJob
 from cdc.spark.reconcile.replica_run import ComparedReplica
 from cdc.spark.reconcile.table_run import Compared
 from cdc.spark.report.document import from_json

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cdc.encode.partition import murmur2, partition_of
+from cdc.contract.partition import murmur2, partition_of
 from cdc.spark.reconcile import home
 
 

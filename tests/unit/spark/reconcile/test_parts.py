@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from cdc.jobspec.deployment import Column, KafkaSettings, Table
+from cdc.jobspec.keys_file import RepairableKey, read_keys, write_keys
 from cdc.spark.errors import JobError
-from cdc.spark.job import Column, KafkaSettings, Table
 from cdc.spark.kafka_options import client_options, connector_options
-from cdc.spark.reconcile.keys_file import RepairableKey, read_keys, write_keys
 from cdc.spark.reconcile.ledger import Ledger, PassDone
 from cdc.spark.reconcile.source_sql import condition, hashed, key_json, quoted
 from cdc.spark.report.model import Round

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from cdc.jobspec.deployment import Column, KafkaSettings, PostgresSettings, SparkSettings, Stream, Table
+from cdc.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
-from cdc.spark.job import Column, KafkaSettings, PostgresSettings, SparkSettings, Stream, Table
 from cdc.spark.reconcile.identity import identity_of, read_identity, refuse_another, write_identity
-from cdc.spark.reconcile.job import ReconcileJob
 from cdc.spark.reconcile.run_folder import occupied
 from cdc.spark.reconcile.selection import only_compared, refuse_unknown, why_nothing
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cdc.encode.header import UPDATE, HeaderStamp, with_null_documents
+from cdc.contract.header import UPDATE, HeaderStamp, with_null_documents
+from cdc.jobspec.deployment import Column, Table
 from cdc.lsn import LSN
 from cdc.record import SchemaColumn, TableSchema
-from cdc.spark.job import Column, Table
 from cdc.spark.reconcile.second_look import Rule, _topic_row
 
 TODAY = Table(

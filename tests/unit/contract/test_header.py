@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cdc.encode.header import Header, HeaderStamp, header_position, newer, parse_header
+from cdc.contract.header import Header, HeaderStamp, header_position, newer, parse_header
 from cdc.errors import DecodeError
 from cdc.lsn import LSN
 from cdc.record import Position

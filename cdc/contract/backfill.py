@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from cdc.encode.contract import parse_record
+from cdc.contract.parsing import parse_record
 from cdc.lsn import LSN
 from cdc.record import BackfillProgress, BackfillRequest, LeafProgress
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.encode.partition import murmur2, partition_of
+from cdc.contract.partition import murmur2, partition_of
 
 
 @pytest.mark.parametrize(

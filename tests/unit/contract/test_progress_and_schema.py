@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from cdc.change import Column, Relation, ReplicaIdentity
-from cdc.encode.progress import parse_progress, progress_value, stream_key
-from cdc.encode.schema import fingerprint, parse_schema, schema_key, schema_value, table_schema
+from cdc.contract.progress import parse_progress, progress_value, stream_key
+from cdc.contract.schema import fingerprint, parse_schema, schema_key, schema_value, table_schema
 from cdc.errors import DecodeError
 from cdc.lsn import LSN
 from cdc.record import Position, Progress, SourceIdentity

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from cdc.encode.contract import parse_record
+from cdc.contract.parsing import parse_record
 from cdc.lsn import LSN
 from cdc.record import RepairKey, RepairOutcome, RepairRequest
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.encode.backfill import backfill_key, is_backfill_key, is_request_key, request_key
-from cdc.encode.repair import (
+from cdc.contract.backfill import backfill_key, is_backfill_key, is_request_key, request_key
+from cdc.contract.repair import (
     PART_BYTES,
     PART_KEYS,
     is_repair_key,

@@ -7,7 +7,7 @@ import dataclasses
 import orjson
 import pytest
 
-from cdc.encode.backfill import (
+from cdc.contract.backfill import (
     backfill_key,
     backfill_value,
     is_backfill_key,
@@ -17,7 +17,7 @@ from cdc.encode.backfill import (
     request_key,
     request_value,
 )
-from cdc.encode.progress import stream_key
+from cdc.contract.progress import stream_key
 from cdc.errors import DecodeError
 from cdc.lsn import LSN
 from cdc.record import BackfillProgress, BackfillRequest, LeafProgress

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from cdc.change import Relation
-from cdc.encode.contract import parse_record
+from cdc.contract.parsing import parse_record
 from cdc.pgtypes import sql_type
 from cdc.record import SchemaColumn, TableSchema
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from cdc.encode.contract import parse_record
+from cdc.contract.parsing import parse_record
 
 _PREFIX: Final = b'{"topic":'
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from cdc.spark.job import STRICT, KafkaSettings, PostgresSettings, SparkSettings, Table
+from cdc.jobspec.deployment import STRICT, KafkaSettings, PostgresSettings, SparkSettings, Table
 
 RECORDS_PER_BATCH = 200_000
 """A batch of rows of a kilobyte is then 200 MB spread over the executors, and is written within seconds."""

@@ -7,7 +7,7 @@ import sys
 
 import psutil
 
-from cdc.spark.parent import PARENT_VARIABLE
+from cdc.jobspec.parent import PARENT_VARIABLE
 from tests.support.waiting import eventually
 
 JOB = "import threading; from spark.parent import end_with_parent; end_with_parent(); threading.Event().wait()"

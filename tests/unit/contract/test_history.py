@@ -7,9 +7,9 @@ import json
 import pytest
 
 from cdc.change import Column, Relation, ReplicaIdentity
-from cdc.encode.header import HeaderStamp, newer
-from cdc.encode.history import HistoryEncoder, members, parse_history
-from cdc.encode.naming import history_topic
+from cdc.contract.header import HeaderStamp, newer
+from cdc.contract.history import HistoryEncoder, members, parse_history
+from cdc.contract.naming import history_topic
 from cdc.encode.table import TableEncoder
 from cdc.errors import ConfigError, DecodeError
 from cdc.lsn import LSN

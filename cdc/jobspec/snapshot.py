@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from cdc.spark.job import STRICT, KafkaSettings, SparkSettings, Stream, Table
+from cdc.jobspec.deployment import STRICT, KafkaSettings, SparkSettings, Stream, Table
 
 
 class AsOfNow(BaseModel):

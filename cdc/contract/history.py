@@ -16,8 +16,8 @@ from typing import Final
 
 import msgspec
 
-from cdc.encode.contract import not_of_contract
-from cdc.encode.header import BACKFILL, DELETE, INSERT, NEWER, TRUNCATE, UPDATE
+from cdc.contract.header import BACKFILL, DELETE, INSERT, NEWER, TRUNCATE, UPDATE
+from cdc.contract.parsing import not_of_contract
 from cdc.lsn import LSN
 from cdc.record import Position
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from cdc.spark.job import STRICT, KafkaSettings, PostgresSettings, SparkSettings, Stream, Table
+from cdc.jobspec.deployment import STRICT, KafkaSettings, PostgresSettings, SparkSettings, Stream, Table
 
 
 class Repaired(BaseModel):

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from cdc.encode.naming import (
+from cdc.contract.naming import (
     collisions,
     dead_letters_topic,
     history_topic,
