@@ -157,7 +157,7 @@ class Repairs:
 
     def _begin(self, request: RepairRequest) -> _Job | None:
         """Begin to record, then to read. None when the table is not captured."""
-        found = next((each for each in self._around.tables() if each[0].qualified_name == request.table), None)
+        found = self._around.tables().get(request.table)
         if found is None:
             return None
         table, topic = found

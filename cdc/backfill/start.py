@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -64,7 +64,7 @@ def start_backfill(
     ends = ends_of(options, topic)
     published = read_published(options, topic, stream_key(config.source.slot))
 
-    tables = partial(_with_topics, config, registry)
+    tables = _tables(config, registry)
     records = _records(published, registry, topic, publisher.produce)
     around = Surroundings(
         tables=tables,
@@ -84,7 +84,7 @@ def start_backfill(
         records, readers(config.snapshot.parallel), requests, touched, streamed, ordinals, topic, around
     )
     if config.snapshot.mode != "never":
-        new = [each for each in tables() if _is_new(*each, records, registry.successions)]
+        new = [each for each in tables().values() if _is_new(*each, records, registry.successions)]
         streamed.distrust(running() if new else ())
         _add_new(backfill, new, registry.successions)
     for demand in demands:
@@ -113,8 +113,19 @@ def _ordinals(published: Published) -> Ordinals:
     return ordinals
 
 
-def _with_topics(config: Config, registry: CapturedTables) -> list[tuple[TableInfo, str]]:
-    return [(each, state_topic(config, each.namespace, each.name)) for each in registry.tables]
+def _tables(config: Config, registry: CapturedTables) -> Callable[[], Mapping[str, tuple[TableInfo, str]]]:
+    """See ``Surroundings.tables``; put together again only when the registry's tables are others."""
+    known: Sequence[TableInfo] | None = None
+    found: dict[str, tuple[TableInfo, str]] = {}
+
+    def tables() -> Mapping[str, tuple[TableInfo, str]]:
+        nonlocal known, found
+        if registry.tables is not known:
+            known = registry.tables
+            found = {each.qualified_name: (each, state_topic(config, each.namespace, each.name)) for each in known}
+        return found
+
+    return tables
 
 
 def _readers(config: Config, count: int) -> ChunkReaders:

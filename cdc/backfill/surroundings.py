@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from cdc.backfill.sweep import Sweep
@@ -43,7 +43,7 @@ class Surroundings(NamedTuple):
     """What the backfill does to the world, and asks of it.
 
     Attributes:
-        tables: every table in scope, with its topic.
+        tables: every table in scope by name, with its topic.
         end_offsets: of a topic's partitions now, in order.
         encoder: of a relation read from the table, its definition published; None while the stream is not there yet, or
             the topic has to begin anew first.
@@ -56,7 +56,7 @@ class Surroundings(NamedTuple):
         sweep: finds keys whose latest record lies below these offsets.
     """
 
-    tables: Callable[[], Sequence[tuple[TableInfo, str]]]
+    tables: Callable[[], Mapping[str, tuple[TableInfo, str]]]
     end_offsets: Callable[[str], tuple[int, ...]]
     encoder: Callable[[Relation], TableEncoder | None]
     produce: Callable[[str, bytes, bytes | None, bytes], None]

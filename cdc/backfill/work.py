@@ -21,6 +21,7 @@ import structlog
 
 from cdc.backfill.job import Asked, BackfillJob, new_progress, not_captured, now_us
 from cdc.backfill.readers import ChunkReaders, ChunkTask, KeysTask, Portion, ReadFailure, Viewed, ViewTask
+from cdc.backfill.records import Records
 from cdc.backfill.requests import RequestBox
 from cdc.backfill.rows import Ordinals, RowWriter
 from cdc.backfill.surroundings import Streamed, Surroundings
@@ -69,7 +70,7 @@ class Backfill:
         progress_topic: str,
         around: Surroundings,
     ) -> None:
-        self._records = dict(stored)
+        self._records = Records(stored)
         self._readers = readers
         self._requests = requests
         self._touched = touched
@@ -91,7 +92,7 @@ class Backfill:
     @property
     def is_active(self) -> bool:
         """Whether there is something to do now; a paused table is not."""
-        return bool(self._jobs) or any(each.state in ("waiting", "running") for each in self._records.values())
+        return bool(self._jobs) or self._records.are_to_be_read
 
     def add(self, table: TableInfo, topic: str, asked: Asked) -> None:
         """Take a table up, from its beginning: what was under way for it is given up.
@@ -107,14 +108,11 @@ class Backfill:
 
     def demand(self, demand: Demand) -> None:
         """Take up what the bridge itself asks for; on record with the next Kafka commit, whatever that holds."""
-        if found := self._captured(demand.table):
+        if found := self._around.tables().get(demand.table):
             log.info("backfill needed", table=demand.table, reason=demand.reason)
             self.add(*found, Asked("gap", BackfillOptions(sweep=demand.sweep)))
         else:
             self._leave(demand.table)
-
-    def _captured(self, name: str) -> tuple[TableInfo, str] | None:
-        return next((each for each in self._around.tables() if each[0].qualified_name == name), None)
 
     def _leave(self, name: str) -> None:
         """The table is not captured any more; one that has no record is published anyway when it joins."""
@@ -136,7 +134,7 @@ class Backfill:
 
     def _obey(self, request: BackfillRequest) -> None:
         """Do what a person asks; tables that are not in scope are left out, with a warning."""
-        in_scope = {table.qualified_name: (table, topic) for table, topic in self._around.tables()}
+        in_scope = self._around.tables()
         for name in request.tables or in_scope:
             if name not in in_scope:
                 log.warning("a backfill was asked for a table that is not captured", table=name)
@@ -175,7 +173,7 @@ class Backfill:
             self._held_since = self._held_since or time.monotonic()
             return 0
         if not self._rows.is_ready(view.relation):
-            if self._captured(job.table.qualified_name) is None:
+            if job.table.qualified_name not in self._around.tables():
                 self._leave(job.table.qualified_name)
             return 0
         self._newest = view.snapshot
@@ -268,12 +266,12 @@ class Backfill:
 
     def _begin_next(self) -> bool:
         """Begin the next table that may begin, of those that were begun before first; False when there is none."""
-        for name, progress in sorted(self._records.items(), key=lambda each: each[1].state != "running"):
-            if name not in self._jobs and progress.state in ("waiting", "running") and self._may_begin(progress):
-                if found := self._captured(name):
+        for progress in self._records.to_be_read():
+            if progress.table not in self._jobs and self._may_begin(progress):
+                if found := self._around.tables().get(progress.table):
                     self._begin(found[0], progress)
                 else:
-                    self._leave(name)
+                    self._leave(progress.table)
                 return True
         return False
 

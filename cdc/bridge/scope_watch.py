@@ -30,7 +30,7 @@ from cdc.scope.topics import state_topic
 from cdc.source.catalog import find_tables
 from cdc.source.connect import connect
 from cdc.source.membership import memberships
-from cdc.source.publication import add_table
+from cdc.source.publication import add_table, inspect_publication
 from cdc.source.table import TableInfo
 
 _INTERVAL_S: Final = 10.0
@@ -150,16 +150,16 @@ class ScopeWatch:
         source = config.source
         known = {each.qualified_name: each for each in registry.tables}
         found = find_tables(self._connection(), source.tables, source.exclude, source.keys)
-        self._tell_of_the_gone([each for each in known.values() if not any(_same_name(each, one) for one in found)])
+        present = {each.qualified_name for each in found}
+        self._tell_of_the_gone([each for name, each in known.items() if name not in present])
         if altered := self._altered(registry, found):
             log.warning("the publication was altered: starting again, to see what that means", tables=altered)
             self._session.set()
             return
-        captured = [each for each in found if _is_same(known.get(each.qualified_name), each)]
-        self._shapes.look(self._connection(), source.publication, registry, captured)
-        new = [each for each in found if each not in captured or not _is_carried(registry, each)]
-        joined = [each for each in self._usable(new) if self._joins(each, registry.left_out)]
-        if joined:
+        captured = {each.oid: each for each in found if _is_same(known.get(each.qualified_name), each)}
+        self._shapes.look(self._connection(), source.publication, registry, captured.values())
+        new = [each for each in found if each.oid not in captured or not _is_carried(registry, each)]
+        if joined := self._joined(self._usable(new), registry.left_out):
             for each in joined:
                 self.told.pop(each.qualified_name, None)
             log.info("tables join", tables=[each.qualified_name for each in joined])
@@ -172,13 +172,19 @@ class ScopeWatch:
         names = {each.table for each in left}
         return [each for each in tables if each.qualified_name not in names]
 
-    def _joins(self, table: TableInfo, left: Collection[str]) -> bool:
-        """Whether a table that is new, made anew or mended is to be captured; then the publication carries it."""
-        name, source = table.qualified_name, self.config.source
+    def _joined(self, tables: Sequence[TableInfo], left: Collection[str]) -> list[TableInfo]:
+        """Those that are to be captured, of tables that are new, made anew or mended; the publication carries them."""
+        source = self.config.source
+        if not tables or source.publication_mode == "disabled":
+            return list(tables)
         if source.publication_mode == "all_tables":
-            return name in left  # the stream brings a new table by itself
-        if source.publication_mode == "disabled":
-            return True
+            return [each for each in tables if each.qualified_name in left]  # the stream brings a new one by itself
+        state = inspect_publication(self._connection(), source.publication)
+        carried = state.tables if state is not None else frozenset()
+        return [each for each in tables if each.qualified_name in carried or self._is_added(each)]
+
+    def _is_added(self, table: TableInfo) -> bool:
+        name, source = table.qualified_name, self.config.source
         try:
             return add_table(self._connection(), source.publication, table)
         except SourceRefused as error:
@@ -225,7 +231,3 @@ def _is_carried(registry: CapturedTables, table: TableInfo) -> bool:
 
 def _is_same(known: TableInfo | None, table: TableInfo) -> bool:
     return known is not None and known.oid == table.oid
-
-
-def _same_name(one: TableInfo, other: TableInfo) -> bool:
-    return (one.namespace, one.name) == (other.namespace, other.name)

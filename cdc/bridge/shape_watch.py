@@ -6,7 +6,7 @@ type gives values another form. The stream describes the new columns with the ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any
 
 import psycopg
@@ -32,7 +32,7 @@ class ShapeWatch:
         connection: psycopg.Connection[Any],
         publication: str,
         registry: CapturedTables,
-        tables: Sequence[TableInfo],
+        tables: Collection[TableInfo],
     ) -> None:
         """Warn of those that were altered since the last look, or since the topic was written.
 

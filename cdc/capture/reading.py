@@ -65,11 +65,7 @@ def published_part(conn: psycopg.Connection[Any], table: TableInfo, publication:
     """Column list and row filter; PostgreSQL 14 has neither."""
     if conn.info.server_version < 150000:
         return PublishedPart(None, None)
-    row = conn.execute(
-        "SELECT attnames::text[], rowfilter FROM pg_catalog.pg_publication_tables"
-        " WHERE pubname = %s AND schemaname = %s AND tablename = %s",
-        (publication, table.namespace, table.name),
-    ).fetchone()
+    row = conn.execute(_PUBLISHED_PART, (publication, table.namespace, table.name)).fetchone()
     return PublishedPart(None, None) if row is None else PublishedPart(*row)
 
 
@@ -115,6 +111,25 @@ def describe(conn: psycopg.Connection[Any], table: TableInfo, columns: Sequence[
         ),
     )
 
+
+# pg_publication_tables would say the same, but it makes the list of all tables, whichever is asked for. A column list
+# and a row filter count only where neither FOR ALL TABLES nor FOR TABLES IN SCHEMA brings the table as well. Stored
+# generated columns come along since PostgreSQL 18, if the publication says so; to_jsonb has NULL where it cannot.
+_PUBLISHED_PART: Final = """
+SELECT
+  CASE WHEN r.prattrs IS NOT NULL OR to_jsonb(p) ->> 'pubgencols' = 's' THEN ARRAY(
+    SELECT a.attname::text FROM pg_catalog.pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+      AND CASE WHEN r.prattrs IS NULL THEN a.attgenerated IN ('', 's') ELSE a.attnum = ANY (r.prattrs::int2[]) END
+    ORDER BY a.attnum) END,
+  pg_catalog.pg_get_expr(r.prqual, r.prrelid)
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN pg_catalog.pg_publication p
+LEFT JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid AND NOT p.puballtables
+  AND NOT EXISTS (SELECT FROM pg_catalog.pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = n.oid)
+WHERE p.pubname = %s AND n.nspname = %s AND c.relname = %s
+"""
 
 _STANDBY_MOMENT: Final = "SELECT pg_catalog.pg_relation_filenode(%s::pg_catalog.regclass)::bigint"
 

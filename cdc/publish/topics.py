@@ -125,7 +125,8 @@ class TopicAdmin:
     def _wait_for_leaders(self, specifications: Iterable[TopicSpecification]) -> None:
         """A new topic is known to the controller first, and to the brokers that clients ask a moment later."""
         wanted = {each.name: each.partitions for each in specifications}
-        deadline = time.monotonic() + _TIMEOUT_S
+        asked = time.monotonic()
+        deadline, known = asked + _TIMEOUT_S, 0
         while True:
             topics = self._metadata().topics
             led = {
@@ -137,9 +138,13 @@ class TopicAdmin:
             }
             if led == wanted.keys():
                 return
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if len(led) > known:  # thousands of them take a broker their time
+                deadline, known = now + _TIMEOUT_S, len(led)
+            if now > deadline:
                 raise TopicUnavailable(f"new topics have no leader: {', '.join(sorted(wanted.keys() - led))}")
-            time.sleep(_METADATA_POLL_S)
+            time.sleep(max(_METADATA_POLL_S, now - asked))
+            asked = time.monotonic()
 
     def _metadata(self) -> ClusterMetadata:
         return self._admin.metadata(timeout_s=_TIMEOUT_S)

@@ -19,7 +19,7 @@ answers.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
@@ -31,6 +31,9 @@ from cdc.errors import CdcError, TopicUnavailable
 from cdc.ports import Partition, StoredRecord, TopicFacts
 from cdc.replay.client import REQUEST_TIMEOUT_S, open_consumer, topic_partitions, translated
 from cdc.replay.topic_facts import described_topics, topic_facts
+
+_ASKED_ONE_BY_ONE: Final = 10
+"""With more topics than these the client is told of all that there are: one answer, larger, but at once."""
 
 
 class TopicReader:
@@ -87,7 +90,8 @@ class TopicReader:
         """
         try:
             # A client that does not know the leader yet asks for the first offset half a second later.
-            for topic in {topic for topic, _ in starts}:
+            topics = {topic for topic, _ in starts}
+            for topic in topics if len(topics) <= _ASKED_ONE_BY_ONE else [None]:
                 self._consumer.list_topics(topic, timeout=REQUEST_TIMEOUT_S)
         except KafkaException as error:
             raise translated(error.args[0], None, self._options) from error

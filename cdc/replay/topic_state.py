@@ -18,7 +18,7 @@ from cdc.record import Progress
 from cdc.replay.bounded import FETCH_ONCE, hidden_end, read_to_end, read_until, read_what_is_stable
 from cdc.replay.client import topic_partitions
 from cdc.replay.reader import TopicReader
-from cdc.replay.topic_facts import topic_extents
+from cdc.replay.topic_facts import described_topics, topic_extents
 
 _FIRST_LOOK_BACK: Final = 16
 _WIDER: Final = 64
@@ -102,8 +102,9 @@ def refuse_hidden_ends(options: Mapping[str, Any], topics: Collection[str]) -> N
         TopicUnavailable: an end is hidden, or no broker answers.
         TopicRefused: we may not see a topic.
     """
+    described = described_topics(BrokerAdmin(options), options, topics)
+    partitions = [(name, each.id) for name, topic in described.items() for each in topic.partitions]
     with closing(TopicReader(options)) as reader:
-        partitions = [each for topic in topics for each in reader.partitions(topic)]
         ends = reader.high_watermarks(partitions)
         stable = reader.stable_ends(partitions)  # asked second: what is written meanwhile is not taken for hidden
     if hidden := [each for each, end in ends.items() if stable[each] < end]:

@@ -80,19 +80,22 @@ class CapturedTables:
         Raises:
             TopicRefused: cleanup policy or partition count is not what it must be.
         """
-        specifications = topic_specifications(self._config, self.tables)
+        self._ensure_topics(self.tables)
+
+    def _ensure_topics(self, tables: Sequence[TableInfo]) -> None:
+        specifications = topic_specifications(self._config, tables)
         created = self._admin.create_missing(specifications)
         for name in created:
             log.info("created topic", topic=name)
-        self._tell_of_new_histories(created)
+        self._tell_of_new_histories(tables, created)
         for drift in self._admin.drift(specifications):
             text = f"topic {drift.topic!r} has {drift.setting}={drift.found}, wanted {drift.wanted}"
             if drift.is_fatal:
                 raise TopicRefused(text, remedy=drift.remedy)
             log.warning(text, remedy=drift.remedy)
 
-    def _tell_of_new_histories(self, created: Collection[str]) -> None:
-        for table in self.tables:
+    def _tell_of_new_histories(self, tables: Sequence[TableInfo], created: Collection[str]) -> None:
+        for table in tables:
             topic = state_topic(self._config, table.namespace, table.name)
             if topic not in created and self.histories.get(topic) in created:
                 log.warning(
@@ -237,7 +240,7 @@ class CapturedTables:
         self.tables = (*(each for each in self.tables if (each.namespace, each.name) != name), info)
         if is_new:
             self.histories.update(history_topics(self._config, [info]))
-            self.ensure_topics()
+            self._ensure_topics([info])
         return info
 
     def _leave_out(self, left: Sequence[LeftOut]) -> None:

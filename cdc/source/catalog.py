@@ -202,6 +202,7 @@ WHERE c.reltoastrelid <> 0 AND pg_catalog.pg_relation_size(c.reltoastrelid) > 0
 
 # Names are collated as bytes so that the order is the same on every server. A value is at most 20 bytes long, and so
 # never stored out of line, in a short varchar or numeric: those would only be noise in the warnings.
+# Nothing here is looked for in a CTE by table: that reads the whole of it for each table, and there may be thousands.
 _TABLES: Final = (
     """
 WITH chosen AS (
@@ -210,26 +211,29 @@ WITH chosen AS (
   WHERE """
     + _SCOPE
     + """ AND c.relkind IN ('r', 'p') AND {where}
-), leaf AS (
-  SELECT chosen.oid AS root, l.oid, ln.nspname, l.relname, l.relreplident, l.reltuples, l.reltoastrelid
-  FROM chosen CROSS JOIN LATERAL pg_catalog.pg_partition_tree(chosen.oid) t
-  JOIN pg_catalog.pg_class l ON l.oid = t.relid
-  JOIN pg_catalog.pg_namespace ln ON ln.oid = l.relnamespace
-  WHERE chosen.relkind = 'p' AND t.isleaf AND l.relkind = 'r'
-  UNION ALL
-  SELECT oid, oid, nspname, relname, relreplident, reltuples, reltoastrelid FROM chosen WHERE relkind = 'r'
-), attribute AS (
-  SELECT a.attrelid, a.attnum, a.attname, a.attnotnull,
-    a.attlen = -1 AND a.attstorage IN ('x', 'e', 'm')
-      AND NOT (a.atttypid IN (1042, 1043) AND a.atttypmod BETWEEN 4 AND 9)
-      AND NOT (a.atttypid = 1700 AND a.atttypmod >= 4 AND ((a.atttypmod - 4) >> 16) <= 24) AS toastable
-  FROM pg_catalog.pg_attribute a JOIN chosen ON chosen.oid = a.attrelid
-  WHERE a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+), partitioned AS (
+  SELECT root.oid, sum(greatest(leaf.reltuples, 0)) AS reltuples, bool_or(leaf.reltoastrelid <> 0) AS has_toast,
+    jsonb_agg(jsonb_build_array(n.nspname, leaf.relname) ORDER BY n.nspname, leaf.relname) AS leaves,
+    jsonb_agg(jsonb_build_array(n.nspname || '.' || leaf.relname,
+      format('ALTER TABLE %I.%I REPLICA IDENTITY %s;', n.nspname, leaf.relname,
+        CASE root.relreplident WHEN 'd' THEN 'DEFAULT' WHEN 'f' THEN 'FULL' WHEN 'n' THEN 'NOTHING'
+        ELSE format('USING INDEX %I', twin.relname) END)) ORDER BY n.nspname, leaf.relname)
+      FILTER (WHERE leaf.relreplident <> root.relreplident
+        OR root.relreplident = 'i' AND twin.indisreplident IS NOT TRUE) AS unlike
+  FROM chosen root CROSS JOIN LATERAL pg_catalog.pg_partition_tree(root.oid) t
+  JOIN pg_catalog.pg_class leaf ON leaf.oid = t.relid
+  JOIN pg_catalog.pg_namespace n ON n.oid = leaf.relnamespace
+  LEFT JOIN pg_catalog.pg_index top ON top.indrelid = root.oid AND top.indisreplident
+  LEFT JOIN LATERAL (SELECT x.relname, i.indisreplident
+    FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
+    WHERE i.indrelid = leaf.oid
+      AND top.indexrelid IN (SELECT pg_catalog.pg_partition_ancestors(i.indexrelid))) twin ON true
+  WHERE root.relkind = 'p' AND t.isleaf AND leaf.relkind = 'r'
+  GROUP BY root.oid
 )
-SELECT nspname::text, relname::text, relkind::text, relreplident::text,
-  ARRAY(SELECT attname::text FROM attribute WHERE attrelid = chosen.oid ORDER BY attnum),
-  ARRAY(SELECT attname::text FROM attribute WHERE attrelid = chosen.oid AND toastable
-    AND EXISTS (SELECT FROM leaf WHERE leaf.root = chosen.oid AND leaf.reltoastrelid <> 0) ORDER BY attnum),
+SELECT nspname::text, relname::text, relkind::text, relreplident::text, attribute.names,
+  CASE WHEN coalesce(partitioned.has_toast, chosen.relkind = 'r' AND chosen.reltoastrelid <> 0)
+    THEN attribute.toastable ELSE '{{}}' END,
   (SELECT coalesce(jsonb_agg(jsonb_build_object('name', x.relname, 'immediate', i.indimmediate,
       'columns', k.names,
       'roles', array_remove(ARRAY[CASE WHEN i.indisprimary THEN 'primary' END,
@@ -243,24 +247,18 @@ SELECT nspname::text, relname::text, relkind::text, relreplident::text,
      WHERE place <= i.indnkeyatts) k
    WHERE i.indrelid = chosen.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
      AND k.not_null),
-  (SELECT coalesce(sum(greatest(reltuples, 0)), 0)::bigint FROM leaf WHERE leaf.root = chosen.oid),
-  (SELECT coalesce(jsonb_agg(jsonb_build_array(nspname, relname) ORDER BY nspname, relname), '[]')
-   FROM leaf WHERE leaf.root = chosen.oid AND chosen.relkind = 'p'),
-  (SELECT coalesce(jsonb_agg(jsonb_build_array(leaf.nspname || '.' || leaf.relname,
-      format('ALTER TABLE %I.%I REPLICA IDENTITY %s;', leaf.nspname, leaf.relname,
-        CASE chosen.relreplident WHEN 'd' THEN 'DEFAULT' WHEN 'f' THEN 'FULL' WHEN 'n' THEN 'NOTHING'
-        ELSE format('USING INDEX %I', twin.relname) END)) ORDER BY leaf.nspname, leaf.relname), '[]')
-   FROM leaf
-   LEFT JOIN pg_catalog.pg_index top ON top.indrelid = chosen.oid AND top.indisreplident
-   LEFT JOIN LATERAL (SELECT x.relname, i.indisreplident
-     FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
-     WHERE i.indrelid = leaf.oid
-       AND top.indexrelid IN (SELECT pg_catalog.pg_partition_ancestors(i.indexrelid))) twin ON true
-   WHERE leaf.root = chosen.oid AND chosen.relkind = 'p' AND (leaf.relreplident <> chosen.relreplident
-     OR chosen.relreplident = 'i' AND twin.indisreplident IS NOT TRUE)),
-  chosen.oid::bigint,
-  ARRAY(SELECT attnum FROM attribute WHERE attrelid = chosen.oid ORDER BY attnum)
-FROM chosen ORDER BY nspname COLLATE "C", relname COLLATE "C"
+  coalesce(partitioned.reltuples, CASE chosen.relkind WHEN 'r' THEN greatest(chosen.reltuples, 0) ELSE 0 END)::bigint,
+  coalesce(partitioned.leaves, '[]'), coalesce(partitioned.unlike, '[]'), chosen.oid::bigint, attribute.numbers
+FROM chosen LEFT JOIN partitioned ON partitioned.oid = chosen.oid
+CROSS JOIN LATERAL (
+  SELECT coalesce(array_agg(attname::text ORDER BY attnum), '{{}}') AS names,
+    coalesce(array_agg(attname::text ORDER BY attnum) FILTER (WHERE attlen = -1 AND attstorage IN ('x', 'e', 'm')
+      AND NOT (atttypid IN (1042, 1043) AND atttypmod BETWEEN 4 AND 9)
+      AND NOT (atttypid = 1700 AND atttypmod >= 4 AND ((atttypmod - 4) >> 16) <= 24)), '{{}}') AS toastable,
+    coalesce(array_agg(attnum ORDER BY attnum), '{{}}') AS numbers
+  FROM pg_catalog.pg_attribute
+  WHERE attrelid = chosen.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = '') attribute
+ORDER BY nspname COLLATE "C", relname COLLATE "C"
 """
 )
 

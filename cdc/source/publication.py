@@ -122,7 +122,7 @@ def refuse_unfit(
 
 
 def add_table(conn: psycopg.Connection[Any], name: str, table: TableInfo) -> bool:
-    """Let the publication carry one more table; nothing happens when it does already.
+    """Let the publication carry one more table; nothing happens when it names it already.
 
     Returns:
         False when the table is gone meanwhile.
@@ -131,12 +131,11 @@ def add_table(conn: psycopg.Connection[Any], name: str, table: TableInfo) -> boo
         SourceRefused: we may not, or there is no such publication.
         SourceUnavailable: somebody holds a lock on the table; try again.
     """
-    state = inspect_publication(conn, name)
-    if state is not None and table.qualified_name in state.tables:
-        return True
     try:
         _run(conn, f"altering publication {name}", f"ALTER PUBLICATION {quoted(name)} ADD TABLE {_only([table])};")
     except CdcError as error:
+        if isinstance(error.__cause__, sqlstate.DuplicateObject):
+            return True
         if isinstance(error.__cause__, sqlstate.UndefinedTable | sqlstate.InvalidSchemaName):
             return False
         raise

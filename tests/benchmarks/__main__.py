@@ -12,12 +12,12 @@ from pathlib import Path
 
 import psutil
 
-from tests.benchmarks import backfill, big, bridge, latency, sink
+from tests.benchmarks import backfill, big, bridge, latency, sink, tables
 from tests.benchmarks.processes import BenchmarkFailed
 from tests.benchmarks.report import Section
 from tests.benchmarks.servers import Servers, servers
 
-SECTIONS = ("bridge", "sink", "backfill", "latency", "big", "spark")
+SECTIONS = ("bridge", "sink", "backfill", "latency", "big", "tables", "spark")
 QUIET_PERCENT = 10.0
 """Of all cores, measured over a second: above it, somebody else is at work."""
 
@@ -82,6 +82,8 @@ def _measure(running: Servers, options: argparse.Namespace) -> Iterator[Section]
         yield spark.measure(running, options.changes, options.runs)
     if "big" in wanted:
         yield big.measure(running, options.big_rows)
+    if "tables" in wanted:
+        yield tables.measure(running, options.tables)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -90,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     # `choices` would refuse the empty list that `nargs="*"` gives by default.
     parser.add_argument(
-        "sections", nargs="*", type=_section, help=f"of {', '.join(SECTIONS)}; without any: all but big"
+        "sections", nargs="*", type=_section, help=f"of {', '.join(SECTIONS)}; without any: the first four"
     )
     parser.add_argument(
         "--changes",
@@ -101,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=int, default=3, help="runs of each contender, which take turns")
     parser.add_argument("--seconds", type=int, default=20, help="measured time of the latency section, and its warm-up")
     parser.add_argument("--big-rows", type=int, default=5_000_000, help="rows of the big section's one transaction")
+    parser.add_argument("--tables", type=int, default=2_000, help="how many the tables section makes")
     parser.add_argument("--json", type=Path, help="write every run to this file too")
     return parser
 
