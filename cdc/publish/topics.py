@@ -22,6 +22,8 @@ from cdc.contract.naming import collisions
 from cdc.errors import CdcError, TopicRefused, TopicUnavailable
 
 _TIMEOUT_S = 15.0
+_LEADERS_TIMEOUT_S = 60.0
+"""A broker shows none of the topics of one request before it has made the files of all of them, some hundreds."""
 _METADATA_POLL_S = 0.02
 _FATAL = {"cleanup.policy", "partitions"}
 _WEEK_MS = 604_800_000
@@ -102,7 +104,7 @@ class TopicAdmin:
             raise collision(topic, other)
         for batch in batches(missing):
             self._create(batch)
-        self._wait_for_leaders(missing)
+            self._wait_for_leaders(batch)
         return [each.name for each in missing]
 
     def _create(self, specifications: Sequence[TopicSpecification]) -> None:
@@ -126,7 +128,7 @@ class TopicAdmin:
         """A new topic is known to the controller first, and to the brokers that clients ask a moment later."""
         wanted = {each.name: each.partitions for each in specifications}
         asked = time.monotonic()
-        deadline, known = asked + _TIMEOUT_S, 0
+        deadline = asked + _LEADERS_TIMEOUT_S
         while True:
             topics = self._metadata().topics
             led = {
@@ -139,10 +141,9 @@ class TopicAdmin:
             if led == wanted.keys():
                 return
             now = time.monotonic()
-            if len(led) > known:  # thousands of them take a broker their time
-                deadline, known = now + _TIMEOUT_S, len(led)
             if now > deadline:
-                raise TopicUnavailable(f"new topics have no leader: {', '.join(sorted(wanted.keys() - led))}")
+                lacking = sorted(wanted.keys() - led)
+                raise TopicUnavailable(f"{len(lacking)} new topics have no leader, {lacking[0]!r} among them")
             time.sleep(max(_METADATA_POLL_S, now - asked))
             asked = time.monotonic()
 
