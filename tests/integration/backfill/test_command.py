@@ -155,8 +155,8 @@ def test_own_bridge_fails_with_its_own_error_and_the_request_is_taken_back(shop:
     ("arguments", "words"),
     [
         (["public.nothing"], ["not captured: public.nothing", "public.Größe, public.items"]),
-        (["public.items", "--where", "nix = 1"], ["--where is no condition", 'column "nix" does not exist']),
-        (["public.items", "--where", "true); drop table items; --"], ["--where is no condition", "syntax error"]),
+        (["public.items", "--where", "nix = 1"], ["--where is not a condition", 'column "nix" does not exist']),
+        (["public.items", "--where", "true); drop table items; --"], ["--where is not a condition", "syntax error"]),
     ],
 )
 def test_refusals(shop: Deployment, arguments: list[str], words: list[str]) -> None:

@@ -59,7 +59,7 @@ def test_a_request_in_the_progress_topic_runs_no_statement(database: Database) -
     for where in NO_CONDITIONS:
         with (
             open_chunk_reader({"conninfo": database.dsn}, application_name="test") as conn,
-            pytest.raises(ConfigError, match=r"no condition on public\.t"),
+            pytest.raises(ConfigError, match=r"not a condition on public\.t"),
         ):
             view_table(conn, info, "none", where, None)
     # And should one get past that, the query itself takes one statement, and writes nothing
