@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import psycopg
 
-from cdc.encode.naming import progress_topic
+from cdc.contract.naming import progress_topic
 from cdc.errors import TopicRefused, TopicUnavailable
 from cdc.replay.backfills import read_backfills
 from cdc.stack.embedded import free_port
