@@ -50,11 +50,12 @@ test-install: $(STAMP) ## wheel and sdist in bare environments, on each Python 3
 test-fault: $(STAMP) ## kill, cut and fence; SEED=n replays a run
 	@$(BIN)/python -m pytest tests/fault
 
-check: $(STAMP) ## what must be green before a commit: format, lint, types, layers, unit tests
+check: $(STAMP) ## what must be green before a commit: format, lint, types, layers, dead code, unit tests
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/vulture
 	@$(BIN)/python -m pytest tests/unit tests/architecture
 
 bench: $(STAMP) ## measure bridge and sink beside their limits, in one run

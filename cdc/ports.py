@@ -7,23 +7,6 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from cdc.record import Progress, SourceIdentity, TableSchema
 
-
-class Publisher(Protocol):
-    """Kafka in: one transactional producer."""
-
-    def produce(self, topic: str, key: bytes, value: bytes | None, header: bytes) -> None:
-        """Add a record to the open Kafka transaction, opening one if there is none; blocks while the queue is full."""
-
-    def commit(self, progress: Progress) -> None:
-        """Write ``progress`` and commit the Kafka transaction. On return all of it is readable, or an error was raised.
-
-        Raises:
-            TopicUnavailable: the Kafka transaction was aborted; start again from the stored progress.
-            FencedError: another process took over.
-            TopicRefused: Kafka refuses a record or a right.
-        """
-
-
 Partition: TypeAlias = tuple[str, int]
 """A topic and a partition number."""
 

@@ -105,17 +105,6 @@ class Brokers:
         except KafkaException as error:
             raise self._unreadable(topic, error) from error
 
-    def latest_values(self, topic: str, keys: tuple[bytes, ...]) -> Mapping[bytes, bytes]:
-        """The committed values of some keys of a small topic of one partition; keys without one are left out."""
-        found: dict[bytes, bytes] = {}
-        for key, value in self.read_all(topic):
-            if key in keys:
-                if value is None:
-                    found.pop(key, None)
-                else:
-                    found[key] = value
-        return found
-
     def read_all(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
         """Every committed record of a small topic of one partition, as key and value."""
         extent = self.extent(topic)

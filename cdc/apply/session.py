@@ -75,14 +75,12 @@ class CutReport(NamedTuple):
         is_true: tables that are part of the cut equal the source there; else the sink catches up.
         rows: upserts and deletes by topic.
         tables: every known replica table by topic.
-        took_s: from the handing over of its last rows to the replica's commit.
     """
 
     progress: Progress
     is_true: bool
     rows: Mapping[str, int]
     tables: Mapping[str, ReplicaTable]
-    took_s: float
 
 
 class MirrorSession:
@@ -246,11 +244,10 @@ class MirrorSession:
         standing: Standing,
     ) -> CutReport:
         """In the writer thread."""
-        started = time.monotonic()
         self._replica.write(batches)
         self._replica.commit(place.progress, offsets, standing)
         tables = dict(self._replica.tables())
-        return CutReport(place.progress, standing.is_true, rows, tables, time.monotonic() - started)
+        return CutReport(place.progress, standing.is_true, rows, tables)
 
     def _prepare(self, records: Mapping[str, Sequence[StoredRecord]]) -> list[PreparedRows]:
         batches = [self._replica.prepare(topic, of_topic) for topic, of_topic in records.items()]
@@ -340,13 +337,6 @@ class MirrorSession:
             if table.topic not in self._topics.watched and table.topic not in self._told:
                 self._told.add(table.topic)
                 log.error("table is stopped", table=table.name, topic=table.topic, reason=table.reason)
-
-    def _end_of_progress(self) -> int:
-        """The high watermark of the progress topic now."""
-        facts = self._reader.look_at([self._progress_topic]).get(self._progress_topic)
-        if facts is None:
-            raise BeginAnew
-        return facts.ends[0]
 
     def _published(self) -> Published | None:
         """What the progress topic holds; None while it does not say, and we do not know, whose topics these are."""

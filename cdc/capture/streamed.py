@@ -67,11 +67,6 @@ class StreamedTransactions:
         self._boundaries = PgOutputDecoder()
         self._ahead: Iterator[list[bytes]] = iter(())
 
-    @property
-    def spilled_bytes(self) -> int:
-        """What is on disk now."""
-        return sum(spill.size for spill in self._spills.values())
-
     def read(self, max_frames: int) -> list[bytes]:
         """The next frames of whole transactions; empty when the socket is drained.
 

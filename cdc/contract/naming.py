@@ -13,8 +13,6 @@ MAX_TOPIC_CHARS: Final = 249
 
 _LEGAL_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+")
 _NOT_PLAIN: Final = re.compile(rb"[^A-Za-z0-9_]")
-_ESCAPED: Final = re.compile(r"-([0-9A-F]{2})")
-_PART: Final = re.compile(r"(?:[A-Za-z0-9_]|-[0-9A-F]{2})+")
 
 
 def topic_name(name: str, namespace: str, table: str, names: Mapping[str, str] | None = None) -> str:
@@ -45,27 +43,12 @@ def topic_name(name: str, namespace: str, table: str, names: Mapping[str, str] |
     return topic
 
 
-def parse_topic_name(topic: str) -> tuple[str, str, str] | None:
-    """(name, namespace, table) of a topic that ``topic_name`` made, else None."""
-    parts = topic.split(".")
-    if len(parts) != 3 or not all(map(_PART.fullmatch, parts)):
-        return None
-    try:
-        return parts[0], _unescape(parts[1]), _unescape(parts[2])
-    except UnicodeDecodeError:
-        return None
-
-
 def progress_topic(name: str) -> str:
     return f"{name}.__progress"
 
 
 def schemas_topic(name: str) -> str:
     return f"{name}.__schemas"
-
-
-def dead_letters_topic(name: str) -> str:
-    return f"{name}.__dead_letters"
 
 
 def history_topic(topic: str) -> str:
@@ -98,7 +81,3 @@ def collisions(topics: Iterable[str], others: Iterable[str]) -> list[tuple[str, 
 
 def _escape(identifier: str) -> str:
     return _NOT_PLAIN.sub(lambda match: b"-%02X" % match[0][0], identifier.encode()).decode()
-
-
-def _unescape(part: str) -> str:
-    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), part).encode("latin-1").decode()

@@ -20,35 +20,12 @@ XLOG_DATA_HEADER_BYTES: Final = 1 + XLOG_DATA.size
 """Tag, start LSN, end LSN, send time: the logical message begins behind them."""
 
 
-class XLogData(NamedTuple):
-    """A logical message: where it lies in the WAL, the server's WAL end and clock (µs since 1970) when it was sent."""
-
-    start_lsn: LSN
-    end_lsn: LSN
-    send_ts: int
-    payload: bytes
-
-
 class Keepalive(NamedTuple):
     """The walsender has read the WAL up to ``end_lsn``; it may ask for an answer now. ``send_ts`` is µs since 1970."""
 
     end_lsn: LSN
     send_ts: int
     reply_requested: bool
-
-
-def parse_xlog_data(frame: bytes) -> XLogData:
-    """An XLogData frame in full.
-
-    Raises:
-        DecodeError: another frame, or a truncated one.
-    """
-    if frame[:1] != b"w":
-        raise decode_error("XLogData", 0, f"tag {frame[:1]!r}")
-    if len(frame) < XLOG_DATA_HEADER_BYTES:
-        raise decode_error("XLogData", len(frame), f"truncated: {XLOG_DATA_HEADER_BYTES} bytes of header wanted")
-    start, end, sent = XLOG_DATA.unpack_from(frame, 1)
-    return XLogData(LSN(start), LSN(end), sent + POSTGRES_EPOCH_US, frame[XLOG_DATA_HEADER_BYTES:])
 
 
 def parse_keepalive(frame: bytes) -> Keepalive:

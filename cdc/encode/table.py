@@ -68,10 +68,6 @@ class TableEncoder:
         except NOT_ENCODABLE as error:
             raise self._refusal(row, error) from error
 
-    def key_is_null(self, row: Row) -> bool:
-        """A key column is NULL or was not sent, so that ``key`` would raise."""
-        return any(row[i] is None or row[i] is UNCHANGED_TOAST for i in self._key_indexes)
-
     def value(self, row: Row) -> bytes:
         """The whole row as a JSON object, in attribute order.
 

@@ -108,9 +108,3 @@ def understood(parse: Callable[[bytes], Request], value: bytes) -> Request | Non
     except DecodeError as error:
         log.warning("a request is left alone", reason=error.message, remedy=error.remedy)
         return None
-
-
-def read_backfills(options: Mapping[str, Any], topic: str) -> dict[str, BackfillProgress]:
-    """How far each table's backfill is, by ``namespace.table``; arguments and errors as for ``read_published``."""
-    found = read_published(options, topic, b"").backfills
-    return {table: each.progress for table, each in found.items()}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from cdc.ports import StoredRecord
-from cdc.replay.bounded import partitions_of, read_to_end
 
 
 class Folded(NamedTuple):
@@ -27,13 +26,3 @@ def fold(records: Iterable[StoredRecord]) -> dict[bytes, Folded]:
         else:
             state[record.key] = Folded(record.value, record.header)
     return state
-
-
-def fold_topic(options: Mapping[str, Any], topic: str) -> dict[bytes, Folded]:
-    """The whole topic up to its end now, in memory: for proofs and demos, not for big tables.
-
-    Raises:
-        TopicRefused: there is no such topic, or we may not read it.
-        TopicUnavailable: no broker answers.
-    """
-    return fold(read_to_end(options, partitions_of(options, topic)))

@@ -69,17 +69,6 @@ def find_tables(
     )
 
 
-def published_tables(
-    conn: psycopg.Connection[Any], publication: str, keys: Mapping[str, Sequence[str]]
-) -> tuple[TableInfo, ...]:
-    """Tables whose changes the publication carries, as the stream will name them, sorted."""
-    where = sql.SQL(
-        "EXISTS (SELECT FROM pg_catalog.pg_publication_tables p"
-        " WHERE p.pubname = {} AND p.schemaname = n.nspname AND p.tablename = c.relname)"
-    ).format(sql.Literal(publication))
-    return _read(conn, keys, where)
-
-
 def table_info(
     conn: psycopg.Connection[Any], namespace: str, name: str, keys: Mapping[str, Sequence[str]]
 ) -> TableInfo | None:

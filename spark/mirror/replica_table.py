@@ -12,7 +12,6 @@ from cdc.pgtypes import quote_identifier
 from cdc.spark.errors import JobError
 
 KEY: Final = "cdc_key"
-STAGE_COLUMNS: Final = (KEY, "cdc_offset", "cdc_deleted", "cdc_token")
 
 _REFERENCES: Final = frozenset(
     {"regclass", "regcollation", "regconfig", "regdictionary", "regnamespace", "regoper", "regoperator", "regproc"}

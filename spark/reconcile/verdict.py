@@ -51,7 +51,6 @@ class KeyClass(StrEnum):
     EXTRA_IN_TOPIC = "extra_in_topic"
     VALUE_MISMATCH = "value_mismatch"
     IN_FLIGHT = "in_flight"
-    UNVERIFIABLE = "unverifiable"
 
     @property
     def is_difference(self) -> bool:

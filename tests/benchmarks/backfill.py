@@ -16,7 +16,6 @@ from cdc.contract.naming import progress_topic
 from cdc.errors import CdcError, TopicRefused, TopicUnavailable
 from cdc.publish.requests import write_request
 from cdc.record import BackfillProgress, BackfillRequest
-from cdc.replay.backfills import read_backfills
 from tests.benchmarks import workload
 from tests.benchmarks.deployment import Deployment, daemon
 from tests.benchmarks.measure import Meter
@@ -24,6 +23,7 @@ from tests.benchmarks.processes import BenchmarkFailed, Program, wait_until
 from tests.benchmarks.report import Column, Figures, Section
 from tests.benchmarks.servers import Servers
 from tests.benchmarks.topics import Counted, count_records
+from tests.support.reading import read_backfills
 
 TIMEOUT_S = 1800.0
 POLL_S = 0.25

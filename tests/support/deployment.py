@@ -22,9 +22,9 @@ from cdc.ports import StoredRecord
 from cdc.proof.comparison import TableShape, describe, difference, pinned, prove, table_rows, topic_rows
 from cdc.proof.topic_side import open_consumer, read_topics
 from cdc.record import BackfillProgress, Position, Progress
-from cdc.replay.backfills import read_backfills
 from cdc.replay.reader import TopicReader
 from tests.support.bridge_process import CdcProcess
+from tests.support.reading import read_backfills
 from tests.support.servers import Database
 from tests.support.topic_audit import read_records
 from tests.support.waiting import eventually

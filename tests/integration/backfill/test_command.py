@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 from cdc.contract.backfill import request_key
 from cdc.contract.naming import progress_topic
 from cdc.contract.repair import repair_request_key
-from cdc.replay.backfills import read_backfills
 from tests.support.deployment import Deploy, Deployment
+from tests.support.reading import read_backfills
 from tests.support.waiting import eventually
 
 

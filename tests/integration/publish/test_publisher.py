@@ -19,9 +19,9 @@ from confluent_kafka.admin import (
 from cdc.errors import FencedError, TopicRefused, TopicUnavailable
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topics import TopicAdmin, TopicSpecification
-from cdc.replay.fold import fold_topic
 from cdc.stack import Kafka
 from cdc.stack.embedded import free_port
+from tests.support.reading import fold_topic
 from tests.support.servers import OwnStack
 from tests.support.waiting import eventually
 

@@ -10,9 +10,9 @@ import pytest
 from cdc.errors import ConfigError, TopicRefused, TopicUnavailable
 from cdc.ports import StoredRecord
 from cdc.replay.backfills import read_published
-from cdc.replay.fold import fold_topic
 from cdc.replay.reader import TopicReader
 from cdc.stack import Kafka
+from tests.support.reading import fold_topic
 from tests.support.topic_writer import SOURCE, TopicWriter
 from tests.support.waiting import eventually
 

@@ -18,8 +18,8 @@ from cdc.apply import session as mirror_session
 from cdc.config import Config
 from cdc.errors import ReplicaUnavailable, TopicUnavailable
 from cdc.lsn import LSN
-from cdc.replay.fold import fold_topic
 from tests.integration.sink.conftest import plain_config, running, sink_config
+from tests.support.reading import fold_topic
 from tests.support.servers import Database, OwnStack, fresh_database
 from tests.support.topic_writer import TopicWriter
 

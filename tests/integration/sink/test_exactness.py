@@ -19,9 +19,9 @@ from cdc.apply.topics import RebuildOrder
 from cdc.config import Config
 from cdc.errors import ConfigError
 from cdc.record import TableSchema
-from cdc.replay.fold import fold_topic
 from cdc.stack import Kafka
 from tests.integration.sink.conftest import plain_config, running, sink_config
+from tests.support.reading import fold_topic
 from tests.support.servers import Database
 from tests.support.topic_settings import delete_records
 from tests.support.topic_writer import TopicWriter

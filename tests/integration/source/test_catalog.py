@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from cdc.change import ReplicaIdentity
-from cdc.source.catalog import find_others, find_tables, published_tables, table_info, unmatched
+from cdc.source.catalog import find_others, find_tables, table_info, unmatched
 from cdc.source.connect import connect
 from cdc.source.table import TableInfo
 from tests.integration.status.preflighting import findings, mend, troubles
@@ -168,17 +168,6 @@ def test_estimated_rows_of_a_root_are_those_of_its_leaves(conn):
     assert info_of(conn, "parted").estimated_rows == 50
     conn.execute("analyze parted_2")
     assert info_of(conn, "parted").estimated_rows == 100
-
-
-def test_published_tables_are_named_as_the_stream_names_them(conn):
-    conn.execute("create table a (id int primary key)")
-    conn.execute("create table parted (id int primary key) partition by range (id)")
-    conn.execute("create table parted_1 partition of parted for values from (0) to (9)")
-    conn.execute("create publication by_root for table a, parted with (publish_via_partition_root = true)")
-    conn.execute("create publication by_leaf for table a, parted")
-
-    assert names(published_tables(conn, "by_root", {})) == ["public.a", "public.parted"]
-    assert names(published_tables(conn, "by_leaf", {})) == ["public.a", "public.parted_1"]
 
 
 _PARTED = (
