@@ -17,8 +17,9 @@ from typing import Final
 from pydantic import ValidationError
 
 from cdc.errors import CdcError
-from cdc.jobspec.parent import FOUND, NO_ANSWER, end_with_parent
+from cdc.jobspec.parent import FOUND, NO_ANSWER
 from cdc.spark.errors import JobError
+from cdc.spark.parent import end_with_parent
 
 JOBS: Final[Mapping[str, str]] = {
     "reconcile": "cdc.spark.reconcile.main",
