@@ -31,7 +31,7 @@ from cdc.capture.key_rows import KeyRows, read_keys
 from cdc.capture.standby import Sight, has_replayed, sight
 from cdc.change import Column
 from cdc.daemon.worker import Worker
-from cdc.encode.key_text import key_texts
+from cdc.encode.json_format import JSON
 from cdc.errors import CdcError
 from cdc.record import LeafProgress
 from cdc.snapshot import Snapshot
@@ -308,4 +308,4 @@ def _condition(task: Task) -> str | None:
 
 
 def _texts(keys: Sequence[bytes], columns: Sequence[Column]) -> list[tuple[bytes, ...] | None]:
-    return [key_texts(columns, key) for key in keys]
+    return [JSON.key_texts(columns, key) for key in keys]

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from cdc.change import Row
+from cdc.encode.format import NOT_ENCODABLE
 from cdc.encode.values import Converter, document, number, plain
 
 _SPLICED: Final[dict[Converter, bytes]] = {number: b"%b", document: b"%b", plain: b'"%b"'}
@@ -20,9 +21,6 @@ _SPLICED: Final[dict[Converter, bytes]] = {number: b"%b", document: b"%b", plain
 
 _MAX_TEMPLATES: Final = 1024
 """Per table: far above the NULL patterns that real tables have, and at 2 kB each still small."""
-
-NOT_ENCODABLE: Final = (TypeError, AttributeError, KeyError, ValueError, IndexError)
-"""What ``ObjectForm.encode`` raises for a row that it cannot carry."""
 
 
 class _Template(NamedTuple):
@@ -38,11 +36,12 @@ class ObjectForm:
         converters: the members' converters, never called with NULL, which is ``null``.
     """
 
-    __slots__ = ("_converters", "_expects_null", "_labels", "_templates", "_whole")
+    __slots__ = ("_converters", "_documents", "_expects_null", "_labels", "_templates", "_whole")
 
     def __init__(self, names: Sequence[str], converters: Sequence[Converter]) -> None:
         self._labels = [orjson.dumps(name) + b":" for name in names]
         self._converters = tuple(converters)
+        self._documents = tuple(i for i, convert in enumerate(converters) if convert is document)
         self._expects_null = False
         self._templates: dict[tuple[int, ...], _Template] = {}
         self._whole = self._template(())
@@ -51,7 +50,7 @@ class ObjectForm:
     def bare_template(self) -> bytes | None:
         """What alone makes the object of cells that are not NULL, ``template % cells``, or None when more is needed."""
         template, converted = self._whole
-        return None if converted or document in self._converters else template
+        return None if converted or self._documents else template
 
     def encode(self, row: Row) -> bytes:
         """The object.
@@ -75,6 +74,18 @@ class ObjectForm:
         if not encoded.isascii():
             encoded.decode()  # documents were spliced unread, but the object has to be UTF-8
         return encoded
+
+    def null_documents(self, row: Row) -> tuple[int, ...]:
+        """Indexes of json and jsonb columns that hold the document ``null``: in the object they look like NULL."""
+        return tuple([i for i in self._documents if isinstance(cell := row[i], bytes) and cell.strip() == b"null"])
+
+    def problem(self, place: int, cell: bytes) -> str:
+        """Why this text cannot be carried; empty when it can."""
+        try:
+            self._converters[place](cell).decode()
+        except NOT_ENCODABLE as error:
+            return f"{type(error).__name__} {error} in {cell[:60]!r}"
+        return ""
 
     def _encode_with_nulls(self, row: Row) -> bytes:
         nulls = tuple([i for i, cell in enumerate(row) if cell is None])

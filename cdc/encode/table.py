@@ -8,8 +8,8 @@ from operator import itemgetter
 
 from cdc.change import UNCHANGED_TOAST, Relation, Row
 from cdc.contract.schema import table_schema
-from cdc.encode.objects import NOT_ENCODABLE, ObjectForm
-from cdc.encode.values import Converter, converter, is_document
+from cdc.encode.format import NOT_ENCODABLE, RowWriter, ValueFormat
+from cdc.encode.json_format import JSON
 from cdc.errors import ConfigError, EncodeError
 from cdc.record import TableSchema
 
@@ -21,6 +21,7 @@ class TableEncoder:
         relation: as the stream described it.
         key_columns: names in key order; the caller knows them, since under REPLICA IDENTITY FULL the stream does not.
         topic: where the records go.
+        value_format: of keys and values.
 
     Raises:
         ConfigError: no key columns, or one that is not among the published columns.
@@ -28,20 +29,23 @@ class TableEncoder:
     Attributes:
         schema: the definition to publish before the first record that refers to it.
         fingerprint: of that definition, for the header.
+        null_documents: row → indexes of json and jsonb columns whose document ``null`` looks like NULL in the value.
     """
 
-    def __init__(self, relation: Relation, key_columns: tuple[str, ...], topic: str) -> None:
+    def __init__(
+        self, relation: Relation, key_columns: tuple[str, ...], topic: str, value_format: ValueFormat = JSON
+    ) -> None:
         self.relation = relation
         self.key_columns = key_columns
         self.topic = topic
         self.schema: TableSchema = table_schema(relation, key_columns, topic)
         self.fingerprint = self.schema.fingerprint
         self._key_indexes = _key_indexes(relation, key_columns)
-        self._documents = tuple(i for i, column in enumerate(relation.columns) if is_document(column))
-        converters = [converter(column) for column in relation.columns]
-        self._value_form = ObjectForm([column.name for column in relation.columns], converters)
-        self._key_form = ObjectForm(key_columns, [converters[i] for i in self._key_indexes])
-
+        self._format = value_format
+        self._value_form = value_format.writer(relation.columns)
+        self._key_form = value_format.writer([relation.columns[i] for i in self._key_indexes])
+        # The writer's own, without a call of ours around it: it is asked for each row.
+        self.null_documents: Callable[[Row], tuple[int, ...]] = self._value_form.null_documents
         self._bare_key = self._key_form.bare_template
         self._key_cells: Callable[[Row], object] = itemgetter(*self._key_indexes)
 
@@ -94,14 +98,10 @@ class TableEncoder:
             raise self._refusal(row, error) from error
 
     @cached_property
-    def _identity(self) -> tuple[ObjectForm, tuple[int, ...]]:
+    def _identity(self) -> tuple[RowWriter, tuple[int, ...]]:
         columns = self.relation.columns
         indexes = tuple(i for i, column in enumerate(columns) if column.in_identity)
-        return ObjectForm([columns[i].name for i in indexes], [converter(columns[i]) for i in indexes]), indexes
-
-    def null_documents(self, row: Row) -> tuple[int, ...]:
-        """Indexes of json and jsonb columns that hold the document ``null``: in the value they look like NULL."""
-        return tuple([i for i in self._documents if isinstance(cell := row[i], bytes) and cell.strip() == b"null"])
+        return self._format.writer([columns[i] for i in indexes]), indexes
 
     def missing(self, row: Row) -> tuple[int, ...]:
         """Indexes of the columns that the stream left out as unchanged TOAST."""
@@ -138,7 +138,7 @@ class TableEncoder:
         problems = [
             f"column {column.name} ({column.type_name}): {problem}"
             for i, (column, cell) in enumerate(zip(columns, row, strict=True))
-            if (problem := _problem(converter(column), cell, i in self._key_indexes))
+            if (problem := self._problem(i, cell))
         ]
         key = {columns[i].name: row[i] for i in self._key_indexes}
         return EncodeError(
@@ -146,15 +146,10 @@ class TableEncoder:
             remedy="no record was written; correct the row, or take the table out of the publication",
         )
 
-
-def _problem(convert: Converter, cell: object, is_key: bool) -> str:
-    if not isinstance(cell, bytes):
-        return "NULL in a key column" if is_key else ""
-    try:
-        convert(cell).decode()
-    except NOT_ENCODABLE as error:
-        return f"{type(error).__name__} {error} in {cell[:60]!r}"
-    return ""
+    def _problem(self, place: int, cell: object) -> str:
+        if not isinstance(cell, bytes):
+            return "NULL in a key column" if place in self._key_indexes else ""
+        return self._value_form.problem(place, cell)
 
 
 def _key_indexes(relation: Relation, key_columns: tuple[str, ...]) -> tuple[int, ...]:

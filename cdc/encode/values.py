@@ -129,11 +129,6 @@ def converter(column: Column) -> Converter:
     return ARRAY_CONVERTERS[kind] if delimiter == "," else box_array
 
 
-def is_document(column: Column) -> bool:
-    """Whether the column's JSON is the document itself."""
-    return converter(column) is document
-
-
 def _array(literal: str, element: Callable[[str], Any], delimiter: str) -> bytes:
     elements = parse_array(literal, element, delimiter)
     return _dumps(literal if elements is None else elements)

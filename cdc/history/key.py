@@ -10,9 +10,10 @@ import msgspec
 
 from cdc.change import Column
 from cdc.contract.history import members
-from cdc.encode.objects import NOT_ENCODABLE, ObjectForm
-from cdc.encode.values import boolean, converter, number
+from cdc.encode.format import NOT_ENCODABLE
+from cdc.encode.json_format import JSON
 from cdc.errors import ConfigError
+from cdc.kinds import INTEGERS, Kind, kind_of
 from cdc.pgtypes import CATALOG
 from cdc.record import TableSchema
 
@@ -43,17 +44,18 @@ def record_key(text: str, schemas: Sequence[TableSchema]) -> bytes:
         )
     types = {column.name: column.sql_type for column in schema.columns}
     columns = [_column(name, types[name]) for name in schema.key]
-    converters = [converter(column) for column in columns]
     texts = []
-    for column, convert in zip(columns, converters, strict=True):
+    for column in columns:
         value = values[column.name]
-        if convert is boolean:
+        kind, is_array, _ = kind_of(types[column.name])
+        if is_bool := kind is Kind.BOOL and not is_array:
             value = _BOOLEANS.get(value, "")
-        if (not value and convert is boolean) or (convert is number and not _INTEGER.fullmatch(value)):
+        is_integer = kind in INTEGERS and not is_array
+        if (is_bool and not value) or (is_integer and not _INTEGER.fullmatch(value)):
             raise ConfigError(f"--key: {column.name} is {types[column.name]}, not {values[column.name]!r}")
         texts.append(value.encode())
     try:
-        return ObjectForm(schema.key, converters).encode(tuple(texts))
+        return JSON.writer(columns).encode(tuple(texts))
     except NOT_ENCODABLE as error:
         raise ConfigError(f"--key {text}: a value is not of its column's type ({error})") from error
 

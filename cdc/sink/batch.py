@@ -6,19 +6,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-import msgspec
 from psycopg import sql
 
+from cdc.encode.format import ReadColumn
+from cdc.encode.json_format import JSON
 from cdc.ports import StoredRecord
 from cdc.record import TableSchema
 from cdc.sink.equal_keys import equal, printed_alike, sift
 from cdc.sink.errors import RecordRejected
 from cdc.sink.naming import ReplicaName
 from cdc.sink.rekey import former_keys
-from cdc.sink.rows import FormedColumn, RowForm, position_of
+from cdc.sink.rows import RowForm, position_of
 from cdc.sink.tables import Equality, ReplicaColumn
-
-_decode_key = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +135,7 @@ class TableStatements:
 
     def _is_former(self, key: bytes) -> bool:
         """Whether a record was written under a key that the table had once; such records count no more."""
-        try:
-            return frozenset(_decode_key(key)) in self._former_keys
-        except msgspec.MsgspecError:
-            return False  # told of when it is rendered
+        return JSON.members(key) in self._former_keys  # what is no key is told of when it is rendered
 
 
 def _stage(
@@ -184,5 +180,5 @@ def _listed(names: Iterable[str]) -> sql.Composed:
     return sql.SQL(", ").join([sql.Identifier(name) for name in names])
 
 
-def _formed(column: ReplicaColumn) -> FormedColumn:
-    return FormedColumn(column.name, column.sql_type, column.delimiter)
+def _formed(column: ReplicaColumn) -> ReadColumn:
+    return ReadColumn(column.name, column.sql_type, column.delimiter)

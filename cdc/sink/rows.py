@@ -1,82 +1,57 @@
 """Records → COPY text. The sink's hot path: everything that can be done for a batch is done for a batch.
 
-Theory of operation. A block of values is decoded row by row, rendered column by column, and joined and escaped as one
-text. Tabs and line ends are counted: as many as separators means that no value has one, and escaping backslashes is
-all that is left to do. Otherwise the block is joined again with markers that begin with NUL, which no PostgreSQL text
-contains, and they become separators after the values' own tabs and line ends were escaped. A value that has an escaped
-NUL, or another shape than its column promises, takes the slow way, row by row, which finds out what is wrong.
+Theory of operation. A block of rows is read in the value format, joined and escaped as one text. Tabs and line ends
+are counted: as many as separators means that no value has one, and escaping backslashes is all that is left to do.
+Otherwise the block is joined again with markers that begin with NUL, which no PostgreSQL text contains, and they become
+separators after the values' own tabs and line ends were escaped. A block with anything unusual is read row by row.
 
 https://www.postgresql.org/docs/current/sql-copy.html#SQL-COPY-FILE-FORMATS
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple
-
-import msgspec
-from msgspec.structs import astuple
+from typing import Final
 
 from cdc.contract.header import header_position, parse_header
+from cdc.encode.format import NULL, ReadColumn, ValueFormat
+from cdc.encode.json_format import JSON
 from cdc.errors import DecodeError
 from cdc.lsn import ZERO
 from cdc.ports import StoredRecord
 from cdc.record import Position
 from cdc.sink.errors import RecordRejected
-from cdc.sink.forms import NULL, any_text, form_of
 
 _ROWS_PER_BLOCK: Final = 1_000
 _FIELD, _ROW = "\0t", "\0n"
-_ESCAPED_NUL: Final = b"\\u0000"
-_ESCAPED_NAME: Final = re.compile(r'["\\\x00-\x1f]')
 _NULL_DOCUMENT: Final = b";json_null="
-_ABSENT: Final = {msgspec.Raw: msgspec.Raw(b"null")}
-_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-
-class FormedColumn(NamedTuple):
-    """A column to render: ``sql_type`` as ``__schemas`` spells it, ``delimiter`` of its array elements."""
-
-    name: str
-    sql_type: str
-    delimiter: str
 
 
 class RowForm:
-    """Renders JSON objects with these members as rows of these columns; a member that is missing is NULL.
+    """Renders records as rows of these columns.
 
     Args:
         columns: in the order of the rows.
         others: members that records may have and that are left out.
         definitions: columns by fingerprint: headers count them (``json_null``).
         is_positioned: each row begins with its record's LSN and seq.
+        value_format: of keys and values.
     """
 
     def __init__(
         self,
-        columns: Sequence[FormedColumn],
+        columns: Sequence[ReadColumn],
         others: Sequence[str] = (),
         definitions: Mapping[str, Sequence[str]] | None = None,
         *,
         is_positioned: bool = False,
+        value_format: ValueFormat = JSON,
     ) -> None:
         self._is_positioned = is_positioned
-        self._columns = tuple(columns)
         self._definitions = definitions or {}
-        self._known = {column.name for column in columns}.union(others)
-        forms = [form_of(column.sql_type, column.delimiter) for column in columns]
-        self._renderers = [form.render for form in forms]
-        # Field names are ours, since a column may be called anything.
-        members = [*(column.name for column in columns), *others]
-        # msgspec takes no name that JSON escapes. A name longer than any identifier stands in: the real one is then
-        # unknown to the decoder, and all rows take the slow way.
-        names = {f"c{i}": f"{i:_>70}" if _ESCAPED_NAME.search(name) else name for i, name in enumerate(members)}
-        accepted = [*(form.accepts for form in forms), *[msgspec.Raw] * len(others)]
-        fields = [(field, accepts, _ABSENT.get(accepts)) for field, accepts in zip(names, accepted, strict=True)]
-        struct = msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=True, gc=False)
-        self._decode = msgspec.json.Decoder(struct).decode
+        self._names = frozenset(column.name for column in columns)
+        self._reader = value_format.reader(columns, others)
 
     def blocks(self, records: Sequence[StoredRecord], of_key: bool = False) -> Iterator[bytes]:
         """COPY text of the records' values, or of their keys.
@@ -89,19 +64,10 @@ class RowForm:
             yield self._block(block, of_key)
 
     def _block(self, records: list[StoredRecord], of_key: bool) -> bytes:
-        sources: list[Any] = [record.key if of_key else record.value for record in records]
-        try:
-            joined = b"".join(sources)
-            # No key column is NULL: there, null can only be a document.
-            null = b":null" in joined if of_key else _NULL_DOCUMENT in b"".join([record.header for record in records])
-            if null or _ESCAPED_NUL in joined:
-                rows = self._one_by_one(records, sources, of_key)
-            else:
-                decode = self._decode
-                columns = zip(*[astuple(decode(source)) for source in sources], strict=True)
-                rendered = [render(values) for render, values in zip(self._renderers, columns, strict=False)]
-                rows = list(zip(*rendered, strict=True))
-        except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):
+        sources = [record.key if of_key else record.value for record in records]
+        has_null_documents = not of_key and _NULL_DOCUMENT in b"".join([record.header for record in records])
+        rows = None if has_null_documents else self._reader.block(sources, are_keys=of_key)
+        if rows is None:
             rows = self._one_by_one(records, sources, of_key)
         if self._is_positioned:
             positions = [position_of(record) for record in records]
@@ -109,16 +75,14 @@ class RowForm:
         return _copy_text(rows)
 
     def _one_by_one(
-        self, records: list[StoredRecord], sources: list[bytes | None], of_key: bool = False
+        self, records: Sequence[StoredRecord], sources: Sequence[bytes | None], of_key: bool = False
     ) -> list[Sequence[str]]:
         """The slow way: by the shape of each value."""
         rows: list[Sequence[str]] = []
         for record, source in zip(records, sources, strict=True):
             try:
-                nulls = self._known if of_key else self._null_documents(record.header)
-                rows.append(self._fields(source, nulls))
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                raise RecordRejected(record, f"cannot be read as JSON: {error}") from error
+                nulls = self._names if of_key else self._null_documents(record.header)
+                rows.append(self._reader.row(source, nulls))
             except (ValueError, DecodeError) as error:
                 raise RecordRejected(record, str(error)) from error
         return rows
@@ -132,27 +96,6 @@ class RowForm:
         if names is None or max(parsed.json_null) >= len(names):
             raise ValueError(f"the header names definition {parsed.schema}, which the schemas topic does not have")
         return [names[place] for place in parsed.json_null]
-
-    def _fields(self, source: bytes | None, null_documents: Collection[str]) -> list[str]:
-        if not source:
-            raise ValueError("the value is empty; only a tombstone, a record without a value, deletes")
-        if source == b"null":
-            raise ValueError("the value is the JSON word null; only a tombstone, a record without a value, deletes")
-        members = _decode_members(source)
-        if unknown := members.keys() - self._known:
-            raise ValueError(
-                f"the value has members that no definition in the schemas topic knows: {', '.join(sorted(unknown))}"
-            )
-        fields = []
-        for name, sql_type, delimiter in self._columns:
-            member = members.get(name)
-            text = NULL if member is None else any_text(member, sql_type, delimiter)
-            if text == NULL and name in null_documents:
-                text = "null"
-            if text != NULL and "\0" in text:
-                raise ValueError(f"column {name!r} has a NUL character, which no PostgreSQL text can hold")
-            fields.append(text)
-        return fields
 
 
 def position_of(record: StoredRecord) -> Position:

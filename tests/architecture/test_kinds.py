@@ -9,13 +9,13 @@ import pytest
 
 from cdc.app.connect_schema_command import CONNECT_TYPES
 from cdc.change import Column
+from cdc.encode.json_texts import FORMS as READ_FORMS
 from cdc.encode.values import ARRAY_CONVERTERS, CONVERTERS
 from cdc.jobs.describe import TOPIC_FORMS
 from cdc.kinds import BUILTIN_KINDS, Kind, kind_of
 from cdc.pgtypes import BUILTIN_NAMES, sql_type
 from cdc.proof.comparison import FORMS as PROOF_FORMS
 from cdc.proof.server_text import Form
-from cdc.sink.forms import FORMS as SINK_FORMS
 from cdc.spark.mirror.parquet import SPARK_TYPES
 from cdc.spark.snapshot.columns import ARRAY_FORMS, FORMS
 from cdc.spark.values import columns as spark_values
@@ -24,7 +24,7 @@ from tests.architecture.tree import modules, parse
 READERS: dict[str, Mapping[Kind, object]] = {
     "the encoder": CONVERTERS,
     "the encoder, of arrays": ARRAY_CONVERTERS,
-    "the sink": SINK_FORMS,
+    "what the sink reads": READ_FORMS,
     "what jobs are told": TOPIC_FORMS,
     "Kafka Connect's schema": CONNECT_TYPES,
     "the Parquet mirror": SPARK_TYPES,

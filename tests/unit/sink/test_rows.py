@@ -10,11 +10,12 @@ import orjson
 import pytest
 
 from cdc.change import Column
+from cdc.encode.format import ReadColumn
 from cdc.encode.values import converter
 from cdc.pgtypes import sql_type
 from cdc.ports import StoredRecord
 from cdc.sink.errors import RecordRejected
-from cdc.sink.rows import FormedColumn, RowForm, _copy_text
+from cdc.sink.rows import RowForm, _copy_text
 
 HEADER = b"v=1;op=u;lsn=0/A;seq=1;xid=7;ts=1;schema=00000000000000aa"
 
@@ -26,7 +27,7 @@ def stored(value: bytes | None, key: bytes = b'{"id":1}', header: bytes = HEADER
 def form(*sql_types: str, **named: str) -> RowForm:
     columns = {f"c{i}": sql_type for i, sql_type in enumerate(sql_types)} | named
     delimiters = {name: ";" if sql_type.startswith("box") else "," for name, sql_type in columns.items()}
-    formed = [FormedColumn(name, sql_type, delimiters[name]) for name, sql_type in columns.items()]
+    formed = [ReadColumn(name, sql_type, delimiters[name]) for name, sql_type in columns.items()]
     return RowForm(formed, definitions={"00000000000000aa": list(columns)})
 
 
@@ -195,18 +196,18 @@ def test_document_null_is_told_from_sql_null() -> None:
 
 
 def test_keys() -> None:
-    key = RowForm([FormedColumn("region", "text", ","), FormedColumn("n", "int8", ",")])
+    key = RowForm([ReadColumn("region", "text", ","), ReadColumn("n", "int8", ",")])
     records = [stored(None, key=b'{"region":"e\\tu","n":7}'), stored(None, key=b'{"region":"us","n":8}')]
     assert b"".join(key.blocks(records, of_key=True)) == b"e\\tu\t7\nus\t8\n"
 
 
 def test_members_left_out() -> None:
-    table = RowForm([FormedColumn("id", "int4", ",")], ["computed"])
+    table = RowForm([ReadColumn("id", "int4", ",")], ["computed"])
     assert b"".join(table.blocks([stored(b'{"id":1,"computed":[{"any":"thing"}]}')])) == b"1\n"
 
 
 def test_column_may_be_called_anything() -> None:
     names: list[str] = ["c0", "class", 'q"uote', "dot.ted", "ünï", "", " ", "id"]
     row: dict[str, Any] = dict.fromkeys(names, "v")
-    table = RowForm([FormedColumn(name, "text", ",") for name in names])
+    table = RowForm([ReadColumn(name, "text", ",") for name in names])
     assert b"".join(table.blocks([stored(json.dumps(row).encode())])) == b"\t".join([b"v"] * len(names)) + b"\n"

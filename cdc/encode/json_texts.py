@@ -22,10 +22,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from cdc.encode.arrays import array_literal
+from cdc.encode.format import NULL
 from cdc.kinds import Kind, kind_of
-
-NULL: Final = "\0N"
-"""Stands for NULL in rendered text. No text value of PostgreSQL has a NUL, so nothing else looks like it."""
 
 _BLANKS: Final = " \t\n\r"
 _BRACES: Final = str.maketrans("[]", "{}")
