@@ -148,6 +148,12 @@ class ReplicaWriter(Protocol[Rows]):
     overlap; ``prepare`` only computes and may run beside them.
     """
 
+    def lock(self) -> bool:
+        """Become the only sink of this name, until ``close``; False while another session is."""
+
+    def close(self) -> None:
+        """Let the session go; what is open in it is rolled back."""
+
     def restore(self) -> Restored:
         """The recorded cut and next offsets; nothing at the first start."""
 

@@ -15,13 +15,13 @@ from cdc.config import Config
 from cdc.config.masking import dsn_secrets
 from cdc.contract.naming import history_topic
 from cdc.errors import ConfigError, SourceRefused
+from cdc.pgroles import role_and_database
 from cdc.record import TableSchema
 from cdc.scope.topics import state_topic
-from cdc.sink.grants import sink_grants
-from cdc.sink.naming import ReplicaNaming
+from cdc.sink.database import open_replica
 from cdc.source.catalog import find_tables, in_scope
 from cdc.source.connect import connect
-from cdc.source.grants import Capture, capture_grants, role_lines
+from cdc.source.grants import Capture, capture_grants
 from cdc.source.publication import inspect_publication
 from cdc.source.rights import secured_tables
 from cdc.source.table import TableInfo
@@ -54,7 +54,7 @@ def source(config: ConfigOption = None, admin: AdminOption = "") -> None:
         cdc grants source -c shop.yaml --admin user=postgres | psql 'host=db dbname=shop user=postgres'
     """
     loaded = load_config(config)
-    role, database = _user_and_database("source", loaded.source.connection())
+    role, database = role_and_database("source", loaded.source.connection())
     with _look(loaded, admin) as conn:
         tables = _tables(conn, loaded)
         lines = capture_grants(
@@ -81,14 +81,11 @@ def sink(config: ConfigOption = None, admin: AdminOption = "") -> None:
         cdc grants sink -c shop.yaml | psql 'host=replica dbname=shop user=postgres'
     """
     loaded = load_config(config)
-    if loaded.sink is None:
-        raise ConfigError("there is no sink section", remedy="add sink: {dsn: …} to the configuration")
-    role, database = _user_and_database("sink", loaded.sink.connection())
-    naming = ReplicaNaming(loaded.sink.schema_name, loaded.sink.prefix, loaded.sink.tables)
+    replica = open_replica(loaded, application_name="cdc grants")
+    naming = replica.naming
     with _look(loaded, admin) as conn:
         schemas = {naming.name(_described(loaded, info)).schema for info in _tables(conn, loaded)}
-    lines = [*role_lines(role, "LOGIN"), *sink_grants(role, database, schemas)]
-    typer.echo("\n".join([f"-- In database {database} of the replica: what sink {loaded.name} needs.", *lines]))
+    typer.echo("\n".join(replica.grants(schemas)))
 
 
 @grants_app.command("kafka")
@@ -146,17 +143,6 @@ def _over(arguments: Mapping[str, str], admin: str) -> str:
         raise ConfigError(
             "--admin or source.dsn: libpq does not understand it", remedy="write keywords such as user=postgres host=db"
         ) from None
-
-
-def _user_and_database(section: str, arguments: Mapping[str, str]) -> tuple[str, str]:
-    try:
-        keywords = conninfo_to_dict(make_conninfo(**arguments))
-    except psycopg.ProgrammingError:
-        raise ConfigError(f"{section}.dsn: libpq does not understand it") from None
-    user = keywords.get("user")
-    if not user:
-        raise ConfigError(f"{section}.dsn names no user to give rights to", remedy=f"add user=cdc to {section}.dsn")
-    return str(user), str(keywords.get("dbname") or user)
 
 
 def _tables(conn: psycopg.Connection[tuple[object, ...]], config: Config) -> tuple[TableInfo, ...]:

@@ -13,21 +13,18 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from cdc.apply.session import CutReport, MirrorSession
 from cdc.apply.topics import BeginAnew, RebuildOrder
 from cdc.config import Config
-from cdc.errors import ConfigError
+from cdc.ports import ReplicaWriter
 from cdc.replay.client import TopicMissing
 from cdc.replay.reader import TopicReader
+from cdc.sink.database import open_replica
 from cdc.sink.errors import RecordRejected
-from cdc.sink.naming import ReplicaNaming
-from cdc.sink.postgres import PostgresReplica
-from cdc.sink.schema_version import upgrade
-from cdc.sink.session import replica_engine
 
 __all__ = ["CutReport", "run_mirror"]
 
@@ -54,18 +51,14 @@ def run_mirror(
     Raises:
         CdcError: retryable after an outage: call again, everything goes on from what the replica stores.
     """
-    sink = config.sink
-    if sink is None:
-        raise ConfigError("there is no sink section", remedy="add sink: {dsn: …} to the configuration")
+    database = open_replica(config, application_name=f"cdc sink {config.name}")
     _collect_rarely()
-    engine = replica_engine(sink.connection(), application_name=f"cdc sink {config.name}")
-    upgrade(engine)
+    database.upgrade()
     stopped: set[str] = set()
     order = order or RebuildOrder()
     while not stop.is_set():
-        naming = ReplicaNaming(sink.schema_name, sink.prefix, sink.tables)
         with (
-            closing(PostgresReplica(engine, config.name, naming, stopped)) as replica,
+            closing(database.writer(stopped)) as replica,
             closing(TopicReader(config.kafka.client_options())) as reader,
             ThreadPoolExecutor(max_workers=1, thread_name_prefix="replica") as writer,
         ):
@@ -94,7 +87,7 @@ def _collect_rarely() -> None:
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION, *gc.get_threshold()[1:])
 
 
-def _lock(replica: PostgresReplica, name: str, stop: threading.Event) -> bool:
+def _lock(replica: ReplicaWriter[Any], name: str, stop: threading.Event) -> bool:
     """Become the only sink of this name; False when told to stop meanwhile."""
     refusals = 0
     while not replica.lock():

@@ -20,7 +20,7 @@ from cdc.pgtypes import sql_type
 from cdc.record import TableSchema
 from cdc.scope.choice import choose
 from cdc.scope.topics import history_topics, state_topic
-from cdc.sink.naming import ReplicaName, ReplicaNaming
+from cdc.sink.naming import ReplicaName, naming_of
 from cdc.source.connect import connect, source_errors
 from cdc.source.table import TableInfo
 
@@ -168,7 +168,7 @@ def _replica_names(config: Config, infos: Sequence[TableInfo]) -> dict[str, Repl
     sink = config.sink
     if sink is None:
         return {}
-    naming = ReplicaNaming(sink.schema_name, sink.prefix, sink.tables)
+    naming = naming_of(sink)
     names = {}
     for info in infos:
         topic = state_topic(config, info.namespace, info.name)

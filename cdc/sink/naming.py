@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from cdc.config import SinkConfig
 from cdc.errors import ConfigError
 from cdc.record import TableSchema
 
@@ -73,3 +74,8 @@ class ReplicaNaming:
                 remedy=f"give it a shorter one, sink.tables: {{{source!r}: …}}",
             )
         return name
+
+
+def naming_of(sink: SinkConfig) -> ReplicaNaming:
+    """As the configuration says."""
+    return ReplicaNaming(sink.schema_name, sink.prefix, sink.tables)

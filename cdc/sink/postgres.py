@@ -25,7 +25,7 @@ from cdc.sink.control import cut, partition_offset
 from cdc.sink.errors import RecordRejected, first_line, is_retryable, replica_errors
 from cdc.sink.naming import ReplicaNaming
 from cdc.sink.registry import TableRegistry
-from cdc.sink.session import try_lock
+from cdc.sink.session import is_database, try_lock
 
 _RECORD_CUT: Final = """
     INSERT INTO cdc.cut (name, lsn, applied_lsn, commit_ts, system_identifier, timeline, database_oid, applied_at,
@@ -157,14 +157,8 @@ class PostgresReplica:
     def meet_source(self, source: SourceIdentity) -> None:
         """From now on, refuse to mirror a table of the source into itself. Call it before ``learn``."""
         with replica_errors("asking the replica who it is"):
-            system, database = self._connection.execute(
-                sa.text(
-                    "SELECT (SELECT system_identifier::text FROM pg_control_system()), "
-                    "(SELECT oid::bigint FROM pg_database WHERE datname = current_database())"
-                )
-            ).one()
+            self._registry.is_source = is_database(self._connection, source)
             self._connection.commit()
-        self._registry.is_source = (system, database) == (source.system_identifier, source.database_oid)
 
     def prepare(self, topic: str, records: Sequence[StoredRecord]) -> RenderedBatch:
         """The last record of each key, as COPY text. Touches no connection.

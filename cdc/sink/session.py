@@ -15,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from cdc.errors import ConfigError, ReplicaRefused, ReplicaUnavailable
 from cdc.pgsettings import LATER, READING, WRITING, startup_options
 from cdc.pgtls import tls_remedy
+from cdc.record import SourceIdentity
 
 PINNED_SETTINGS: Final[Mapping[str, str]] = {
     **READING,
@@ -71,14 +72,55 @@ def try_lock(connection: sa.Connection, name: str) -> bool:
     )
 
 
-def _connect(connection: Mapping[str, str], application_name: str) -> psycopg.Connection[Any]:
+def is_locked(connection: sa.Connection, name: str) -> bool:
+    """Whether a sink of this name holds the lock that ``try_lock`` takes; without touching it."""
+    return bool(
+        connection.scalar(
+            sa.text(
+                "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
+                " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+                " AND (classid::bigint << 32 | objid::bigint) = hashtextextended(:key, 0))"
+            ),
+            {"key": f"cdc sink {name}"},
+        )
+    )
+
+
+def is_database(connection: sa.Connection, source: SourceIdentity) -> bool:
+    """Whether we are connected to the source database itself; a failover in between changes nothing of that."""
+    system, database = connection.execute(
+        sa.text(
+            "SELECT (SELECT system_identifier::text FROM pg_control_system()), "
+            "(SELECT oid::bigint FROM pg_database WHERE datname = current_database())"
+        )
+    ).one()
+    return (system, database) == (source.system_identifier, source.database_oid)
+
+
+def address(connection: Mapping[str, str]) -> str:
+    """``user@host:port/database``, for people; never a secret.
+
+    Raises:
+        ConfigError: libpq does not understand the configuration.
+    """
+    keywords = _keywords(connection)
+    host = keywords.get("host") or keywords.get("hostaddr") or "localhost"
+    user = keywords.get("user", "…")
+    return f"{user}@{host}:{keywords.get('port', '5432')}/{keywords.get('dbname', user)}"
+
+
+def _keywords(connection: Mapping[str, str]) -> dict[str, str]:
     try:
-        keywords = {name: str(value) for name, value in conninfo_to_dict(make_conninfo(**connection)).items()}
+        return {name: str(value) for name, value in conninfo_to_dict(make_conninfo(**connection)).items()}
     except psycopg.ProgrammingError:
         # "from None": libpq's text quotes the connection string, hence perhaps the password
         raise ConfigError(
             "sink.dsn: libpq does not understand it", remedy="write a URL, or host=… port=… dbname=… user=…"
         ) from None
+
+
+def _connect(connection: Mapping[str, str], application_name: str) -> psycopg.Connection[Any]:
+    keywords = _keywords(connection)
     conninfo = make_conninfo(
         **{
             **_DEFAULTS,

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from psycopg import sql
-
+from cdc.pgroles import role_lines
 from cdc.source.publication import Mode, PublicationState, alteration_command, creation_command, why_unfit
 from cdc.source.rights import heaps
 from cdc.source.table import TableInfo, quoted
@@ -52,20 +51,6 @@ def capture_grants(capture: Capture) -> list[str]:
         f"GRANT SELECT ON\n  {tables}\n  TO {role};",
         *([f"{later} {', '.join(schemas)} GRANT SELECT ON TABLES TO {role};"] if capture.grows else []),
         *_publish(capture),
-    ]
-
-
-def role_lines(role: str, attributes: str) -> list[str]:
-    """Make a role unless it is there, with these attributes; it gets no password here, for that would be seen."""
-    name = quoted(role)
-    return [
-        "DO $$ BEGIN",
-        f"  IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = {sql.Literal(role).as_string(None)}) THEN",
-        f"    CREATE ROLE {name};",
-        "  END IF;",
-        "END $$;",
-        f"ALTER ROLE {name} {attributes};",
-        f"-- and its password, in psql: \\password {name}",
     ]
 
 

@@ -10,9 +10,10 @@ from typing import Any, Final, TypeAlias
 from cdc.backfill.pace import average_rate, seconds_left, share
 from cdc.lsn import LSN
 from cdc.record import BackfillProgress, Progress
+from cdc.sink.status import SinkStatus
 from cdc.slot_state import SlotState
 from cdc.source.retention import Retention, dangers
-from cdc.status.parts import SinkStatus, SourceStatus, Status
+from cdc.status.parts import SourceStatus, Status
 
 Document: TypeAlias = dict[str, Any]
 

@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-import sqlalchemy as sa
-
 from cdc.bridge.slot_wait import waiting_application
 from cdc.config import Config
 from cdc.contract.naming import progress_topic
@@ -18,10 +16,8 @@ from cdc.lsn import LSN
 from cdc.record import BackfillProgress, Progress
 from cdc.replay.backfills import Published, read_published
 from cdc.scope.choice import LeftOut, choose
-from cdc.sink.control import cut, mirrored_table
-from cdc.sink.errors import replica_errors
-from cdc.sink.naming import CONTROL_SCHEMA
-from cdc.sink.session import replica_engine
+from cdc.sink.database import open_replica
+from cdc.sink.status import SinkStatus
 from cdc.slot_state import SlotState
 from cdc.source.connect import connect, source_errors
 from cdc.source.retention import OpenTransaction, inspect_retention
@@ -73,35 +69,6 @@ class SourceStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class TableStatus:
-    """A replica table; ``reason`` says why it is stopped or rebuilt."""
-
-    topic: str
-    replica_table: str
-    state: str
-    rows_applied: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class SinkStatus:
-    """The replica.
-
-    Attributes:
-        lsn: of the cut; None before the first, and while the sink catches up.
-        applied_lsn: how far rows are applied; None before the first cut.
-        commit_ts: of the newest transaction in the cut, µs since 1970.
-        running: a sink of this name holds its lock.
-    """
-
-    lsn: LSN | None
-    applied_lsn: LSN | None
-    commit_ts: int
-    running: bool
-    tables: tuple[TableStatus, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Status:
     """All parts at about the same moment; ``sink`` is None when the configuration has none.
 
@@ -121,7 +88,7 @@ def read_status(config: Config) -> Status:
     with ThreadPoolExecutor(max_workers=3, thread_name_prefix="status") as pool:
         source = pool.submit(_ask, lambda: _source(config))
         topics = pool.submit(_ask, lambda: _published(config))
-        sink = pool.submit(_ask, lambda: _sink(config)) if config.sink is not None else None
+        sink = pool.submit(_ask, lambda: _replica(config)) if config.sink is not None else None
         published = topics.result()
         known = published.answer
         return Status(
@@ -172,39 +139,5 @@ def _published(config: Config) -> Published:
     return read_published(config.kafka.client_options(), progress_topic(config.name), stream_key(config.source.slot))
 
 
-def _sink(config: Config) -> SinkStatus:
-    assert config.sink is not None
-    engine = replica_engine(config.sink.connection(), application_name=_APPLICATION)
-    with engine.connect() as connection, replica_errors("telling its cut"):
-        if not sa.inspect(connection).has_table(cut.name, schema=CONTROL_SCHEMA):
-            return SinkStatus(None, None, 0, running=False, tables=())
-        at = connection.execute(
-            sa.select(cut.c.lsn, cut.c.applied_lsn, cut.c.commit_ts).where(cut.c.name == config.name)
-        ).first()
-        tables = connection.execute(
-            sa.select(mirrored_table).where(mirrored_table.c.name == config.name).order_by(mirrored_table.c.topic)
-        )
-        return SinkStatus(
-            lsn=at.lsn if at else None,
-            applied_lsn=at.applied_lsn if at else None,
-            commit_ts=at.commit_ts if at else 0,
-            running=_runs(connection, config.name),
-            tables=tuple(
-                TableStatus(row.topic, row.replica_table, row.state, row.rows_applied, row.reason or "")
-                for row in tables
-            ),
-        )
-
-
-def _runs(connection: sa.Connection, name: str) -> bool:
-    """Whether a sink of this name holds the lock that ``cdc.sink.session.try_lock`` takes; without touching it."""
-    return bool(
-        connection.scalar(
-            sa.text(
-                "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
-                " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-                " AND (classid::bigint << 32 | objid::bigint) = hashtextextended(:key, 0))"
-            ),
-            {"key": f"cdc sink {name}"},
-        )
-    )
+def _replica(config: Config) -> SinkStatus:
+    return open_replica(config, application_name=_APPLICATION).status()

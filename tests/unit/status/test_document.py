@@ -12,10 +12,11 @@ from cdc.errors import SourceRefused, SourceUnavailable
 from cdc.lsn import LSN
 from cdc.record import LeafProgress, Position, Progress, SourceIdentity
 from cdc.scope.choice import LeftOut
+from cdc.sink.status import SinkStatus, TableStatus
 from cdc.slot_state import SlotState
 from cdc.status.display import as_lines, as_table
 from cdc.status.document import DOWN, SICK, as_document, problems
-from cdc.status.parts import Part, SinkStatus, SourceStatus, Status, TableStatus
+from cdc.status.parts import Part, SourceStatus, Status
 from tests.support.topic_writer import FIRST_BACKFILL
 
 SLOT = SlotState(

@@ -1,0 +1,76 @@
+"""The seam of replica databases: what ``cdc sink``, ``status``, ``check`` and ``grants`` ask of one.
+
+PostgreSQL is the one that there is. A second one passes the same tests, ``tests/integration/sink/test_database.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Protocol
+
+from cdc.config import Config
+from cdc.errors import ConfigError
+from cdc.ports import ReplicaWriter
+from cdc.record import SourceIdentity
+from cdc.sink.inspection import Inspection
+from cdc.sink.naming import ReplicaName, ReplicaNaming
+from cdc.sink.postgres_database import PostgresDatabase
+from cdc.sink.status import SinkStatus
+
+
+class ReplicaDatabase(Protocol):
+    """A replica, as the configuration names it. Nothing is connected before it is asked something.
+
+    All calls but ``grants`` raise ``ReplicaUnavailable`` when the server cannot be reached, and ``ReplicaRefused`` when
+    it refuses.
+    """
+
+    @property
+    def naming(self) -> ReplicaNaming:
+        """Where source tables go."""
+
+    def upgrade(self) -> None:
+        """Make the sink's own tables, or bring them to the version that this program needs."""
+
+    def writer(self, stopped: Collection[str] = ()) -> ReplicaWriter[Any]:
+        """A new session of the sink; to be closed.
+
+        Args:
+            stopped: topics that this process has stopped already.
+        """
+
+    def status(self) -> SinkStatus:
+        """How the sink stands, running or not."""
+
+    def inspect(self, tables: Sequence[ReplicaName], source: SourceIdentity | None) -> Inspection:
+        """What the sink would find here; changes nothing.
+
+        Args:
+            tables: replica tables, there already or not.
+            source: the source database; None when it cannot be asked.
+        """
+
+    def grants(self, schemas: Iterable[str]) -> list[str]:
+        """The commands that let the sink's role do its work, and no more, for somebody who may give rights.
+
+        Args:
+            schemas: of the replica tables.
+
+        Raises:
+            ConfigError: the configuration names no role.
+        """
+
+
+def open_replica(config: Config, *, application_name: str) -> ReplicaDatabase:
+    """The replica that the configuration names.
+
+    Args:
+        config: with a ``sink`` section.
+        application_name: under which the server sees us.
+
+    Raises:
+        ConfigError: there is no sink section.
+    """
+    if config.sink is None:
+        raise ConfigError("there is no sink section", remedy="add sink: {dsn: …} to the configuration")
+    return PostgresDatabase(config.name, config.sink, application_name)

@@ -1,0 +1,74 @@
+"""PostgreSQL as a replica: see ``cdc.sink.database.ReplicaDatabase``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, cast
+
+import psycopg
+
+from cdc.config import SinkConfig
+from cdc.pgroles import role_and_database, role_lines
+from cdc.record import SourceIdentity
+from cdc.sink.errors import replica_errors
+from cdc.sink.grants import lacking, sink_grants
+from cdc.sink.inspection import Inspection
+from cdc.sink.naming import CONTROL_SCHEMA, ReplicaName, ReplicaNaming, naming_of
+from cdc.sink.postgres import PostgresReplica
+from cdc.sink.schema_version import upgrade
+from cdc.sink.session import address, is_database, replica_engine
+from cdc.sink.status import SinkStatus, read_status
+
+
+class PostgresDatabase:
+    """A replica on PostgreSQL.
+
+    Args:
+        name: of the sink.
+        sink: its section of the configuration.
+        application_name: what ``pg_stat_activity`` shows.
+    """
+
+    def __init__(self, name: str, sink: SinkConfig, application_name: str) -> None:
+        self._name = name
+        self._connection = sink.connection()
+        self._engine = replica_engine(self._connection, application_name=application_name)
+        self._sink = sink
+
+    @property
+    def naming(self) -> ReplicaNaming:
+        """Where source tables go; a new one each time, which no table has a place in yet."""
+        return naming_of(self._sink)
+
+    def upgrade(self) -> None:
+        """Create or migrate the tables of schema ``cdc``."""
+        upgrade(self._engine)
+
+    def writer(self, stopped: Collection[str] = ()) -> PostgresReplica:
+        """A new session of the sink; to be closed."""
+        return PostgresReplica(self._engine, self._name, self.naming, stopped)
+
+    def status(self) -> SinkStatus:
+        """How the sink stands, running or not."""
+        return read_status(self._engine, self._name)
+
+    def inspect(self, tables: Sequence[ReplicaName], source: SourceIdentity | None) -> Inspection:
+        """What the sink would find here; changes nothing."""
+        schemas = sorted({CONTROL_SCHEMA, *(name.schema for name in tables)})
+        with self._engine.connect() as connection, replica_errors("reading its catalog"):
+            session = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+            return Inspection(
+                address=address(self._connection),
+                schemas=tuple(schemas),
+                lacks=tuple(lacking(session, schemas, tables)),
+                is_source=source is not None and is_database(connection, source),
+            )
+
+    def grants(self, schemas: Iterable[str]) -> list[str]:
+        """SQL for the replica's owner."""
+        role, database = role_and_database("sink", self._connection)
+        return [
+            f"-- In database {database} of the replica: what sink {self._name} needs.",
+            *role_lines(role, "LOGIN"),
+            *sink_grants(role, database, schemas),
+        ]
