@@ -97,7 +97,10 @@ def _states(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _state(value: bytes) -> bytes | None:
     """The state topic's value at this change."""
-    fields = split_object(value.decode())
-    if fields.get("v") != "1" or "new" not in fields:
-        raise DecodeError(f"history record is not of topic contract version 1: {value[:200]!r}")
-    return None if fields["new"] == "null" else fields["new"].encode()
+    try:
+        fields = split_object(value.decode())
+        if fields["v"] != "1":
+            raise DecodeError("another version")
+        return None if fields["new"] == "null" else fields["new"].encode()
+    except (KeyError, UnicodeDecodeError, DecodeError) as error:
+        raise DecodeError(f"history record is not of topic contract version 1: {value[:200]!r}") from error
