@@ -17,13 +17,13 @@ import psycopg
 
 from cdc.contract.naming import progress_topic
 from cdc.errors import TopicRefused, TopicUnavailable
-from cdc.replay.backfills import read_backfills
 from cdc.stack.embedded import free_port
 from tests.benchmarks import workload
 from tests.benchmarks.measure import usage
 from tests.benchmarks.processes import BenchmarkFailed, Program, program, wait_until
 from tests.benchmarks.report import Column, Figures, Section
 from tests.benchmarks.servers import Servers
+from tests.support.reading import read_backfills
 
 NAME = "bench_tables"
 IDLE_S = 60.0
