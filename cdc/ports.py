@@ -209,7 +209,12 @@ class ReplicaWriter(Protocol[Rows]):
         """
 
     def commit(self, progress: Progress, offsets: Mapping[Partition, int], standing: Standing) -> None:
-        """Record the cut and the offsets to go on from, and commit."""
+        """Record the cut and the offsets to go on from, and commit.
 
-    def stop_table(self, record: StoredRecord, reason: str) -> None:
-        """Roll back what is open; write down that a record stops its table, and why."""
+        Raises:
+            CutRejected: rows that were taken one by one break a constraint together.
+            ReplicaUnavailable: nothing of the open transaction is left, or its outcome is unknown.
+        """
+
+    def stop_table(self, topic: str, reason: str, record: StoredRecord | None) -> None:
+        """Roll back what is open; write down that a table is stopped, and why: by which record, where it is one."""

@@ -1,7 +1,7 @@
 """Topic → replica: the sink's loop, and what ends one session and begins the next.
 
 Everything is rebuilt from what the replica stores (cut, offsets, table states) whenever anything fails: the caller
-tries again after an outage, and a record that the replica rejects ends the session, stops its table and begins a
+tries again after an outage, and rows that the replica rejects end the session, stops its table and begins a
 session without that table. So there is one way to start and no half-undone state. A stopped table is tried again when
 the process, or the caller's next attempt, starts.
 """
@@ -24,7 +24,7 @@ from cdc.ports import ReplicaWriter
 from cdc.replay.client import TopicMissing
 from cdc.replay.reader import TopicReader
 from cdc.sink.database import open_replica
-from cdc.sink.errors import RecordRejected
+from cdc.sink.errors import TableRejected
 
 __all__ = ["CutReport", "run_mirror"]
 
@@ -69,11 +69,11 @@ def run_mirror(
             )
             try:
                 session.run()
-            except RecordRejected as error:
+            except TableRejected as error:
                 session.abandon()
                 log.error("a record stops its table, the others go on", error=error.message, remedy=error.remedy)
-                replica.stop_table(error.record, error.reason)
-                stopped.add(error.record.topic)
+                replica.stop_table(error.topic, error.reason, error.record)
+                stopped.add(error.topic)
             except BeginAnew:
                 session.abandon()
             except TopicMissing as error:

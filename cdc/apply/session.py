@@ -134,7 +134,7 @@ class MirrorSession:
         """Mirror until ``stop`` is set.
 
         Raises:
-            RecordRejected: a record stops its table.
+            TableRejected: rows stop their table.
             BeginAnew: start anew.
             CdcError: the supervisor decides by its class.
         """

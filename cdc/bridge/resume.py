@@ -68,6 +68,7 @@ class Resumption:
         self._progress_key = stream_key(self._slot)
         self._source = identify(sql)
         self._known: Mapping[str, KnownTopic] = {}
+        self._own = {self._progress_topic, schemas_topic(config.name)}
         self.before: Collection[str] | None = None
         """The tables that were captured as of ``refuse``; None when nothing was published ever."""
         self.recorded: dict[str, KnownTopic] = {}
@@ -93,12 +94,13 @@ class Resumption:
                 raise gap
 
     def refuse_foreign(self, topics: Collection[str]) -> None:
-        """Call it behind ``refuse``, with the topics of rows to write to, before one is made.
+        """Call it behind ``refuse``, with topics to write to, before one is made; each is looked at once.
 
         Raises:
             TopicRefused: a topic that no bridge of this name has written to yet holds records, and no bridge's.
         """
-        new = set(topics) - self._known.keys() - {self._progress_topic, schemas_topic(self._config.name)}
+        new = set(topics) - self._known.keys() - self._own
+        self._own |= new
         for topic in foreign_topics(self._kafka, self._look(new)):
             raise TopicRefused(
                 f"topic {topic!r} holds records that no bridge wrote; whoever reads it would take them for rows",

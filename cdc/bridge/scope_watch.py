@@ -24,10 +24,11 @@ from cdc.bridge.shape_watch import ShapeWatch
 from cdc.config import Config
 from cdc.daemon.worker import Worker
 from cdc.errors import CdcError, SourceRefused
+from cdc.order.demand import Demand
 from cdc.scope.captured import CapturedTables
 from cdc.scope.choice import LeftOut, choose, left_out, tell
 from cdc.scope.topics import state_topic
-from cdc.source.catalog import find_tables
+from cdc.source.catalog import find_tables, unlogged
 from cdc.source.connect import connect
 from cdc.source.membership import memberships
 from cdc.source.publication import add_table, inspect_publication
@@ -81,6 +82,7 @@ class ScopeWatch:
         self._registry: CapturedTables | None = None
         self._session = SessionEnd(stop)
         self._gone: set[str] = set()
+        self._again: dict[str, str] = {}
         self._shapes = ShapeWatch()
         self._sql: psycopg.Connection[Any] | None = None
         self._worker = Worker(self._run, name="scope", on_failure=stop.set)
@@ -106,6 +108,11 @@ class ScopeWatch:
         self._registry = None
         self._session = SessionEnd(self._stop)
         return self._session
+
+    def demands(self, tables: Collection[TableInfo]) -> list[Demand]:
+        """Those of a new session's tables whose rows must be read again for what was seen during the last one."""
+        names = {each.qualified_name for each in tables}
+        return [Demand(name, True, reason) for name, reason in self._again.items() if name in names]
 
     def serves(self, registry: CapturedTables) -> None:
         """The session streams these tables."""
@@ -147,19 +154,27 @@ class ScopeWatch:
         registry, config = self._registry, self.config
         if registry is None or self._session.is_set():
             return
+        self._again.clear()  # the session that took them has published by now
         source = config.source
         known = {each.qualified_name: each for each in registry.tables}
         found = find_tables(self._connection(), source.tables, source.exclude, source.keys)
         present = {each.qualified_name for each in found}
-        self._tell_of_the_gone([each for name, each in known.items() if name not in present])
+        gone = [each for name, each in known.items() if name not in present]
+        captured = {each.oid: each for each in found if _is_same(known.get(each.qualified_name), each)}
+        unfed = [each.qualified_name for each in captured.values() if each.unlogged]
+        if unfed := sorted([*unfed, *unlogged(self._connection(), gone)]):
+            log.warning("captured tables were unlogged, or partitions of them: starting again, without", tables=unfed)
+            self._again = dict.fromkeys(unfed, "it was unlogged for a while")
+            self._session.set()
+            return
+        self._tell_of_the_gone(gone)
         if altered := self._altered(registry, found):
             log.warning("the publication was altered: starting again, to see what that means", tables=altered)
             self._session.set()
             return
-        captured = {each.oid: each for each in found if _is_same(known.get(each.qualified_name), each)}
         self._shapes.look(self._connection(), source.publication, registry, captured.values())
         new = [each for each in found if each.oid not in captured or not _is_carried(registry, each)]
-        if joined := self._joined(self._usable(new), registry.left_out):
+        if joined := self._joined(self._usable(new)):
             for each in joined:
                 self.told.pop(each.qualified_name, None)
             log.info("tables join", tables=[each.qualified_name for each in joined])
@@ -172,13 +187,11 @@ class ScopeWatch:
         names = {each.table for each in left}
         return [each for each in tables if each.qualified_name not in names]
 
-    def _joined(self, tables: Sequence[TableInfo], left: Collection[str]) -> list[TableInfo]:
+    def _joined(self, tables: Sequence[TableInfo]) -> list[TableInfo]:
         """Those that are to be captured, of tables that are new, made anew or mended; the publication carries them."""
         source = self.config.source
-        if not tables or source.publication_mode == "disabled":
+        if not tables or source.publication_mode != "filtered":
             return list(tables)
-        if source.publication_mode == "all_tables":
-            return [each for each in tables if each.qualified_name in left]  # the stream brings a new one by itself
         state = inspect_publication(self._connection(), source.publication)
         carried = state.tables if state is not None else frozenset()
         return [each for each in tables if each.qualified_name in carried or self._is_added(each)]
@@ -203,7 +216,7 @@ class ScopeWatch:
         topics = {each.qualified_name: state_topic(self.config, each.namespace, each.name) for each in tables}
         for name in sorted(topics.keys() - self._gone):
             log.warning(
-                "a captured table is gone (dropped, renamed or unlogged); its topic keeps the last rows",
+                "a captured table is gone (dropped or renamed); its topic keeps the last rows",
                 table=name,
                 remedy=f"when nobody reads it any more: kafka-topics.sh --delete --topic {topics[name]}",
             )

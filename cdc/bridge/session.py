@@ -113,9 +113,11 @@ class BridgeSession:
             sql.execute(_LOCK_TIMEOUT)
         resumption = Resumption(config, sql)
         resumption.refuse()
-        registry = CapturedTables(config, sql, TopicAdmin(self._kafka), self._scope.told, resumption.before)
+        admin = TopicAdmin(self._kafka)
+        registry = CapturedTables(
+            config, sql, admin, self._scope.told, resumption.before, refuse_foreign=resumption.refuse_foreign
+        )
         refuse_unfit(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
-        resumption.refuse_foreign(registry.topics)
         registry.ensure_topics()
         if not self._free_slot(sql, resumption, registry):
             return  # it was not free at once: what was looked up is old
@@ -126,6 +128,7 @@ class BridgeSession:
         registry.successions = Successions(read_definitions(self._kafka, schemas_topic(config.name)))
         registry.members = memberships(sql, source.publication, registry.tables)
         resume, demands = resumption.resume(registry.topics, registry.members)
+        demands += self._scope.demands(registry.tables)
         self._stream_on(sql, registry, publisher, resumption, resume, demands)
 
     def _new_publisher(self, registry: CapturedTables) -> KafkaPublisher:

@@ -67,9 +67,10 @@ def reread(
 
     Raises:
         SourceBusy: a lock was not to be had in time, or the query was cancelled; ask again on the same connection.
-        SourceAltered: the table, or one of these columns, is not there any more as the stream described it. No later
-            reading completes these rows. A column that is dropped or renamed writes no row, so the stream need not
-            bring another version of them either.
+        SourceAltered: the table, or one of these columns, is not there any more as the stream described it; a value of
+            another type has another form than the record's schema says. No later reading completes these rows. A column
+            that is dropped, renamed or given another type writes no row into the stream, so that need not bring another
+            version of them either.
         SourceUnavailable: the connection broke.
         SourceRefused: we may not read the table.
     """
@@ -86,10 +87,13 @@ def reread(
         instead = f"  -- or ALTER TABLE {table.name.as_string(connection)} REPLICA IDENTITY FULL;"
         raise result_error(doing, result, remedy=grant + instead, role=role)
     rows: dict[tuple[bytes, ...], RereadRow] = {}
+    types = _types(relation, columns)
     for row in range(result.ntuples):
-        oid, ordinal, _, xmin, *values = (result.get_value(row, column) for column in range(len(columns) + 4))
+        oid, ordinal, _, now, xmin, *values = (result.get_value(row, column) for column in range(len(columns) + 5))
         if int(oid or b"") != relation.relation_id:
             raise SourceBusy(f"{doing}: the table was renamed meanwhile")
+        if now != types:
+            raise SourceAltered(f"{doing}: a column has another type by now")
         if ordinal is not None and xmin is not None:
             rows[keys[int(ordinal) - 1]] = RereadRow(int(xmin), tuple(values))
     return Snapshot.parse((result.get_value(0, 2) or b"").decode()), rows
@@ -99,17 +103,33 @@ _NOT_OF_ITS_TYPE: Final = ("22", "42804", "42846")
 """Data exception, datatype mismatch, no such cast: a key's text was of its type when the stream wrote it."""
 
 
+def _types(relation: Relation, columns: Sequence[str]) -> bytes:
+    """The columns' types as the stream has them, in the form of ``_TYPES``."""
+    found = {column.name: f"{column.type_oid} {column.type_modifier}" for column in relation.columns}
+    return ",".join(found[name] for name in columns).encode()
+
+
+_TYPES: Final = """
+(SELECT pg_catalog.string_agg(pg_catalog.concat(a.atttypid, ' ', a.atttypmod), ',' ORDER BY w.place)
+ FROM pg_catalog.unnest({names}::text[]) WITH ORDINALITY AS w(name, place)
+ JOIN pg_catalog.pg_attribute a ON a.attrelid = {table}::pg_catalog.regclass AND a.attname = w.name)
+"""
+"""Of the statement's snapshot, which is taken behind the lock."""
+
+
 def _query(relation: Relation, table: KeyedTable, key_columns: Sequence[str], columns: Sequence[str]) -> sql.Composed:
     """Join the table with the keys; each key column is compared in its own type, so the index is used."""
     arrays = sql.SQL(", ").join(sql.SQL("${}::text[]").format(sql.SQL(str(i + 1))) for i in range(len(key_columns)))
     names = [sql.Identifier(f"k{i}") for i in range(len(key_columns))]
     types = {column.name: sql_type(column) for column in relation.columns}
+    name = sql.Literal(table.name.as_string(None))
     # The name is resolved again behind the lock that FROM takes: from there on nobody renames the table
     return sql.SQL(
-        "SELECT {}::pg_catalog.regclass::pg_catalog.oid, k.o, pg_catalog.pg_current_snapshot(), t.xmin, {} "
+        "SELECT {}::pg_catalog.regclass::pg_catalog.oid, k.o, pg_catalog.pg_current_snapshot(), {}, t.xmin, {} "
         "FROM unnest({}) WITH ORDINALITY AS k({}, o) LEFT JOIN {} AS t ON {}"
     ).format(
-        sql.Literal(table.name.as_string(None)),
+        name,
+        sql.SQL(_TYPES).format(names=sql.Literal(list(columns)), table=name),
         sql.SQL(", ").join(sql.SQL("t.{}").format(sql.Identifier(column)) for column in columns),
         arrays,
         sql.SQL(", ").join(names),
@@ -117,8 +137,8 @@ def _query(relation: Relation, table: KeyedTable, key_columns: Sequence[str], co
         table.equal(
             [sql.Identifier("t", column) for column in key_columns],
             [
-                sql.SQL("k.{}::{}").format(name, sql.SQL(types[column]))
-                for column, name in zip(key_columns, names, strict=True)
+                sql.SQL("k.{}::{}").format(key, sql.SQL(types[column]))
+                for column, key in zip(key_columns, names, strict=True)
             ],
         ),
     )

@@ -12,6 +12,9 @@ running in P until COMMIT PREPARED; subtransactions go by their top one, in P an
 
 H, up to which the stream must be published, is the end of the primary's WAL after the reading's snapshot: the standby's
 own replay position moves on only after a commit became visible there.
+
+Positions are of one history. After a failover a standby may still follow, or follow already, another server than the
+source, and have the same positions with other rows. So both must be on one timeline when the reading thread connects.
 """
 
 from __future__ import annotations
@@ -89,8 +92,8 @@ def is_standby_of(conn: psycopg.Connection[Any], primary: psycopg.Connection[Any
     """Whether this is a standby of the primary; False when it is the primary itself.
 
     Raises:
-        SourceRefused: it is neither: its rows would not be those of the stream.
-        SourceUnavailable: a connection broke.
+        SourceRefused: it is neither, or follows another server: its rows would not be those of the stream.
+        SourceUnavailable: a connection broke, or the standby does not follow the source yet.
     """
     here, there = _server(conn), _server(primary)
     if here == there:
@@ -99,6 +102,19 @@ def is_standby_of(conn: psycopg.Connection[Any], primary: psycopg.Connection[Any
         raise SourceRefused(
             f"snapshot.dsn names database {here.name} of another server: neither the source nor a standby of it",
             remedy="correct snapshot.dsn, or leave it out to read the tables from the source",
+        )
+    if here.timeline != there.timeline:
+        where = (
+            f"the standby that snapshot.dsn names is on timeline {here.timeline}, and the source on {there.timeline}"
+        )
+        if here.timeline > there.timeline:
+            raise SourceRefused(
+                f"{where}: it follows another server, which was promoted",
+                remedy="correct source.dsn or snapshot.dsn, or leave snapshot.dsn out",
+            )
+        raise SourceUnavailable(
+            f"{where}: it does not follow the source yet, or has not written that down",
+            remedy="let primary_conninfo of the standby name the source; if it does, run CHECKPOINT on the standby",
         )
     return True
 
@@ -109,6 +125,7 @@ class _Server(NamedTuple):
     system: str
     database: int
     name: str
+    timeline: int
 
 
 def _server(conn: psycopg.Connection[Any]) -> _Server:
@@ -120,6 +137,11 @@ def _server(conn: psycopg.Connection[Any]) -> _Server:
 
 _SERVER: Final = """
 SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.pg_postmaster_start_time()::text,
-  (SELECT system_identifier::text FROM pg_catalog.pg_control_system()), oid::bigint, datname::text
+  (SELECT system_identifier::text FROM pg_catalog.pg_control_system()), oid::bigint, datname::text,
+  CASE WHEN pg_catalog.pg_is_in_recovery()
+    THEN greatest((SELECT timeline_id FROM pg_catalog.pg_control_checkpoint()),
+      (SELECT min_recovery_end_timeline FROM pg_catalog.pg_control_recovery()))
+    ELSE ('x' || left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8))::bit(32)::int END
 FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()
 """
+"""A standby writes its timeline down at the restart points, or when it flushes a page: never too early."""

@@ -37,6 +37,7 @@ class CapturedTables:
         admin: creates topics.
         told: which tables were told to be left out in this process, and why.
         before: tables that were captured before; None when nothing was published ever.
+        refuse_foreign: raises ``TopicRefused`` when one of these topics holds another program's records.
 
     Attributes:
         successions: which definition each topic was last written with; set it before the first ``encoder``.
@@ -52,14 +53,18 @@ class CapturedTables:
         admin: TopicAdmin,
         told: MutableMapping[str, str],
         before: Collection[str] | None,
+        *,
+        refuse_foreign: Callable[[Collection[str]], None],
     ) -> None:
         self._config = config
         self._connection = connection
         self._admin = admin
         self._told = told
+        self._refuse_foreign = refuse_foreign
         self._missed: Demand | None = None
         self._described: dict[str, str] = {}
         self._root: Relation | None = None
+        self._brought: set[str] = set()
         self.successions = Successions()
         self.members: Mapping[str, Membership] = {}
         self.tables, left = choose(connection, config, before)
@@ -78,12 +83,13 @@ class CapturedTables:
         """Create missing topics; refuse those that would lose or scatter state, warn of other drift.
 
         Raises:
-            TopicRefused: cleanup policy or partition count is not what it must be.
+            TopicRefused: cleanup policy or partition count is not what it must be, or the records are not ours.
         """
         self._ensure_topics(self.tables)
 
     def _ensure_topics(self, tables: Sequence[TableInfo]) -> None:
         specifications = topic_specifications(self._config, tables)
+        self._refuse_foreign([each.name for each in specifications])
         created = self._admin.create_missing(specifications)
         for name in created:
             log.info("created topic", topic=name)
@@ -178,12 +184,12 @@ class CapturedTables:
         return beginning
 
     def demand(self, table: TableEncoder, beginning: NewBeginning | None) -> Demand | None:
-        """The backfill that a table needs whose topic begins anew, or which came under another name; else None."""
+        """The backfill that a table needs: its topic begins anew, it has another name, or the stream brought it."""
         name = table.relation.qualified_name
-        if beginning is None and self.successions.last(table.topic) is None:
-            before = self.successions.last_of(table.relation.relation_id)
-            if before is None:
-                return None
+        if beginning is not None:
+            return Demand(name, False, beginning.why)
+        is_new = self.successions.last(table.topic) is None
+        if is_new and (before := self.successions.last_of(table.relation.relation_id)) is not None:
             old = f"{before.namespace}.{before.name}"
             log.warning(
                 "table was renamed: it has a topic of its own under the new name, the old one stays as it is",
@@ -194,7 +200,10 @@ class CapturedTables:
                 remedy=f"when nobody reads it any more: kafka-topics.sh --delete --topic {before.topic}",
             )
             return Demand(name, False, f"the table was called {old} before")
-        return Demand(name, False, beginning.why) if beginning is not None else None
+        if name not in self._brought or self._config.snapshot.mode == "never":
+            return None
+        self._brought.discard(name)
+        return Demand(name, not is_new, "it was not always as it came with the stream: it may have been unlogged")
 
     def describe(self, table: TableEncoder, produce: Produce) -> None:
         """Write the table's definition to ``__schemas`` unless it is the one that its topic was last written with."""
@@ -239,6 +248,8 @@ class CapturedTables:
         self._infos[name] = info
         self.tables = (*(each for each in self.tables if (each.namespace, each.name) != name), info)
         if is_new:
+            if not info.is_as_created:
+                self._brought.add(info.qualified_name)
             self.histories.update(history_topics(self._config, [info]))
             self._ensure_topics([info])
         return info

@@ -26,22 +26,48 @@ _AGAIN: Final = (
 _SHOWN_KEY_BYTES: Final = 500
 
 
-class RecordRejected(ReplicaRefused):
-    """A record that its replica table does not take: the table stops, the others go on.
+class TableRejected(ReplicaRefused):
+    """Rows that their replica table does not take: it stops, the others go on.
 
     Attributes:
-        record: the culprit.
+        topic: of the table.
         reason: in the replica's words, or ours.
+        record: the culprit, where one alone does it.
     """
 
-    def __init__(self, record: StoredRecord, reason: str) -> None:
-        self.record = record
+    def __init__(
+        self, topic: str, reason: str, record: StoredRecord | None = None, *, message: str = "", remedy: str
+    ) -> None:
+        self.topic = topic
         self.reason = reason
+        self.record = record
+        super().__init__(message or f"rows of topic {topic!r}: {reason}", remedy=remedy)
+
+
+class RecordRejected(TableRejected):
+    """A record that its replica table does not take; arguments as the attributes are called."""
+
+    def __init__(self, record: StoredRecord, reason: str) -> None:
         key = "without a key" if record.key is None else record.key[:_SHOWN_KEY_BYTES].decode(errors="replace")
         super().__init__(
-            f"topic {record.topic!r} partition {record.partition} offset {record.offset} key {key}: {reason}",
+            record.topic,
+            reason,
+            record,
+            message=f"topic {record.topic!r} partition {record.partition} offset {record.offset} key {key}: {reason}",
             remedy="correct the replica table, or the row in the source so that a newer record replaces this one; "
             "then restart the sink, which tries again",
+        )
+
+
+class CutRejected(TableRejected):
+    """Rows that a constraint refuses together, at the end of a cut; arguments as the attributes are called."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(
+            topic,
+            reason,
+            remedy="tables that load, catch up or are stopped do not fit the others yet: restart the sink when all "
+            "others are exact, or let it pass: ALTER ROLE … SET session_replication_role = replica;  -- the sink's",
         )
 
 

@@ -22,7 +22,7 @@ from cdc.ports import Beginning, Partition, ReplicaTable, Restored, Standing, St
 from cdc.record import Progress, SourceIdentity, TableSchema
 from cdc.sink.batch import RenderedBatch, TableStatements
 from cdc.sink.control import cut, partition_offset
-from cdc.sink.errors import RecordRejected, first_line, is_retryable, replica_errors
+from cdc.sink.errors import CutRejected, RecordRejected, first_line, is_retryable, replica_errors
 from cdc.sink.naming import ReplicaNaming
 from cdc.sink.registry import TableRegistry
 from cdc.sink.session import is_database, try_lock
@@ -192,13 +192,14 @@ class PostgresReplica:
         """Record the cut and the offsets to go on from, and commit.
 
         Raises:
+            CutRejected: rows that were taken one by one break a constraint together.
             ReplicaUnavailable: nothing of the open transaction is left, or its outcome is unknown.
         """
         source = progress.source
         has_parts = len(standing.behind) < len(self._registry.statements)
         is_known = standing.is_true and (has_parts or not standing.behind)
         moved = {each: offset for each, offset in offsets.items() if self._offsets.get(each) != offset}
-        with replica_errors("recording a cut"):
+        with replica_errors("recording a cut", remedy="correct the constraint or trigger that says so, in the replica"):
             execute = self._session.execute
             execute(
                 _RECORD_CUT,
@@ -218,13 +219,14 @@ class PostgresReplica:
                 ids = [self._topic_ids[topic] for topic in topics]
                 execute(_RECORD_OFFSETS, [self._name, [*topics], [*numbers], [*moved.values()], ids])
             self._registry.applied(self._written, standing)
+            self._check_deferred()
             reach("sink.before_replica_commit")
             self._end()
         self._offsets.update(moved)
         reach("sink.after_replica_commit")
 
-    def stop_table(self, record: StoredRecord, reason: str) -> None:
-        """Roll back what is open; write down that a record stops its table, and why.
+    def stop_table(self, topic: str, reason: str, record: StoredRecord | None) -> None:
+        """Roll back what is open; write down that a table is stopped, and why: by which record, where it is one.
 
         Raises:
             ReplicaUnavailable: the replica cannot be reached.
@@ -232,13 +234,23 @@ class PostgresReplica:
         with replica_errors("recording why a table is stopped"):
             self._connection.rollback()
             self._session.rollback()
-            self._registry.stop(record.topic, reason, record)
+            self._registry.stop(topic, reason, record)
             self._end()
 
     def close(self) -> None:
         """Let the session go; what is open in it is rolled back."""
         with suppress(sa.exc.SQLAlchemyError, psycopg.Error):
             self._connection.close()
+
+    def _check_deferred(self) -> None:
+        """What constraints would say at the commit, while it can still be told whom they speak of."""
+        try:
+            with self._connection.begin_nested():
+                self._session.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        except psycopg.Error as error:
+            if not is_retryable(error) and (topic := self._registry.blamed(error)) is not None:
+                raise CutRejected(topic, first_line(error)) from error
+            raise
 
     def _end(self) -> None:
         self._connection.commit()

@@ -17,7 +17,7 @@ from cdc.ports import Beginning, ReplicaTable, Standing, StoredRecord
 from cdc.record import TableSchema
 from cdc.sink.batch import TableStatements
 from cdc.sink.control import cut, mirrored_table, partition_offset
-from cdc.sink.errors import TableRefused, first_line, is_retryable
+from cdc.sink.errors import CutRejected, TableRefused, first_line, is_retryable
 from cdc.sink.grants import lacking
 from cdc.sink.naming import ReplicaName, ReplicaNaming
 from cdc.sink.placement import Placement, nowhere
@@ -30,6 +30,14 @@ _CATCHING_UP, _REBUILDING = "catching_up", "rebuilding"
 _ASKED: Final = "the operator asked for it"
 _DROPPED: Final = "the replica table was gone"
 _INTERRUPTED: Final = "it was being rebuilt when it was stopped"
+
+_REFERRED: Final = """
+SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_constraint k
+JOIN pg_catalog.pg_class r ON r.oid = k.conrelid JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace
+JOIN pg_catalog.pg_class c ON c.oid = k.confrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE (rn.nspname, r.relname, k.conname) = (%s, %s, %s)
+"""
+"""The table that a foreign key refers to."""
 
 log = structlog.get_logger("cdc.sink")
 
@@ -204,6 +212,17 @@ class TableRegistry:
                 rows_applied=table.rows_applied,
             )
 
+    def blamed(self, error: psycopg.Error) -> str | None:
+        """Whose rows break a constraint: those that refer, or, when they are not ours or stopped, those referred to.
+
+        Returns:
+            A topic whose table takes rows; None when there is none that the server names.
+        """
+        blamed = error.diag.schema_name, error.diag.table_name
+        referred = self._session.execute(_REFERRED, [*blamed, error.diag.constraint_name]).fetchall()
+        topics = {tuple(self._names[topic]): topic for topic in self._statements}
+        return next((topics[each] for each in (blamed, *referred) if each in topics), None)
+
     def _state(self, topic: str, standing: Standing) -> str:
         if topic in self._anew:
             return _REBUILDING
@@ -216,7 +235,14 @@ class TableRegistry:
     def _join(self, topic: str) -> None:
         """The topic was read to its end: what was not met on the way is not in it."""
         seen = self._seen.pop(topic, None)
-        gone = seen.finish() if seen is not None else 0
+        try:
+            gone = seen.finish() if seen is not None else 0
+        except psycopg.Error as error:
+            if is_retryable(error):
+                raise
+            raise CutRejected(
+                topic, f"rows that its topic does not have cannot be deleted: {first_line(error)}"
+            ) from error
         if self._anew.pop(topic, None):
             log.info("table is rebuilt", table=self._tables[topic].name, rows_deleted=gone)
         self._seen_tables.pop(topic, None)

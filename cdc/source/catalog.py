@@ -84,6 +84,16 @@ def exists(connection: psycopg.Connection[Any], oid: int) -> bool:
         return connection.execute("SELECT FROM pg_catalog.pg_class WHERE oid = %s", (oid,)).rowcount > 0
 
 
+def unlogged(connection: psycopg.Connection[Any], tables: Iterable[TableInfo]) -> list[str]:
+    """``schema.table`` of those that were ordinary tables once and are unlogged now."""
+    names = {each.oid: each.qualified_name for each in tables}
+    with source_errors("looking for unlogged tables"):
+        rows = connection.execute(
+            "SELECT oid::bigint FROM pg_catalog.pg_class WHERE oid = ANY(%s) AND relpersistence = 'u'", (list(names),)
+        ).fetchall()
+    return sorted(names[oid] for (oid,) in rows)
+
+
 def find_others(
     conn: psycopg.Connection[Any], patterns: Sequence[str], exclude: Sequence[str]
 ) -> tuple[OtherRelation, ...]:
@@ -133,7 +143,7 @@ def _read(
 
 
 def _table(row: tuple[Any, ...], keys: Mapping[str, Sequence[str]]) -> TableInfo:
-    namespace, name, kind, relreplident, columns, toastable, indexes, rows, leaves, unlike, oid, numbers = row
+    namespace, name, kind, relreplident, columns, toastable, indexes, rows, leaves, unlike, oid, numbers, *others = row
     identity = ReplicaIdentity(relreplident)
     by_role: dict[str, list[Index]] = {"primary": [], "identity": [], "unique": []}
     for index in indexes:
@@ -161,6 +171,8 @@ def _table(row: tuple[Any, ...], keys: Mapping[str, Sequence[str]]) -> TableInfo
         configured_key=configured,
         oid=oid,
         numbers=tuple(numbers),
+        unlogged=tuple((leaf, mend) for leaf, mend in others[0]),
+        is_as_created=others[1],
     )
 
 
@@ -195,7 +207,8 @@ WHERE c.reltoastrelid <> 0 AND pg_catalog.pg_relation_size(c.reltoastrelid) > 0
 _TABLES: Final = (
     """
 WITH chosen AS (
-  SELECT c.oid, n.nspname, c.relname, c.relkind, c.relreplident, c.reltuples, c.reltoastrelid
+  SELECT c.oid, n.nspname, c.relname, c.relkind, c.relreplident, c.reltuples, c.reltoastrelid, c.relpersistence,
+    c.relfilenode
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
   WHERE """
     + _SCOPE
@@ -208,7 +221,11 @@ WITH chosen AS (
         CASE root.relreplident WHEN 'd' THEN 'DEFAULT' WHEN 'f' THEN 'FULL' WHEN 'n' THEN 'NOTHING'
         ELSE format('USING INDEX %I', twin.relname) END)) ORDER BY n.nspname, leaf.relname)
       FILTER (WHERE leaf.relreplident <> root.relreplident
-        OR root.relreplident = 'i' AND twin.indisreplident IS NOT TRUE) AS unlike
+        OR root.relreplident = 'i' AND twin.indisreplident IS NOT TRUE) AS unlike,
+    jsonb_agg(jsonb_build_array(n.nspname || '.' || leaf.relname,
+      format('ALTER TABLE %I.%I SET LOGGED;', n.nspname, leaf.relname)) ORDER BY n.nspname, leaf.relname)
+      FILTER (WHERE leaf.relpersistence = 'u') AS unlogged,
+    bool_and(leaf.relfilenode = leaf.oid) AS is_as_created
   FROM chosen root CROSS JOIN LATERAL pg_catalog.pg_partition_tree(root.oid) t
   JOIN pg_catalog.pg_class leaf ON leaf.oid = t.relid
   JOIN pg_catalog.pg_namespace n ON n.oid = leaf.relnamespace
@@ -237,7 +254,11 @@ SELECT nspname::text, relname::text, relkind::text, relreplident::text, attribut
    WHERE i.indrelid = chosen.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
      AND k.not_null),
   coalesce(partitioned.reltuples, CASE chosen.relkind WHEN 'r' THEN greatest(chosen.reltuples, 0) ELSE 0 END)::bigint,
-  coalesce(partitioned.leaves, '[]'), coalesce(partitioned.unlike, '[]'), chosen.oid::bigint, attribute.numbers
+  coalesce(partitioned.leaves, '[]'), coalesce(partitioned.unlike, '[]'), chosen.oid::bigint, attribute.numbers,
+  CASE WHEN chosen.relkind = 'r' AND relpersistence = 'u' THEN jsonb_build_array(jsonb_build_array(
+    nspname || '.' || relname, format('ALTER TABLE %I.%I SET LOGGED;', nspname, relname)))
+  ELSE coalesce(partitioned.unlogged, '[]') END,
+  coalesce(partitioned.is_as_created, chosen.relkind <> 'r' OR chosen.relfilenode = chosen.oid)
 FROM chosen LEFT JOIN partitioned ON partitioned.oid = chosen.oid
 CROSS JOIN LATERAL (
   SELECT coalesce(array_agg(attname::text ORDER BY attnum), '{{}}') AS names,

@@ -6,6 +6,7 @@ In: facts that ``catalog``, ``server`` and ``publication`` read. Out: findings, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from cdc.change import ReplicaIdentity
 from cdc.source.catalog import OtherRelation
@@ -14,6 +15,11 @@ from cdc.source.publication import Mode, PublicationState, alteration_command, c
 from cdc.source.rights import TableRights, why_unreadable
 from cdc.source.server import ServerFacts
 from cdc.source.table import TableInfo, quoted, why_unusable
+
+_NOT_KEPT_LOGGED: Final = (
+    "; FOR ALL TABLES does not keep anybody from SET UNLOGGED, and changes until SET LOGGED are not in the stream: "
+    "`cdc backfill TABLE --sweep` after it, or publication_mode: filtered"
+)
 
 
 def check_scope(
@@ -132,7 +138,8 @@ def check_publication(
         reason = refusal.message.removeprefix(subject).strip()
         return [Finding("FAIL", subject, reason, refusal.remedy)]
     if mode != "filtered" or state.tables == {each.qualified_name for each in tables}:
-        return [Finding("OK", subject, f"carries {len(state.tables)} tables"), *_narrowed(state, tables)]
+        note = _NOT_KEPT_LOGGED if mode == "all_tables" else ""
+        return [Finding("OK", subject, f"carries {len(state.tables)} tables{note}"), *_narrowed(state, tables)]
     reason = None if state.owned else f"role {facts.role} does not own it"
     reason = reason or _not_owned(tables, rights, facts)
     if reason:

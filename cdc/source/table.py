@@ -45,6 +45,9 @@ class TableInfo:
         unlike_partitions: leaves whose replica identity differs from the root's: name, and the command that mends it.
         configured_key: what ``source.keys`` says, empty when nothing.
         oid: tells two tables apart that had the same name one after the other.
+        numbers: of the columns, in the same order.
+        unlogged: the table, or those of its leaves, whose changes are not in the WAL: name, and what mends it.
+        is_as_created: nothing ever wrote it anew, as ``SET LOGGED`` and TRUNCATE do, or a leaf of it.
     """
 
     namespace: str
@@ -64,6 +67,8 @@ class TableInfo:
     configured_key: tuple[str, ...]
     oid: int
     numbers: tuple[int, ...] = ()
+    unlogged: tuple[tuple[str, str], ...] = ()
+    is_as_created: bool = True
 
     @property
     def qualified_name(self) -> str:
@@ -101,6 +106,9 @@ def why_unusable(info: TableInfo) -> Unusable | None:
 
 def _reason_and_remedy(info: TableInfo) -> tuple[str, str] | None:
     table = info.quoted_name
+    if info.unlogged:
+        what = "is" if info.kind == "r" else f"has partitions ({', '.join(name for name, _ in info.unlogged)}) that are"
+        return f"{what} unlogged: changes are not in the WAL", " ".join(mend for _, mend in info.unlogged)
     if info.unlike_partitions:
         # The server sends the old row as the leaf logged it and labels it with the root's identity.
         return (

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
+from cdc.capture.standby import is_standby_of
 from cdc.contract.naming import progress_topic
+from cdc.errors import SourceRefused, SourceUnavailable
 from cdc.publish.requests import write_request
 from cdc.record import BackfillRequest
-from cdc.stack import Kafka
+from cdc.stack import Kafka, Postgres, PostgresServer
 from tests.support import versioned
 from tests.support.deployment import deployed
 from tests.support.servers import Database, OwnStack
@@ -47,6 +50,35 @@ def test_read_from_a_standby_that_is_behind(own_stack: OwnStack, kafka: Kafka, t
             versions = versioned.VersionAudit().add(deployment.records(*versioned.TABLES))
             assert versions.faults == []
             assert versions.backfilled > _ROWS
+
+
+@pytest.mark.pg(18, matrix=False)
+def test_a_standby_that_follows_another_server_is_not_read(own_stack: OwnStack, other_postgres: Postgres) -> None:
+    """After a failover the same positions are those of other rows."""
+    old = own_stack.postgres()
+    with Standby.of(old) as new, Standby.of(new) as third, ExitStack() as stack:
+
+        def opened(server: PostgresServer | Postgres) -> psycopg.Connection[Any]:
+            return stack.enter_context(psycopg.connect(server.dsn(), autocommit=True))
+
+        old_one, standby = opened(old), opened(third)
+        third.wait_replayed(old)
+        assert is_standby_of(standby, old_one)
+        assert not is_standby_of(old_one, opened(old))
+        with pytest.raises(SourceRefused, match="of another server: neither the source nor a standby of it"):
+            is_standby_of(opened(other_postgres), old_one)
+        standby.execute("SELECT pg_wal_replay_pause()")
+        new.promote()
+        new_one = opened(new)
+        with pytest.raises(SourceUnavailable, match="is on timeline 1, and the source on 2: it does not follow"):
+            is_standby_of(standby, new_one)
+        standby.execute("SELECT pg_wal_replay_resume()")
+        new_one.execute("CREATE TABLE only_here (id int); CHECKPOINT")
+        third.wait_replayed(new)
+        standby.execute("CHECKPOINT")
+        assert is_standby_of(standby, new_one)
+        with pytest.raises(SourceRefused, match="is on timeline 2, and the source on 1: it follows another server"):
+            is_standby_of(standby, old_one)
 
 
 @pytest.mark.pg(18, matrix=False)

@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from cdc.contract.naming import history_topic
 from cdc.errors import TopicRefused
 from cdc.stack import KafkaBroker
 from tests.support.deployment import Deploy, Deployment, deployed
@@ -79,13 +80,39 @@ def test_a_topic_that_would_lose_or_scatter_state(items: Deployment) -> None:
     assert "set topics.partitions to 2" in items.bridge.refusal(REFUSED)
 
 
-def test_a_topic_that_holds_the_records_of_another_program(items: Deployment) -> None:
-    topic, admin = items.topic("public.items"), AdminClient({"bootstrap.servers": items.bootstrap})
-    partitions = items.settings["topics"]["partitions"]
-    admin.create_topics([NewTopic(topic, partitions, config={"cleanup.policy": "compact"})])[topic].result(30)
+def write_as_another_program(items: Deployment, topic: str, cleanup_policy: str = "compact") -> None:
+    admin, partitions = AdminClient({"bootstrap.servers": items.bootstrap}), items.settings["topics"]["partitions"]
+    admin.create_topics([NewTopic(topic, partitions, config={"cleanup.policy": cleanup_policy})])[topic].result(30)
     other = Producer({"bootstrap.servers": items.bootstrap})
     other.produce(topic, b"not a row", b"17", partition=0)
     assert other.flush(30) == 0
+
+
+def test_a_history_that_holds_the_records_of_another_program(items: Deployment) -> None:
+    history = history_topic(items.topic("public.items"))
+    items.settings["topics"]["history"] = ["public.*"]
+    items.write()
+    write_as_another_program(items, history, "delete")
+    items.bridge.start()
+    assert f"topic '{history}' holds records that no bridge wrote" in items.bridge.refusal(REFUSED)
+
+
+def test_a_table_that_comes_with_the_stream_and_whose_topic_is_another_programs(
+    database: Database, deploy: Deploy
+) -> None:
+    database.execute("CREATE TABLE first (id integer PRIMARY KEY)")
+    deployment = deploy(source={"publication_mode": "all_tables"})
+    write_as_another_program(deployment, deployment.topic("public.second"))
+    deployment.start_bridge()
+    database.execute("CREATE TABLE second (id integer PRIMARY KEY); INSERT INTO second VALUES (1)")
+    said = deployment.bridge.refusal(REFUSED)
+    assert f"topic '{deployment.topic('public.second')}' holds records that no bridge wrote" in said
+    assert [record.key for record in deployment.records("public.second")] == [b"17"]
+
+
+def test_a_topic_that_holds_the_records_of_another_program(items: Deployment) -> None:
+    topic = items.topic("public.items")
+    write_as_another_program(items, topic)
     items.bridge.start()
     said = items.bridge.refusal(REFUSED)
     assert f"topic '{topic}' holds records that no bridge wrote" in said

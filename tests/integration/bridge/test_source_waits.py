@@ -94,6 +94,25 @@ def test_a_long_column_is_altered_before_its_row_is_read_again(
     deployment.assert_published(f"public.{table}")
 
 
+def test_a_document_becomes_text_before_its_row_is_read_again(database: Database, deploy: Deploy) -> None:
+    """The text was published as the document that it had been, and the record was no JSON."""
+    database.execute(LONG.format("t").replace("body text", "body json"))
+    database.execute("INSERT INTO t SELECT i, 0, to_json(repeat('x', 5000)) FROM generate_series(1, 3) i")
+    deployment = deploy()
+    deployment.start_bridge()
+    deployment.wait_backfilled()
+    deployment.bridge.stop()
+    database.execute("UPDATE t SET n = 1")
+    database.execute("ALTER TABLE t ALTER body TYPE text USING 'no document: ' || body")
+    deployment.start_bridge()
+    deployment.wait_published()
+    eventually(
+        lambda: {row["n"] for row in live(deployment, "public.t").values()} == {1}, message=deployment.bridge.tail
+    )
+    assert all(json.loads(record.value or b"null") for record in deployment.records("public.t"))
+    deployment.wait_equal("public.t")
+
+
 def test_a_key_changed_twice_while_the_row_is_read_again(database: Database, deploy: Deploy) -> None:
     """Committed together, or the row would be under no key in between."""
     database.execute(LONG.format("t") + "INSERT INTO t VALUES (1, 0, repeat('x', 5000))")

@@ -138,6 +138,9 @@ def test_configured_keys_have_no_index_to_ask(database: Database, source: Source
         "ALTER TABLE t RENAME COLUMN body TO contents",
         "ALTER TABLE t RENAME COLUMN id TO number",
         "ALTER TABLE t ALTER id TYPE uuid USING md5(id)::uuid",
+        "ALTER TABLE t ALTER body TYPE json USING to_json(body)",
+        "ALTER TABLE t ALTER body TYPE char(100)",
+        "CREATE DOMAIN words AS text; ALTER TABLE t ALTER body TYPE words",
         "DROP TABLE t; CREATE TABLE t (id text PRIMARY KEY, body text); INSERT INTO t VALUES ('a', 'of another table')",
     ],
 )

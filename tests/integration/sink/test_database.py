@@ -163,7 +163,7 @@ class ReplicaContract:
             with pytest.raises(RecordRejected) as refused:
                 apply(writer, 200, *bad, record(2, "b", 1, ORDERS))
             assert refused.value.record == bad[1]
-            writer.stop_table(refused.value.record, refused.value.reason)
+            writer.stop_table(refused.value.topic, refused.value.reason, refused.value.record)
         assert server.rows("items") == [(1, "a")]
         items, orders = database.status().tables
         assert (items.state, orders.state) == ("stopped", "exact")

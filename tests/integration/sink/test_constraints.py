@@ -1,0 +1,51 @@
+"""Constraints that the operator put on replica tables, and that are checked when all rows of a cut are there."""
+
+from __future__ import annotations
+
+from cdc.config import Config
+from tests.integration.sink.conftest import running
+from tests.integration.sink.test_tables import publish, state_of
+from tests.support.servers import Database
+from tests.support.topic_writer import TopicWriter
+from tests.support.waiting import eventually
+
+
+def test_rows_that_break_a_foreign_key_together_stop_their_table_only(
+    topics: TopicWriter, database: Database, config: Config
+) -> None:
+    """A constraint that is checked at the commit ended the sink, at every start."""
+    database.execute(
+        "create table parent (id int4 primary key); create table good (id int4 primary key);"
+        "create table child (id int4 primary key, of int4 references parent deferrable initially deferred)"
+    )
+    parent, child = topics.table("parent", id="int4"), topics.table("child", id="int4", of="int4")
+    good = topics.table("good", id="int4")
+    for number, table in enumerate((parent, child, good)):
+        publish(topics, 10 + 2 * number, table, {"id": 1, "of": 1} if table is child else {"id": 1})
+    with running(config, database) as mirror:
+        mirror.wait_for_cut(15)
+        with topics.kafka_transaction():
+            topics.upsert(child, {"id": 2, "of": 7}, 20, 1)
+            topics.upsert(good, {"id": 2}, 20, 2)
+            topics.upsert(parent, {"id": 2}, 20, 3)
+            topics.progress(21)
+        mirror.wait_for_cut(21)
+        state, reason, *_ = state_of(database, child)
+        assert state == "stopped"
+        assert "child_of_fkey" in reason
+        assert "(7)" in reason
+        for table, rows in (child, [(1, 1)]), (parent, [(1,), (2,)]), (good, [(1,), (2,)]):
+            assert database.execute(f"select * from {table.name} order by id") == rows
+        with topics.kafka_transaction():  # the row that the stopped table still refers to
+            topics.delete(parent, {"id": 1}, 30, 1)
+            topics.upsert(good, {"id": 3}, 30, 2)
+            topics.delete(child, {"id": 1}, 30, 3)
+            topics.upsert(parent, {"id": 7}, 30, 4)
+            topics.progress(31)
+        mirror.wait_for_cut(31)
+        assert [state_of(database, each)[0] for each in (parent, child, good)] == ["stopped", "stopped", "exact"]
+        assert database.execute("select max(id) from good") == [(3,)]
+    with running(config, database) as mirror:
+        eventually(lambda: {state_of(database, each)[0] for each in (parent, child, good)} == {"exact"})
+    assert database.execute("select * from child") == [(2, 7)]
+    assert database.execute("select * from parent order by id") == [(2,), (7,)]
