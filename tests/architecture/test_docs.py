@@ -20,6 +20,7 @@ from cdc.app.cli import app
 from cdc.config import Config, load
 from cdc.config.environment import origins
 from cdc.errors import CdcError
+from cdc.spark.report.words import MEANING
 from tests.architecture.pages import Page, commands, page, pages
 from tests.architecture.tree import ROOT
 from tests.benchmarks.__main__ import SECTIONS
@@ -200,6 +201,10 @@ def test_its_configuration_loads(path: str, tmp_path: Path) -> None:
     config = load(file, {})
     assert config.name == "shop"
     assert config.sink is not None
+
+
+def test_every_class_of_a_reconciliation_is_explained() -> None:
+    assert {row[0].strip("`") for row in page("docs/reconcile.md").rows("class")} == set(MEANING)
 
 
 def test_every_benchmark_is_shown() -> None:
