@@ -64,7 +64,7 @@ def read_published(options: Mapping[str, Any], topic: str, stream_key: bytes) ->
     Args:
         options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
         topic: the progress topic.
-        stream_key: as ``encode.progress.stream_key`` makes it.
+        stream_key: as ``contract.progress.stream_key`` makes it.
 
     Raises:
         TopicRefused: there is no such topic, or we may not read it.

@@ -45,7 +45,7 @@ def read_known(options: Mapping[str, Any], progress_topic: str, stream_key: byte
     Args:
         options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
         progress_topic: the progress topic.
-        stream_key: as ``encode.progress.stream_key`` makes it.
+        stream_key: as ``contract.progress.stream_key`` makes it.
         fenced: nobody else writes, so that the end comes; if not, what is newest may be missed, and nothing waited for.
 
     Raises:
