@@ -57,8 +57,8 @@ class SourceConfig(BaseModel):
     keys: dict[_TableName, _KeyColumns] = Field(default_factory=dict)
     """Key columns by schema.table, for tables with neither a primary key nor a replica identity index."""
     streaming: bool = False
-    """Let the server send large transactions while they run, and keep them on this machine's disk (TMPDIR) until they
-    end: spares the server's disk (pg_replslot). Off, because it takes more CPU here and a commit is no sooner there."""
+    """true makes the server send large transactions while they run. They wait on this machine's disk (TMPDIR) until
+    they end, not on the server's (pg_replslot). Off, because it costs CPU here and brings no commit sooner."""
     on_gap: Literal["fail", "rebackfill"] = "fail"
     """When changes may be missing: fail (default) stops, because a person should see why; rebackfill makes the slot
     anew where it must and publishes the tables again, with tombstones for rows that are gone."""
@@ -75,7 +75,7 @@ class SourceConfig(BaseModel):
 
 
 class SnapshotConfig(BaseModel):
-    """How rows come into the topics that the stream does not bring."""
+    """The first copy of a table: rows that the stream does not bring."""
 
     model_config = _STRICT
 
@@ -148,7 +148,7 @@ class TopicsConfig(BaseModel):
     min_insync_replicas: int = Field(default=1, ge=1, le=32767)
     """Copies that must have a record before it counts; at most replication_factor, 2 when that is 3."""
     min_compaction_lag_ms: int = Field(default=60_000, ge=0)
-    """Milliseconds for which a superseded record is kept at least; a minute lets live readers see each version."""
+    """Milliseconds for which Kafka keeps a superseded record at least; a minute lets live readers see each version."""
     max_compaction_lag_ms: int = Field(default=86_400_000, ge=1)
     """Milliseconds after which a superseded record should be cleaned away; a day bounds how long old data stays."""
     delete_retention_ms: int = Field(default=604_800_000, ge=0)
@@ -158,8 +158,8 @@ class TopicsConfig(BaseModel):
     min_cleanable_dirty_ratio: float = Field(default=0.3, ge=0, le=1)
     """Share of uncleaned bytes at which the cleaner starts; lower cleans earlier and rewrites more (Kafka: 0.5)."""
     max_message_bytes: int = Field(default=16_777_216, ge=1_048_588, le=checks.MAX_MESSAGE_BYTES)
-    """Largest row in bytes, as JSON: Kafka's own limit of 1 MiB would stop the bridge at a long text, 16 MiB rarely.
-    At most 45 MiB: twice that, in a history, is what Kafka's clients and brokers take as they come."""
+    """Largest row in bytes, as JSON. Kafka's own limit of 1 MiB would stop the bridge at a long text; 16 MiB rarely.
+    At most 45 MiB: a history holds twice that, and Kafka's clients and brokers take no more by default."""
     truncate: Literal["tombstone", "ignore", "fail"] = "tombstone"
     """TRUNCATE in the source: delete every key of the topic (default, so that topic and table agree), ignore it, or
     stop with an error."""
@@ -168,9 +168,9 @@ class TopicsConfig(BaseModel):
     old row, new row, time, transaction. None by default, because it doubles what is written to Kafka."""
     history_retention_ms: Annotated[int, AfterValidator(checks.history_retention_ms)] = 2_592_000_000
     """Milliseconds for which a change stays in the history, at least a minute; -1: for ever. A month, because most
-    questions of who changed a row come within weeks, and an unbounded topic fills a disk some day."""
+    questions about who changed a row come within weeks, and an unbounded topic fills a disk some day."""
     names: dict[_TableName, Annotated[str, AfterValidator(checks.topic_name)]] = Field(default_factory=dict)
-    """Topic by schema.table, where <name>.<schema>.<table> will not do."""
+    """Topic by schema.table, for tables that need another topic than <name>.<schema>.<table>."""
 
     @model_validator(mode="after")
     def _check(self) -> TopicsConfig:
@@ -206,7 +206,7 @@ class SinkConfig(BaseModel):
     prefix: _Identifier = ""
     """Put before each replica table's name; empty, so that queries run unchanged on the replica."""
     tables: dict[_TableName, _TableName] = Field(default_factory=dict)
-    """Replica schema.table by source schema.table, where schema and prefix will not do."""
+    """Replica schema.table by source schema.table, for tables that schema and prefix do not place right."""
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> SinkConfig:
