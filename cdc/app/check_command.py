@@ -17,6 +17,7 @@ from cdc.app.options import ConfigOption, load_config
 from cdc.source.preflight import Finding
 from cdc.status.checks import check_kafka, check_source
 from cdc.status.replica_checks import check_replica
+from cdc.status.standby_checks import check_standby
 
 _FAILED: Final = 3
 """Exit code: the operator must change something (as ``SourceRefused`` and its like)."""
@@ -28,7 +29,7 @@ def check(
     config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as one JSON object.")] = False,
 ) -> None:
-    """Check server, rights, tables, publication, slot, topics and replica before the start. Changes nothing.
+    """Check server, standby, rights, tables, publication, slot, topics and replica before the start. Changes nothing.
 
     Each WARN and FAIL comes with the command that fixes it. Exit code 0 when nothing fails, 3 when something does.
 
@@ -40,6 +41,7 @@ def check(
     """
     loaded = load_config(config)
     source, tables = check_source(loaded)
+    source += check_standby(loaded, tables)
     parts = {"source": source, "kafka": check_kafka(loaded, tables), "sink": check_replica(loaded, tables)}
     console = Console(highlight=False)
     if as_json:

@@ -29,7 +29,8 @@ def status(
 ) -> None:
     """Show how far slot, topics and replica are, and what is wrong with them. Changes nothing.
 
-    Exit code 0 when all is well, 4 when a part does not answer or does not run, 3 when a part needs you.
+    Exit code 0 when all is well, 4 when a part does not answer or does not run, 3 when a part needs you. A replica
+    table that is loading, catching up or being rebuilt becomes exact by itself: that alone leaves the code at 0.
 
     Examples:
 
@@ -38,6 +39,8 @@ def status(
         cdc status -c shop.yaml --watch
 
         cdc status -c shop.yaml --json | jq .sink.lag_seconds
+
+        cdc status -c shop.yaml --json | jq -e .sink.exact    # false, and exit code 1, until every table is exact
     """
     loaded = load_config(config)
     seen = _watch(loaded, as_json=as_json) if watch else _once(loaded, as_json=as_json)

@@ -21,6 +21,7 @@ from cdc.config import TopicsConfig
 from cdc.contract.naming import collisions
 from cdc.errors import CdcError, TopicRefused, TopicUnavailable
 
+COMPACTION_LAG = "min.compaction.lag.ms"
 _TIMEOUT_S = 15.0
 _LEADERS_TIMEOUT_S = 60.0
 """A broker shows none of the topics of one request before it has made the files of all of them, some hundreds."""
@@ -215,7 +216,7 @@ def state_settings(topics: TopicsConfig) -> dict[str, str]:
     """Topic-level settings of a state topic, from ``TopicsConfig``."""
     return {
         "cleanup.policy": "compact",
-        "min.compaction.lag.ms": str(topics.min_compaction_lag_ms),
+        COMPACTION_LAG: str(topics.min_compaction_lag_ms),
         "max.compaction.lag.ms": str(topics.max_compaction_lag_ms),
         "delete.retention.ms": str(topics.delete_retention_ms),
         "segment.ms": str(topics.segment_ms),

@@ -29,6 +29,9 @@ from cdc.lsn import LSN
 from cdc.ports import TopicFacts
 
 MARGIN_S: Final = 10.0
+SHORT_LAG_S: Final = 30.0
+"""With a shorter ``min.compaction.lag.ms`` a reader that stops for twenty seconds, or less, proves no cut until it has
+caught up with what was the end by then: a restart takes as long, and so does a large transaction."""
 _LEAST_ABSENCE_S: Final = 60.0
 """With shorter retention a pause of the reader could not be told from an absence, and it would never end rebuilding."""
 

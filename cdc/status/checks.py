@@ -10,7 +10,8 @@ from cdc.capture.copy_both import CopyBoth
 from cdc.config import Config
 from cdc.contract.naming import collisions
 from cdc.errors import CdcError
-from cdc.publish.topics import TopicAdmin, collision
+from cdc.publish.topics import COMPACTION_LAG, TopicAdmin, collision
+from cdc.replay.horizon import MARGIN_S, SHORT_LAG_S
 from cdc.scope.topics import history_topics, state_topic, topic_specifications
 from cdc.source.catalog import find_others, find_tables, out_of_line, unmatched
 from cdc.source.connect import connect, describe
@@ -99,6 +100,9 @@ def check_kafka(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
         Finding("WARN", "topics.history", f"{pattern} reaches no captured table", "correct topics.history")
         for pattern in unmatched(config.topics.history, tables)
     ]
+    if caution := _short_lag(config.topics.min_compaction_lag_ms):
+        text = f"is {config.topics.min_compaction_lag_ms}{caution}"
+        findings.append(Finding("WARN", "topics.min_compaction_lag_ms", text, "set it to 60000, the default, or more"))
     with failing(findings, "brokers"):
         admin = TopicAdmin(config.kafka.client_options())
         existing = admin.partitions()
@@ -107,6 +111,8 @@ def check_kafka(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
         drifts = admin.drift(specifications)
         for drift in drifts:
             text = f"has {drift.setting}={drift.found}, the configuration says {drift.wanted}"
+            if drift.setting == COMPACTION_LAG and drift.found.isdigit():
+                text += _short_lag(int(drift.found))
             findings.append(Finding("FAIL" if drift.is_fatal else "WARN", f"topic {drift.topic}", text, drift.remedy))
         drifted = {drift.topic for drift in drifts}
         names = [each.name for each in specifications]
@@ -119,3 +125,14 @@ def check_kafka(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
             elif each.name not in drifted:
                 findings.append(Finding("OK", f"topic {each.name}", "as the configuration says"))
     return findings
+
+
+def _short_lag(lag_ms: int) -> str:
+    """What a short lag means for readers, to go on with; empty when it is long enough."""
+    if lag_ms >= SHORT_LAG_S * 1_000:
+        return ""
+    slack_s = max(lag_ms / 1_000 - MARGIN_S, 0)
+    return (
+        f": a sink that is more than {slack_s:g} s behind cannot tell which moment of the source it shows, and says "
+        "catching_up until it is level again; so does cdc snapshot, without an end when it cannot keep up"
+    )

@@ -17,7 +17,8 @@ def as_lines(document: Document) -> list[str]:
     """Plain text, a line for each part, replica table and problem."""
     lines = [f"{part:<8} {text}" if len(part) > 7 else f"{part:<8}{text}" for part, text in _parts(document)]
     for row in _tables(document):
-        lines.append(f"table   {row['replica_table']}: {row['state']}, {row['rows_applied']:,} rows applied")
+        under_way = f"; {row['under_way']}" if row["under_way"] else ""
+        lines.append(f"table   {row['replica_table']}: {row['state']}, {row['rows_applied']:,} rows applied{under_way}")
     for problem in document["problems"]:
         lines.append(f"PROBLEM {problem['part']}: {problem['text']}")
         lines += [f"        remedy: {problem['remedy']}"] if problem["remedy"] else []
@@ -33,9 +34,11 @@ def as_table(document: Document) -> Group:
     for title in ("Replica table", "State"):
         tables.add_column(title)
     tables.add_column("Rows applied", justify="right")
+    tables.add_column("Under way", overflow="fold")
     for row in _tables(document):
         colour = {"exact": "green", "stopped": "bold red"}.get(row["state"], "yellow")
-        tables.add_row(row["replica_table"], Text(row["state"], style=colour), f"{row['rows_applied']:,}")
+        applied, under_way = f"{row['rows_applied']:,}", row["under_way"] or ""
+        tables.add_row(row["replica_table"], Text(row["state"], style=colour), applied, Text(under_way))
     end = Text()
     for problem in document["problems"]:
         end.append(f"{problem['part']}: {problem['text']}\n", style="bold red")
@@ -101,7 +104,10 @@ def _sink_text(sink: Mapping[str, Any]) -> str:
     if sink["applied_lsn"] is None:
         return f"{state}, no cut yet"
     if sink["cut_lsn"] is None:
-        return f"{state}, catching up: at no LSN does the replica equal the source; rows up to {sink['applied_lsn']}"
+        return (
+            f"{state}, catching up: at no LSN does the replica equal the source; rows up to {sink['applied_lsn']}, "
+            f"{_bytes(sink['unapplied_bytes'])} behind the topics"
+        )
     behind = [_bytes(sink["lag_bytes"])] if sink["lag_bytes"] is not None else []
     behind.append(_seconds(sink["lag_seconds"]))
     return f"{state}, cut {sink['cut_lsn']}: {', '.join(behind)} behind {'the topics' if len(behind) == 2 else 'now'}"
@@ -113,7 +119,11 @@ def _tables(document: Document) -> Sequence[Mapping[str, Any]]:
 
 
 def _verdict(document: Document) -> str:
-    return f"{document['name']} is {'healthy' if document['healthy'] else 'not healthy'}"
+    if not document["healthy"]:
+        return f"{document['name']} is not healthy"
+    states = [row["state"] for row in _tables(document) if row["state"] != "exact"]
+    counts = ", ".join(f"{states.count(each)} {each}" for each in dict.fromkeys(states))
+    return f"{document['name']} is healthy" + (f"; replica tables that are not exact yet: {counts}" if states else "")
 
 
 def _seconds(seconds: float | None) -> str:

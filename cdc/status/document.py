@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from cdc.backfill.pace import average_rate, seconds_left, share
 from cdc.lsn import LSN
 from cdc.record import BackfillProgress, Progress
-from cdc.sink.status import SinkStatus
+from cdc.sink.status import SinkStatus, TableStatus
 from cdc.slot_state import SlotState
 from cdc.source.retention import Retention, dangers
 from cdc.status.parts import SourceStatus, Status
@@ -118,7 +118,8 @@ def as_document(status: Status, *, now_us: int) -> Document:
         "sink": None,
     }
     if status.sink is not None:
-        document["sink"] = {"reachable": status.sink.reachable, **_sink(status.sink.answer, published)}
+        backfills = {each.topic: each for each in status.backfills}
+        document["sink"] = {"reachable": status.sink.reachable, **_sink(status.sink.answer, published, backfills)}
     return document
 
 
@@ -185,31 +186,53 @@ def _backfill(backfill: BackfillProgress) -> Document:
     }
 
 
-def _sink(sink: SinkStatus | None, published: Progress | None) -> Document:
+def _sink(sink: SinkStatus | None, published: Progress | None, backfills: Mapping[str, BackfillProgress]) -> Document:
+    """``exact``: the replica shows one moment of the source. Not yet is no problem, but something to alert on."""
     if sink is None:
         return {}
     lag_bytes = lag_seconds = None
+    unapplied_bytes = None
+    if sink.applied_lsn is not None and published is not None:
+        unapplied_bytes = max(published.lsn - sink.applied_lsn, 0)
     if sink.lsn is not None and published is not None:
         lag_bytes = max(published.lsn - sink.lsn, 0)
         lag_seconds = _age_s(sink.commit_ts, published.commit_ts) if lag_bytes else 0.0
     return {
         "running": sink.running,
+        "exact": sink.lsn is not None and all(each.state == "exact" for each in sink.tables),
         "cut_lsn": _lsn(sink.lsn),
         "applied_lsn": _lsn(sink.applied_lsn),
         "commit_time": _time(sink.commit_ts),
         "lag_bytes": lag_bytes,
         "lag_seconds": lag_seconds,
+        "unapplied_bytes": unapplied_bytes,
         "tables": [
             {
                 "topic": each.topic,
                 "replica_table": each.replica_table,
                 "state": each.state,
                 "rows_applied": each.rows_applied,
+                "under_way": _under_way(each, backfills.get(each.topic)),
                 "reason": each.reason or None,
             }
             for each in sink.tables
         ],
     }
+
+
+def _under_way(table: TableStatus, backfill: BackfillProgress | None) -> str | None:
+    """What makes a table exact without anybody's doing, in words; None when it is, or when somebody must act."""
+    match table.state:
+        case "loading" if backfill is not None:
+            return f"its backfill is {backfill.state}, {share(backfill):.0%} of it is published"
+        case "loading":
+            return "its topic does not hold every row yet"
+        case "catching_up":
+            return "the sink is too far behind to know at which LSN the table equals the source"
+        case "rebuilding":
+            return f"it is replayed from its topic: {table.reason}" if table.reason else "it is replayed from its topic"
+        case _:
+            return None
 
 
 def _lsn(lsn: LSN | None) -> str | None:

@@ -202,6 +202,31 @@ def test_topic_drift(database, conn, kafka):
     assert Finding("OK", f"topic {name}.__schemas", "will be made with 1 partitions") in found
 
 
+def test_a_lag_that_leaves_a_sink_catching_up(database, conn, kafka):
+    name, state = database.name, f"{database.name}.public.t"
+    topic = TopicSpecification(state, 4, 1, {"cleanup.policy": "compact", "min.compaction.lag.ms": "12000"})
+    TopicAdmin({"bootstrap.servers": kafka.bootstrap}).create_missing([topic])
+    tables = find_tables(conn, ["public.t"], [], {})
+
+    def warned(lag_ms: int) -> dict[str, str]:
+        document = config(
+            database.dsn, kafka=kafka.bootstrap, name=name, topics={"min_compaction_lag_ms": lag_ms, "partitions": 4}
+        )
+        return {
+            each.subject: each.text
+            for each in check_kafka(document, tables)
+            if each.level == "WARN" and "catching_up" in each.text
+        }
+
+    usual, short = warned(60_000), warned(5_000)
+    assert list(usual) == [f"topic {state}"]
+    assert usual[f"topic {state}"].startswith(
+        "has min.compaction.lag.ms=12000, the configuration says 60000: a sink that is more than 2 s behind cannot tell"
+    )
+    assert sorted(short) == [f"topic {state}", "topics.min_compaction_lag_ms"]
+    assert short["topics.min_compaction_lag_ms"].startswith("is 5000: a sink that is more than 0 s behind cannot tell")
+
+
 def test_brokers_down_is_a_finding(database):
     found = troubles(check_kafka(config(database.dsn, kafka=f"127.0.0.1:{free_port()}"), []))
     assert "kafka.bootstrap" in found["brokers"].remedy

@@ -133,6 +133,7 @@ def test_all_parts_healthy(busy):
             "replica_table": "mirror.t",
             "state": "exact",
             "rows_applied": 1234,
+            "under_way": None,
             "reason": "value out of range",
         }
     ]

@@ -185,11 +185,44 @@ def test_backfill_that_needs_the_operator(changes, words, remedy):
     assert (problem.remedy, problem.exit_code) == (remedy, SICK)
 
 
-def test_loading_table_is_shown():
-    loading = replace(SINK, tables=(replace(TABLE, state="loading"),))
-    assert "table   public.t: loading, 12 rows applied" in as_lines(
-        as_document(replace(HEALTHY, sink=Part(loading)), now_us=0)
-    )
+HALF_LOADED = replace(
+    FIRST_BACKFILL,
+    topic=TABLE.topic,
+    leaves=(LeafProgress("public", "t", filenode=1, blocks=1_000, done=((0, 500),)),),
+)
+
+
+@pytest.mark.parametrize(
+    ("state", "backfills", "line"),
+    [
+        ("loading", (HALF_LOADED,), "loading, 12 rows applied; its backfill is running, 50% of it is published"),
+        ("loading", (), "loading, 12 rows applied; its topic does not hold every row yet"),
+        ("rebuilding", (), "rebuilding, 12 rows applied; it is replayed from its topic: it was gone"),
+        (
+            "catching_up",
+            (),
+            "catching_up, 12 rows applied; the sink is too far behind to know at which LSN the table equals the source",
+        ),
+    ],
+)
+def test_table_that_gets_exact_by_itself_is_shown_and_is_no_problem(state, backfills, line):
+    other = replace(TABLE, topic="shop.public.u", replica_table="public.u")
+    sink = replace(SINK, tables=(replace(TABLE, state=state, reason="it was gone"), other))
+    status = replace(HEALTHY, sink=Part(sink), backfills=backfills)
+    document = as_document(status, now_us=0)
+    assert (document["healthy"], document["sink"]["exact"], problems(status)) == (True, False, [])
+    lines = as_lines(document)
+    assert f"table   public.t: {line}" in lines
+    assert "table   public.u: exact, 12 rows applied" in lines
+    assert lines[-1] == f"shop is healthy; replica tables that are not exact yet: 1 {state}"
+
+
+def test_a_replica_that_knows_no_moment_of_the_source_is_not_exact():
+    behind = replace(SINK, lsn=None, applied_lsn=LSN(8_000))
+    document = as_document(replace(HEALTHY, sink=Part(behind)), now_us=0)
+    assert (document["healthy"], document["sink"]["exact"], document["sink"]["unapplied_bytes"]) == (True, False, 1_000)
+    assert "rows up to 0/1F40, 1,000 B behind the topics" in "\n".join(as_lines(document))
+    assert as_document(HEALTHY, now_us=0)["sink"]["exact"]
 
 
 def test_terminal_shows_the_same():
