@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cdc.backfill.repair_work import Repairs
 from cdc.backfill.work import Backfill
 from cdc.lsn import LSN
@@ -39,9 +41,13 @@ class BesideStream:
         self._backfill.attend()
         self._repairs.attend()
 
-    def step(self) -> int:
-        """Publish a portion; bytes produced. Only between source transactions."""
-        return self._repairs.step() or self._backfill.step()
+    def step(self, commit: Callable[[], None]) -> int:
+        """Publish a portion; bytes produced. Only between source transactions.
+
+        Args:
+            commit: closes the Kafka transaction; called where a backfill needs to know what is committed.
+        """
+        return self._repairs.step() or self._backfill.step(commit)
 
     def flush(self, lsn: LSN) -> None:
         """Write down how far backfills are; of a repair, what is done stands beside its records already."""

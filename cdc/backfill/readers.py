@@ -12,32 +12,22 @@ import queue
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
 import structlog
 
 from cdc.backfill.mailbox import Mailbox
-from cdc.backfill.plan import Blocks
 from cdc.backfill.servers import ReadingServers
-from cdc.capture.chunk import (
-    Chunk,
-    ChunkReader,
-    ChunkView,
-    TableView,
-    flush_wal,
-    view_table,
-)
-from cdc.capture.key_rows import KeyRows, read_keys
+from cdc.backfill.tasks import ChunkTask, KeysRead, KeysTask, News, Portion, ReadFailure, Task, Viewed, ViewTask
+from cdc.capture.chunk import ChunkReader, flush_wal, view_table
+from cdc.capture.key_rows import read_keys
 from cdc.capture.standby import Sight, has_replayed, sight
 from cdc.change import Column
 from cdc.daemon.worker import Worker
 from cdc.encode.json_format import JSON
 from cdc.errors import CdcError
-from cdc.record import LeafProgress
 from cdc.snapshot import Snapshot
-from cdc.source.table import TableInfo
 
-_PORTION_ROWS: Final = 1_000
 _PORTION_BYTES: Final = 1024 * 1024
 _PORTIONS_PER_READER: Final = 8
 _READY_BYTES: Final = 32 * 1024 * 1024
@@ -51,77 +41,6 @@ _ASKS_BEFORE_FLUSH: Final = 4
 _INVISIBLE: Final = "a published transaction to become visible (a synchronous standby is awaited?)"
 
 log = structlog.get_logger("cdc.backfill")
-
-
-class ChunkTask(NamedTuple):
-    """A chunk to read.
-
-    Attributes:
-        owner: whose chunk it is.
-        leaf: as it was when the chunk was planned.
-        blocks: of that leaf.
-        chunk: the same for the server.
-        guard: transactions that the snapshot must see.
-        portion_rows: at most so many rows in one portion.
-    """
-
-    owner: object
-    leaf: LeafProgress
-    blocks: Blocks
-    chunk: Chunk
-    guard: frozenset[int]
-    portion_rows: int = _PORTION_ROWS
-
-
-class ViewTask(NamedTuple):
-    """A table to look at as a whole."""
-
-    owner: object
-    table: TableInfo
-    where: str | None
-
-
-class KeysTask(NamedTuple):
-    """Rows to look up by their keys; attributes as those of ``ChunkTask``."""
-
-    owner: object
-    table: TableInfo
-    keys: tuple[bytes, ...]
-    guard: frozenset[int]
-
-
-class KeysRead(NamedTuple):
-    """What the table has for some keys."""
-
-    task: KeysTask
-    found: KeyRows
-
-
-class Viewed(NamedTuple):
-    """A table that was looked at."""
-
-    task: ViewTask
-    view: TableView
-
-
-class Portion(NamedTuple):
-    """Some rows of a chunk, in COPY's text format; ``view`` None when the heap is gone."""
-
-    task: ChunkTask
-    view: ChunkView | None
-    lines: list[bytes]
-    is_last: bool
-
-
-class ReadFailure(NamedTuple):
-    """Something that cannot be read until somebody changes something."""
-
-    task: Task
-    error: CdcError
-
-
-Task: TypeAlias = ChunkTask | ViewTask | KeysTask
-News: TypeAlias = Portion | Viewed | KeysRead | ReadFailure
 
 
 class _Closed(Exception):
@@ -244,7 +163,7 @@ class ChunkReaders:
                 self._wait(_INVISIBLE)
                 view = reader.begin(self._sight(servers))
             self.waits_for = ""
-            if view is None or view.filenode != task.leaf.filenode:
+            if view is None or view.filenode != task.piece.leaf.filenode:
                 self._put(Portion(task, view, [], True))
                 return
             reader.copy()

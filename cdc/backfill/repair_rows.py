@@ -13,11 +13,12 @@ key is looked up once more, with a recording that begins behind the tombstone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
+from cdc.backfill.repair_part import Repaired
 from cdc.backfill.rows import Ordinals
-from cdc.backfill.surroundings import Streamed
+from cdc.backfill.stream_side import StreamSide
+from cdc.backfill.surroundings import Surroundings
 from cdc.capture.key_rows import KeyAnswer, KeyRows
 from cdc.contract.header import BACKFILL, DELETE, HeaderStamp, with_null_documents
 from cdc.contract.partition import partition_of
@@ -27,44 +28,26 @@ from cdc.order.touched import Recording
 from cdc.record import RepairKey
 
 
-@dataclass(slots=True)
-class Repaired:
-    """What was done for a part of a request so far; ``again`` holds keys to be looked up once more."""
-
-    rows: int = 0
-    tombstones: int = 0
-    touched: int = 0
-    bytes: int = 0
-    again: list[RepairKey] = field(default_factory=list)
-
-
 class RepairWriter:
     """Produces the records of one topic's repair.
 
     Args:
         topic: the state topic.
         partitions: how many it has.
-        streamed: where the stream is.
+        stream: tells where it is.
         ordinals: of backfilled records.
-        produce: takes a record.
-        bury: takes a tombstone for a partition to which its key does not belong.
+        around: takes the records.
     """
 
     def __init__(
-        self,
-        topic: str,
-        partitions: int,
-        streamed: Streamed,
-        ordinals: Ordinals,
-        produce: Callable[[str, bytes, bytes | None, bytes], None],
-        bury: Callable[[str, int, bytes, bytes], None],
+        self, topic: str, partitions: int, stream: StreamSide, ordinals: Ordinals, around: Surroundings
     ) -> None:
         self._topic = topic
         self._partitions = partitions
-        self._streamed = streamed
+        self._stream = stream
         self._ordinals = ordinals
-        self._produce = produce
-        self._bury = bury
+        self._produce = around.produce
+        self._bury = around.bury
 
     def publish(
         self,
@@ -83,7 +66,7 @@ class RepairWriter:
             recording: began before that was read.
             done: what is done is added here.
         """
-        lsn, now = LSN(self._streamed.settled_lsn - 1), time.time_ns() // 1_000
+        lsn, now = LSN(self._stream.settled_lsn - 1), time.time_ns() // 1_000
         stamp = HeaderStamp(lsn, None, now, found.moment.snapshot_text)
         is_emptied = recording.is_emptied(found.moment.snapshot)
         written: set[bytes] = set()

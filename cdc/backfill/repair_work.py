@@ -9,43 +9,33 @@ between leaves the request, and the next bridge does all of it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
-from cdc.backfill.readers import ChunkReaders, KeysRead, KeysTask, ReadFailure
-from cdc.backfill.repair_rows import Repaired, RepairWriter
+from cdc.backfill.repair_part import Repaired, RepairPart
+from cdc.backfill.repair_rows import RepairWriter
 from cdc.backfill.rows import Ordinals
-from cdc.backfill.surroundings import Streamed, Surroundings
+from cdc.backfill.stream_side import StreamSide
+from cdc.backfill.surroundings import Surroundings
+from cdc.backfill.tasks import KeysRead, KeysTask, Readers, ReadFailure
+from cdc.backfill.wal_wait import WalWait
 from cdc.contract.repair import repair_key, repair_outcome_value, repair_request_key
 from cdc.crashpoints import reach
 from cdc.encode.table import TableEncoder
 from cdc.errors import CdcError, SourceRefused, TopicRefused
-from cdc.order.touched import Recording, TouchedKeys
-from cdc.record import RepairKey, RepairOutcome, RepairRequest
+from cdc.order.touched import Recording
+from cdc.record import RepairOutcome, RepairRequest
 from cdc.source.table import TableInfo
 
 _AHEAD: Final = 4
 """Parts looked up while one is published: a reader then rarely waits, and their rows are little memory."""
 
 _PRUNE_KEYS: Final = 50_000
-_HELD_S: Final = 0.2
-"""How long a part waits for a stream that brings nothing, before the source is asked to write out its WAL."""
 
 log = structlog.get_logger("cdc.repair")
-
-
-@dataclass(slots=True)
-class _Part:
-    """A part under way; looked up once more, it has other keys and a recording of its own."""
-
-    request: RepairRequest
-    keys: tuple[RepairKey, ...]
-    recording: Recording
-    done: Repaired = field(default_factory=Repaired)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,36 +55,30 @@ class Repairs:
     Args:
         waiting: parts that were asked for, by their records' keys, in order; taken from here one by one.
         start_reader: called when there is something to read for the first time.
-        touched: the order engine's.
-        streamed: the order engine.
+        stream: tells where it is, and which keys it touches.
         ordinals: of backfilled records.
-        progress_topic: where the outcomes go.
         around: see ``Surroundings``.
     """
 
     def __init__(
         self,
         waiting: dict[bytes, RepairRequest],
-        start_reader: Callable[[], ChunkReaders],
-        touched: TouchedKeys,
-        streamed: Streamed,
+        start_reader: Callable[[], Readers],
+        stream: StreamSide,
         ordinals: Ordinals,
-        progress_topic: str,
         around: Surroundings,
     ) -> None:
         self._waiting = waiting
         self._start_reader = start_reader
-        self._touched = touched
-        self._streamed = streamed
+        self._stream = stream
         self._ordinals = ordinals
-        self._progress_topic = progress_topic
         self._around = around
-        self._reader: ChunkReaders | None = None
+        self._reader: Readers | None = None
         self._job: _Job | None = None
-        self._under_way: list[_Part] = []
+        self._under_way: list[RepairPart] = []
         self._head: KeysRead | None = None
         self._encoder: TableEncoder | None = None
-        self._held_since = 0.0
+        self._wait = WalWait(around)
 
     @property
     def is_active(self) -> bool:
@@ -103,10 +87,7 @@ class Repairs:
 
     def attend(self) -> None:
         """Have the source write out what a part waits for."""
-        now = time.monotonic()
-        if self._held_since and now - self._held_since > _HELD_S:
-            self._held_since = now
-            self._around.flush_wal()
+        self._wait.attend()
 
     def step(self) -> int:
         """Publish a part, if one is due. Only between source transactions.
@@ -124,7 +105,8 @@ class Repairs:
             self._head = self._take()
         if self._head is None or not self._is_due(self._head):
             return 0
-        head, self._head, self._held_since = self._head, None, 0.0
+        head, self._head = self._head, None
+        self._wait.end()
         return self._publish(head)
 
     def close(self) -> None:
@@ -140,7 +122,7 @@ class Repairs:
             if job is None:
                 self._end_part(request, Repaired(), _not_captured(request.table))
             else:
-                part = _Part(request, request.keys, job.recording)
+                part = RepairPart(request, request.keys, job.recording)
                 self._under_way.append(part)
                 self._submit(job, part)
 
@@ -150,8 +132,7 @@ class Repairs:
             mine = (each for each in self._waiting.values() if each.request == self._job.request)
             if (found := next(mine, None)) is not None or self._under_way:
                 return found
-            self._touched.forget(self._job.recording)
-            self._streamed.watch_keys()
+            self._stream.forget(self._job.recording)
             self._job = None
         return next(iter(self._waiting.values()), None)
 
@@ -161,19 +142,13 @@ class Repairs:
         if found is None:
             return None
         table, topic = found
-        around = self._around
-        partitions = len(around.end_offsets(topic))
-        writer = RepairWriter(topic, partitions, self._streamed, self._ordinals, around.produce, around.bury)
-        self._job = job = _Job(request.request, table, topic, self._watch(topic), writer)
+        partitions = len(self._around.end_offsets(topic))
+        writer = RepairWriter(topic, partitions, self._stream, self._ordinals, self._around)
+        self._job = job = _Job(request.request, table, topic, self._stream.watch(topic), writer)
         log.info("repair", table=request.table, request=request.request)
         return job
 
-    def _watch(self, topic: str) -> Recording:
-        recording = self._touched.watch(topic, self._streamed.unseen)
-        self._streamed.watch_keys()
-        return recording
-
-    def _submit(self, job: _Job, part: _Part) -> None:
+    def _submit(self, job: _Job, part: RepairPart) -> None:
         if self._reader is None:
             self._reader = self._start_reader()
         keys = tuple(each.key for each in part.keys)
@@ -182,22 +157,23 @@ class Repairs:
     def _take(self) -> KeysRead | None:
         """What the reader brings next; what it cannot read ends the part."""
         news = self._reader.take() if self._reader is not None else None
-        if isinstance(news, KeysRead):
-            return news
-        if isinstance(news, ReadFailure):
-            self._finish(_part_of(news.task.owner), news.error)
+        match news:
+            case KeysRead():
+                return news
+            case ReadFailure(KeysTask() as task, error):
+                self._finish(task.part, error)
         return None
 
     def _is_due(self, head: KeysRead) -> bool:
         """Whether the stream is published up to where this was read, and its rows can be encoded."""
-        if head.found.moment.lsn > self._streamed.settled_lsn:
-            self._held_since = self._held_since or time.monotonic()
+        if head.found.moment.lsn > self._stream.settled_lsn:
+            self._wait.begin()
             return False
         self._encoder = self._around.encoder(head.found.relation)
         return self._encoder is not None
 
     def _publish(self, head: KeysRead) -> int:
-        part, job, table = _part_of(head.task.owner), self._job, self._encoder
+        part, job, table = head.task.part, self._job, self._encoder
         assert job is not None
         assert table is not None
         if set(table.key_columns) != set(head.found.key):
@@ -215,18 +191,18 @@ class Repairs:
             job.recording.prune([head.found.moment.snapshot])  # the reader's later snapshots see no less
         return part.done.bytes - before
 
-    def _look_up_again(self, job: _Job, part: _Part) -> None:
+    def _look_up_again(self, job: _Job, part: RepairPart) -> None:
         """Behind the tombstones that were just produced."""
         self._release(part)
-        part.keys, part.recording = tuple(part.done.again), self._watch(job.topic)
+        part.keys, part.recording = tuple(part.done.again), self._stream.watch(job.topic)
         self._submit(job, part)
 
-    def _release(self, part: _Part) -> None:
+    def _release(self, part: RepairPart) -> None:
         """End a recording that is the part's own."""
         if self._job is not None and part.recording is not self._job.recording:
-            self._touched.forget(part.recording)
+            self._stream.forget(part.recording)
 
-    def _finish(self, part: _Part, error: CdcError | None) -> None:
+    def _finish(self, part: RepairPart, error: CdcError | None) -> None:
         self._release(part)
         self._under_way.remove(part)
         self._end_part(part.request, part.done, error)
@@ -244,23 +220,17 @@ class Repairs:
             tombstones=done.tombstones,
             touched=done.touched,
             seq=self._ordinals[topic],
-            lsn=self._streamed.complete_lsn,
+            lsn=self._stream.complete_lsn,
             error="" if error is None else error.message,
             remedy="" if error is None else error.remedy,
         )
-        produce = self._around.produce
-        produce(self._progress_topic, repair_key(request.table), repair_outcome_value(outcome), b"")
-        produce(self._progress_topic, repair_request_key(request.request, request.part), None, b"")
+        self._around.note(repair_key(request.table), repair_outcome_value(outcome))
+        self._around.note(repair_request_key(request.request, request.part), None)
         if error is not None:
             log.error("repair failed", table=request.table, error=error.message, remedy=error.remedy or None)
         else:
             counts = {"rows": done.rows, "tombstones": done.tombstones, "touched": done.touched}
             log.info("repaired", table=request.table, part=request.part, **counts)
-
-
-def _part_of(owner: object) -> _Part:
-    assert isinstance(owner, _Part)
-    return owner
 
 
 def _not_captured(table: str) -> TopicRefused:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from cdc.backfill.job import BackfillJob
-from cdc.backfill.readers import Portion
-from cdc.backfill.surroundings import Streamed
+from cdc.backfill.stream_side import StreamSide
+from cdc.backfill.surroundings import Surroundings
+from cdc.backfill.table import TableBackfill
+from cdc.capture.chunk import ChunkView
 from cdc.change import Relation
 from cdc.contract.header import BACKFILL, DELETE, HeaderStamp, with_null_documents
 from cdc.crashpoints import reach
@@ -35,23 +36,15 @@ class RowWriter:
     """Produces what is still the newest of its key.
 
     Args:
-        streamed: where the stream is.
+        stream: tells where it is.
         ordinals: of backfilled records.
-        encoder: of a relation; its definition is published.
-        produce: takes a record.
+        around: encodes rows, and takes the records.
     """
 
-    def __init__(
-        self,
-        streamed: Streamed,
-        ordinals: Ordinals,
-        encoder: Callable[[Relation], TableEncoder | None],
-        produce: Callable[[str, bytes, bytes | None, bytes], None],
-    ) -> None:
-        self._streamed = streamed
+    def __init__(self, stream: StreamSide, ordinals: Ordinals, around: Surroundings) -> None:
+        self._stream = stream
         self._ordinals = ordinals
-        self._make_encoder = encoder
-        self._produce = produce
+        self._around = around
         self._encoder: tuple[Relation, TableEncoder] | None = None
         self._ghosts = ("", "")
 
@@ -59,23 +52,27 @@ class RowWriter:
         """Whether rows of this relation can be encoded now: not while the stream has yet to come to its new key."""
         return self._encoder_of(relation) is not None
 
-    def publish(self, job: BackfillJob, portion: Portion) -> int:
+    def publish(self, backfill: TableBackfill, lines: Sequence[bytes], view: ChunkView) -> int:
         """Produce the rows of a portion that the stream did not bring by itself.
+
+        Args:
+            backfill: whose rows they are.
+            lines: the rows, in COPY's text format.
+            view: what they were read in.
 
         Returns:
             Bytes of values.
         """
-        view, topic = portion.view, job.topic
-        assert view is not None
-        if not portion.lines or job.recording.is_emptied(view.snapshot):
+        topic = backfill.topic
+        if not lines or backfill.recording.is_emptied(view.snapshot):
             return 0
         table = self._encoder_of(view.relation)
         assert table is not None
-        header, fingerprint, produce = self._stamp(view.snapshot_text).header, table.fingerprint, self._produce
-        touched = job.recording.keys
+        header, fingerprint, produce = self._stamp(view.snapshot_text).header, table.fingerprint, self._around.produce
+        touched = backfill.recording.keys
         before = seq = self._ordinals[topic]
         total = 0
-        for line in portion.lines:
+        for line in lines:
             row = parse_line(line)
             key = table.key(row)
             if key in touched:
@@ -88,7 +85,7 @@ class RowWriter:
             produce(topic, key, value, stamped)
             total += len(value)
         self._ordinals[topic] = seq
-        job.published(seq - before, seq)
+        backfill.published(seq - before, seq)
         return total
 
     def describe_ghosts(self, relation: Relation, snapshot_text: str) -> None:
@@ -96,32 +93,32 @@ class RowWriter:
         table = self._encoder_of(relation)
         self._ghosts = ("0" * 16 if table is None else table.fingerprint, snapshot_text)
 
-    def publish_ghosts(self, job: BackfillJob, keys: Sequence[bytes]) -> int:
+    def publish_ghosts(self, backfill: TableBackfill, keys: Sequence[bytes]) -> int:
         """Produce tombstones for the keys that the stream did not touch since the sweep began.
 
         Returns:
             Bytes of keys.
         """
-        touched = job.recording.keys
+        touched = backfill.recording.keys
         ghosts = [key for key in keys if key not in touched]
         if not ghosts:
             return 0
         fingerprint, snapshot_text = self._ghosts
         stamp = self._stamp(snapshot_text)
-        before = self._ordinals[job.topic]
-        self._ordinals[job.topic] = before + len(ghosts)
+        before = self._ordinals[backfill.topic]
+        self._ordinals[backfill.topic] = before + len(ghosts)
         for seq, key in enumerate(ghosts, before + 1):
-            self._produce(job.topic, key, None, stamp.header(DELETE, seq, fingerprint))
-        job.swept(len(ghosts), before + len(ghosts))
+            self._around.produce(backfill.topic, key, None, stamp.header(DELETE, seq, fingerprint))
+        backfill.swept(len(ghosts), before + len(ghosts))
         reach("backfill.inside_sweep")
         return sum(map(len, ghosts))
 
     def _stamp(self, snapshot_text: str) -> HeaderStamp:
-        return HeaderStamp(LSN(self._streamed.settled_lsn - 1), None, time.time_ns() // 1_000, snapshot_text)
+        return HeaderStamp(LSN(self._stream.settled_lsn - 1), None, time.time_ns() // 1_000, snapshot_text)
 
     def _encoder_of(self, relation: Relation) -> TableEncoder | None:
         if self._encoder is None or self._encoder[0] is not relation:
-            table = self._make_encoder(relation)
+            table = self._around.encoder(relation)
             if table is None:
                 return None
             self._encoder = (relation, table)

@@ -9,99 +9,131 @@ from typing import Any
 import psycopg
 
 from cdc.backfill.beside import BesideStream
-from cdc.backfill.job import NOT_CAPTURED, Asked, not_captured
+from cdc.backfill.intake import NOT_CAPTURED, Asked, not_captured
 from cdc.backfill.readers import ChunkReaders
 from cdc.backfill.repair_work import Repairs
 from cdc.backfill.requests import RequestBox, ends_of
-from cdc.backfill.rows import Ordinals
-from cdc.backfill.surroundings import Streamed, Surroundings
+from cdc.backfill.rows import Ordinals, RowWriter
+from cdc.backfill.stream_side import StreamSide
 from cdc.backfill.sweep import Sweep
 from cdc.backfill.work import Backfill
 from cdc.capture.chunk import flush_wal
+from cdc.capture.reread import current_snapshot
 from cdc.change import Relation
 from cdc.config import Config
 from cdc.contract.backfill import backfill_key, backfill_value
 from cdc.contract.naming import progress_topic
 from cdc.contract.progress import stream_key
 from cdc.encode.table import TableEncoder
+from cdc.lsn import LSN
 from cdc.order.demand import Demand
 from cdc.order.succession import Successions
-from cdc.order.touched import TouchedKeys
 from cdc.publish.publisher import KafkaPublisher
 from cdc.record import BackfillOptions, BackfillProgress
 from cdc.replay.backfills import Published, read_published
-from cdc.scope.captured import CapturedTables, Produce
+from cdc.scope.captured import CapturedTables
 from cdc.scope.topics import state_topic
 from cdc.source.table import TableInfo
 from cdc.source.wal_end import wal_end
 
 
-def start_backfill(
-    config: Config,
-    *,
-    sql: psycopg.Connection[Any],
-    registry: CapturedTables,
-    publisher: KafkaPublisher,
-    streamed: Streamed,
-    touched: TouchedKeys,
-    demands: Iterable[Demand],
-    commit: Callable[[], None],
-    report: Callable[[BackfillProgress], None],
-    begins_anew: Callable[[TableEncoder], bool],
-    running: Callable[[], Iterable[int]],
-) -> BesideStream:
+class BridgeSurroundings:
+    """``Surroundings`` in one session of the bridge.
+
+    Args:
+        config: the whole configuration.
+        sql: a connection to the source.
+        registry: the session's tables.
+        publisher: takes the records.
+        beginnings: a table that was read goes in here when its topic has to be emptied first; the session does that.
+        report: told of every progress that is written.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        sql: psycopg.Connection[Any],
+        registry: CapturedTables,
+        publisher: KafkaPublisher,
+        beginnings: list[TableEncoder],
+        report: Callable[[BackfillProgress], None],
+    ) -> None:
+        self.config = config
+        self.registry = registry
+        self.options = config.kafka.client_options()
+        self.progress_topic = progress_topic(config.name)
+        self.produce = publisher.produce
+        self.bury = publisher.bury
+        self.report = report
+        self._sql = sql
+        self._beginnings = beginnings
+        self._known: Sequence[TableInfo] | None = None
+        self._tables: dict[str, tuple[TableInfo, str]] = {}
+
+    def tables(self) -> Mapping[str, tuple[TableInfo, str]]:
+        """See ``Surroundings``, as for the other methods; put together anew when the registry's tables are others."""
+        if self.registry.tables is not self._known:
+            self._known = known = self.registry.tables
+            topics = (state_topic(self.config, each.namespace, each.name) for each in known)
+            self._tables = {each.qualified_name: (each, topic) for each, topic in zip(known, topics, strict=True)}
+        return self._tables
+
+    def encoder(self, relation: Relation) -> TableEncoder | None:
+        table = self.registry.chunk_encoder(relation)
+        if table is None:
+            return None
+        if self.registry.new_beginning(table) is not None:
+            if not self._beginnings:
+                self._beginnings.append(table)
+            return None
+        self.registry.describe(table, self.produce)
+        return table
+
+    def note(self, key: bytes, value: bytes | None) -> None:
+        self.produce(self.progress_topic, key, value, b"")
+
+    def end_offsets(self, topic: str) -> tuple[int, ...]:
+        return tuple(ends_of(self.options, topic).values())
+
+    def ghosts(self, topic: str, below: tuple[int, ...]) -> Sweep:
+        return Sweep(self.options, topic, below)
+
+    def wal_end(self) -> LSN:
+        return wal_end(self._sql)
+
+    def flush_wal(self) -> None:
+        flush_wal(self._sql)
+
+    def running(self) -> frozenset[int]:
+        """Transactions under way in the source."""
+        return current_snapshot(self._sql).running
+
+
+def start_backfill(around: BridgeSurroundings, stream: StreamSide, demands: Iterable[Demand]) -> BesideStream:
     """The backfill and the repairs of one session, with a table for each that has none yet, as ``snapshot.mode`` says.
 
     Args:
-        registry, publisher, streamed, touched: the session's tables, records, order engine, and what that notes down.
+        around: of the session.
+        stream: of the session.
         demands: what the session itself asks for at its start.
-        commit: closes the Kafka transaction.
-        report: told of every progress that is written.
-        begins_anew: told of each definition; whether the topic has to be emptied first, which the session then does.
-        running: transactions under way in the source: what they wrote before a table joined is not in the stream.
     """
-    options, topic = config.kafka.client_options(), progress_topic(config.name)
-    ends = ends_of(options, topic)
-    published = read_published(options, topic, stream_key(config.source.slot))
+    config, successions = around.config, around.registry.successions
+    ends = ends_of(around.options, around.progress_topic)
+    published = read_published(around.options, around.progress_topic, stream_key(config.source.slot))
 
-    tables = _tables(config, registry)
-    records = _records(published, registry, topic, publisher.produce)
-    around = Surroundings(
-        tables=tables,
-        end_offsets=lambda name: tuple(ends_of(options, name).values()),
-        encoder=partial(_encoder, registry, begins_anew, publisher.produce),
-        produce=publisher.produce,
-        bury=publisher.bury,
-        commit=commit,
-        wal_end=lambda: wal_end(sql),
-        flush_wal=lambda: flush_wal(sql),
-        report=report,
-        sweep=lambda name, below: Sweep(options, name, below),
-    )
-    requests = RequestBox(options, ends, published.requests, published.repairs)
-    ordinals, readers = _ordinals(published), partial(_readers, config)
-    backfill = Backfill(
-        records, readers(config.snapshot.parallel), requests, touched, streamed, ordinals, topic, around
-    )
+    records = _records(published, around)
+    requests = RequestBox(around.options, ends, published.requests, published.repairs)
+    ordinals = _ordinals(published)
+    rows = RowWriter(stream, ordinals, around)
+    backfill = Backfill(records, _readers(config, config.snapshot.parallel), requests, stream, rows, around)
     if config.snapshot.mode != "never":
-        new = [each for each in tables().values() if _is_new(*each, records, registry.successions)]
-        streamed.distrust(running() if new else ())
-        _add_new(backfill, new, registry.successions)
+        new = [each for each in around.tables().values() if _is_new(*each, records, successions)]
+        # What a transaction that is under way wrote before its table joined is not in the stream
+        stream.distrust(around.running() if new else ())
+        _add_new(backfill, new, successions)
     for demand in demands:
         backfill.demand(demand)
-    repairs = Repairs(requests.repairs, lambda: readers(1), touched, streamed, ordinals, topic, around)
-    return BesideStream(backfill, repairs)
-
-
-def _encoder(
-    registry: CapturedTables, begins_anew: Callable[[TableEncoder], bool], produce: Produce, relation: Relation
-) -> TableEncoder | None:
-    """See ``Surroundings.encoder``."""
-    table = registry.chunk_encoder(relation)
-    if table is None or begins_anew(table):
-        return None
-    registry.describe(table, produce)
-    return table
+    return BesideStream(backfill, Repairs(requests.repairs, partial(_readers, config, 1), stream, ordinals, around))
 
 
 def _ordinals(published: Published) -> Ordinals:
@@ -111,21 +143,6 @@ def _ordinals(published: Published) -> Ordinals:
     for outcome in published.outcomes:
         ordinals.learn(outcome.topic, outcome.seq)
     return ordinals
-
-
-def _tables(config: Config, registry: CapturedTables) -> Callable[[], Mapping[str, tuple[TableInfo, str]]]:
-    """See ``Surroundings.tables``; put together again only when the registry's tables are others."""
-    known: Sequence[TableInfo] | None = None
-    found: dict[str, tuple[TableInfo, str]] = {}
-
-    def tables() -> Mapping[str, tuple[TableInfo, str]]:
-        nonlocal known, found
-        if registry.tables is not known:
-            known = registry.tables
-            found = {each.qualified_name: (each, state_topic(config, each.namespace, each.name)) for each in known}
-        return found
-
-    return tables
 
 
 def _readers(config: Config, count: int) -> ChunkReaders:
@@ -139,14 +156,12 @@ def _readers(config: Config, count: int) -> ChunkReaders:
     )
 
 
-def _records(
-    published: Published, registry: CapturedTables, topic: str, produce: Callable[[str, bytes, bytes, bytes], None]
-) -> dict[str, BackfillProgress]:
+def _records(published: Published, around: BridgeSurroundings) -> dict[str, BackfillProgress]:
     """What the last session left; those of tables that are not captured any more are written anew, as not whole."""
     records = {table: each.progress for table, each in published.backfills.items()}
-    for left in _left(records.values(), registry.tables):
+    for left in _left(records.values(), around.registry.tables):
         records[left.table] = left
-        produce(topic, backfill_key(left.table), backfill_value(left), b"")
+        around.note(backfill_key(left.table), backfill_value(left))
     return records
 
 

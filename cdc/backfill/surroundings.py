@@ -1,68 +1,67 @@
-"""What the backfill needs of the rest of the bridge, so that it can be tried without servers."""
+"""What backfills and repairs need of the rest of the bridge, so that they can be tried without servers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from cdc.backfill.sweep import Sweep
 from cdc.change import Relation
 from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
-from cdc.record import BackfillProgress
+from cdc.record import BackfillProgress, BackfillRequest
 from cdc.source.table import TableInfo
 
 
-class Streamed(Protocol):
-    """What the backfill needs of the order engine."""
+class Requests(Protocol):
+    """What people ask."""
 
-    @property
-    def complete_lsn(self) -> LSN:
-        """Everything that committed before this was taken from the stream; some of it may be held."""
+    def take(self) -> Sequence[BackfillRequest]:
+        """Requests that arrived since the last call."""
 
-    @property
-    def settled_lsn(self) -> LSN:
-        """Everything that committed before this was handed on."""
-
-    @property
-    def holds_records(self) -> bool:
-        """Whether something is held."""
-
-    @property
-    def unseen(self) -> Iterable[int]:
-        """Transactions that were taken and that a snapshot may not see yet."""
-
-    def distrust(self, xids: Iterable[int]) -> None:
-        """No snapshot is good enough for a backfill that does not see these transactions."""
-
-    def watch_keys(self) -> None:
-        """The watched topics changed."""
+    def close(self) -> None:
+        """Ask no more."""
 
 
-class Surroundings(NamedTuple):
-    """What the backfill does to the world, and asks of it.
+class Ghosts(Protocol):
+    """Keys that a topic has and its table has not."""
 
-    Attributes:
-        tables: every table in scope by name, with its topic.
-        end_offsets: of a topic's partitions now, in order.
-        encoder: of a relation read from the table, its definition published; None while the stream is not there yet, or
-            the topic has to begin anew first.
-        produce: takes a record.
-        bury: takes a tombstone for a partition to which its key does not belong.
-        commit: closes the Kafka transaction.
-        wal_end: of the source now.
-        flush_wal: has the source write out WAL that the stream waits for.
-        report: told of every change of a table's progress.
-        sweep: finds keys whose latest record lies below these offsets.
-    """
+    def take(self) -> list[bytes] | None:
+        """Some keys, maybe none at the moment; None when all were told."""
 
-    tables: Callable[[], Mapping[str, tuple[TableInfo, str]]]
-    end_offsets: Callable[[str], tuple[int, ...]]
-    encoder: Callable[[Relation], TableEncoder | None]
-    produce: Callable[[str, bytes, bytes | None, bytes], None]
-    bury: Callable[[str, int, bytes, bytes], None]
-    commit: Callable[[], None]
-    wal_end: Callable[[], LSN]
-    flush_wal: Callable[[], None]
-    report: Callable[[BackfillProgress], None]
-    sweep: Callable[[str, tuple[int, ...]], Sweep]
+    def close(self) -> None:
+        """Look for no more."""
+
+
+class Surroundings(Protocol):
+    """What backfills and repairs do to the world, and ask of it."""
+
+    def tables(self) -> Mapping[str, tuple[TableInfo, str]]:
+        """Every table in scope by name, with its topic."""
+
+    def encoder(self, relation: Relation) -> TableEncoder | None:
+        """Of a relation as it was read; its definition is published. None while the stream is not there yet, or the
+        topic has to begin anew first."""
+
+    def produce(self, topic: str, key: bytes, value: bytes | None, header: bytes, /) -> None:
+        """Take a record."""
+
+    def bury(self, topic: str, partition: int, key: bytes, header: bytes, /) -> None:
+        """Take a tombstone for a partition to which its key does not belong."""
+
+    def note(self, key: bytes, value: bytes | None) -> None:
+        """Take a record of the progress topic."""
+
+    def report(self, progress: BackfillProgress) -> None:
+        """A table's progress was noted."""
+
+    def end_offsets(self, topic: str) -> tuple[int, ...]:
+        """Of the topic's partitions now, in order."""
+
+    def ghosts(self, topic: str, below: tuple[int, ...]) -> Ghosts:
+        """Keys whose latest record lies below these offsets, in the topic as it is committed now."""
+
+    def wal_end(self) -> LSN:
+        """Of the source now."""
+
+    def flush_wal(self) -> None:
+        """Have the source write out WAL that the stream waits for."""

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from itertools import islice
 from typing import Any, Final
 
 from cdc.daemon.worker import Worker
 from cdc.errors import CdcError
-from cdc.lsn import LSN
-from cdc.record import BackfillProgress
 from cdc.replay.bounded import partitions_of
 from cdc.replay.live_keys import stale_keys
 from cdc.replay.reader import TopicReader
@@ -23,33 +21,6 @@ from cdc.replay.reader import TopicReader
 _PORTION_KEYS: Final = 1_000
 _PORTIONS: Final = 8
 _POLL_S: Final = 0.05
-
-
-class SweepGate:
-    """When a sweep may begin: it trusts what comes behind it, so changes that told too little are to lie before it.
-
-    Args:
-        wal_end: the end of the source's WAL now.
-    """
-
-    def __init__(self, wal_end: Callable[[], LSN]) -> None:
-        self._wal_end = wal_end
-        self._from: dict[tuple[str, str], LSN] = {}
-
-    def opens(self, progress: BackfillProgress, complete: LSN) -> bool:
-        """Whether the stream has come to where the WAL ended when this was first asked for this backfill.
-
-        Args:
-            progress: of the backfill that is to begin.
-            complete: everything before this was handed on.
-        """
-        asked = (progress.table, progress.request)
-        if asked not in self._from:
-            self._from[asked] = self._wal_end()
-        if complete < self._from[asked]:
-            return False
-        del self._from[asked]
-        return True
 
 
 class _Closed(Exception):

@@ -327,7 +327,7 @@ class Bridge:
         self._send()
         if not self._rows and not self._kafka.is_open:
             self._opened_at = time.monotonic()
-        stepped = self._backfill.step()
+        stepped = self._backfill.step(self.close_batch)
         self._bytes += stepped
         self._rows += bool(stepped)
         if self._beginnings and not engine.holds_records:

@@ -15,7 +15,8 @@ import structlog
 
 from cdc.acls import transactional_id
 from cdc.backfill.beside import BesideStream
-from cdc.backfill.start import start_backfill
+from cdc.backfill.start import BridgeSurroundings, start_backfill
+from cdc.backfill.stream_side import StreamSide
 from cdc.bridge.kafka_side import KafkaSide
 from cdc.bridge.loop import Bridge
 from cdc.bridge.metering import BridgeMeter
@@ -27,7 +28,6 @@ from cdc.bridge.slot_wait import wait_for_slot, waiting_application
 from cdc.bridge.source_side import SourceSide
 from cdc.bridge.topic_watch import TopicWatch
 from cdc.capture.copy_both import CopyBoth
-from cdc.capture.reread import current_snapshot
 from cdc.capture.stream import WalStream
 from cdc.config import Config
 from cdc.contract.history import HistoryEncoder
@@ -166,29 +166,10 @@ class BridgeSession:
         )
         self._rereader = Rereader(source.connection(), application_name=f"cdc {config.name} re-read")
         beginnings: list[TableEncoder] = []
-
-        def begins_anew(table: TableEncoder) -> bool:
-            if registry.new_beginning(table) is None:
-                return False
-            if not beginnings:
-                beginnings.append(table)
-            return True
-
-        self._backfill = backfill = start_backfill(
-            config,
-            sql=sql,
-            registry=registry,
-            publisher=publisher,
-            streamed=engine,
-            touched=touched,
-            demands=demands,
-            commit=lambda: self._bridge.close_batch(),
-            report=self._meter.backfill,
-            begins_anew=begins_anew,
-            running=lambda: current_snapshot(sql).running,
-        )
+        around = BridgeSurroundings(config, sql, registry, publisher, beginnings, self._meter.backfill)
+        self._backfill = backfill = start_backfill(around, StreamSide(engine, touched), demands)
         watch = self._watch_topics(resumption, registry, publisher)
-        self._bridge = bridge = Bridge(
+        bridge = Bridge(
             Sides(
                 stream,
                 SourceSide(sql, registry, self._rereader),

@@ -95,8 +95,8 @@ class Beside(Protocol):
     def attend(self) -> None:
         """Take up new work."""
 
-    def step(self) -> int:
-        """Publish a portion; bytes produced."""
+    def step(self, commit: Callable[[], None]) -> int:
+        """Publish a portion; bytes produced. May ``commit`` the Kafka transaction before it."""
 
     def flush(self, lsn: LSN) -> None:
         """Write down how far it is, into the Kafka transaction that is about to be committed."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cdc.backfill.repair_rows import Repaired, RepairWriter
+from cdc.backfill.repair_part import Repaired
+from cdc.backfill.repair_rows import RepairWriter
 from cdc.backfill.rows import Ordinals
+from cdc.backfill.stream_side import StreamSide
 from cdc.capture.key_rows import KeyAnswer, KeyRows
 from cdc.capture.reading import Moment
 from cdc.change import Column, Relation, ReplicaIdentity
@@ -14,9 +16,10 @@ from cdc.contract.partition import partition_of
 from cdc.encode.key_text import key_texts
 from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
-from cdc.order.touched import Recording
+from cdc.order.touched import Recording, TouchedKeys
 from cdc.record import RepairKey
 from cdc.snapshot import Snapshot
+from tests.unit.backfill.stage import Stream, World
 
 TOPIC = "shop.public.t"
 PARTITIONS = 3
@@ -32,23 +35,12 @@ ALIAS = b'{"id":"1"}'
 ELSEWHERE = (partition_of(KEY, PARTITIONS) + 1) % PARTITIONS
 
 
-class Stream:
-    """A stream that stands still."""
-
-    complete_lsn = settled_lsn = LSN(100)
-    holds_records = False
-    unseen: Iterable[int] = ()
-
-    def distrust(self, xids: Iterable[int]) -> None: ...
-
-    def watch_keys(self) -> None: ...
-
-
-class Written:
+class Written(World):
     """Records in order: key, value, partition when it was named."""
 
     def __init__(self) -> None:
-        self.records: list[tuple[bytes, bytes | None, int | None]] = []
+        super().__init__(["t"])
+        self.written: list[tuple[bytes, bytes | None, int | None]] = []
         self.headers: list[bytes] = []
         self.ordinals = Ordinals()
         self.recording = Recording(TOPIC, ())
@@ -64,24 +56,24 @@ class Written:
         answers[len(answers) - unread :] = [KeyAnswer(each.key, None, False) for each in answers[-unread:] if unread]
         moment = Moment(Snapshot(50, frozenset()), "50:50:", LSN(90), None)
         found = KeyRows(moment, RELATION, ("id",), tuple(answers))
-        writer = RepairWriter(TOPIC, PARTITIONS, Stream(), self.ordinals, self._produce, self._bury)
+        writer = RepairWriter(TOPIC, PARTITIONS, StreamSide(Stream(), TouchedKeys()), self.ordinals, self)
         writer.publish(keys, found, TableEncoder(RELATION, ("id",), TOPIC), self.recording, self.done)
         return self
 
-    def _produce(self, topic: str, key: bytes, value: bytes | None, header: bytes) -> None:
+    def produce(self, topic: str, key: bytes, value: bytes | None, header: bytes) -> None:
         assert topic == TOPIC
-        self.records.append((key, value, None))
+        self.written.append((key, value, None))
         self.headers.append(header)
 
-    def _bury(self, topic: str, partition: int, key: bytes, header: bytes) -> None:
+    def bury(self, topic: str, partition: int, key: bytes, header: bytes) -> None:
         assert topic == TOPIC
-        self.records.append((key, None, partition))
+        self.written.append((key, None, partition))
         self.headers.append(header)
 
 
 def test_a_row_or_a_tombstone() -> None:
     written = Written().publish([RepairKey(KEY), RepairKey(b'{"id":2}')])
-    assert written.records == [(KEY, ROW, None), (b'{"id":2}', None, None)]
+    assert written.written == [(KEY, ROW, None), (b'{"id":2}', None, None)]
     assert (written.done.rows, written.done.tombstones, written.done.touched) == (1, 1, 0)
     first, second = map(parse_header, written.headers)
     assert (first.op, first.lsn, first.seq, first.snap) == ("r", LSN(99), 1, "50:50:")
@@ -99,35 +91,35 @@ def test_what_the_stream_touched_is_left_alone() -> None:
     written = Written()
     written.recording.keys[KEY] = 60
     written.publish([RepairKey(KEY)])
-    assert written.records == []
+    assert written.written == []
     assert written.done.touched == 1
     assert written.done.again == []
 
 
 def test_another_spelling_is_deleted_before_the_row_is_written() -> None:
     written = Written().publish([RepairKey(KEY), RepairKey(ALIAS)])
-    assert written.records == [(KEY, ROW, None), (ALIAS, None, None), (KEY, ROW, None)]
+    assert written.written == [(KEY, ROW, None), (ALIAS, None, None), (KEY, ROW, None)]
 
 
 def test_another_spelling_of_no_row() -> None:
     written = Written().publish([RepairKey(ALIAS)], present=())
-    assert written.records == [(ALIAS, None, None), (KEY, None, None)]
+    assert written.written == [(ALIAS, None, None), (KEY, None, None)]
 
 
 def test_no_key_of_this_table() -> None:
     foreign = [b"", b"x", b'{"no":1}']
-    assert Written().publish([*map(RepairKey, foreign)]).records == [(key, None, None) for key in foreign]
+    assert Written().publish([*map(RepairKey, foreign)]).written == [(key, None, None) for key in foreign]
 
 
 def test_a_record_elsewhere_is_buried_there_first() -> None:
     written = Written().publish([RepairKey(KEY, ELSEWHERE)])
-    assert written.records == [(KEY, None, ELSEWHERE), (KEY, ROW, None)]
+    assert written.written == [(KEY, None, ELSEWHERE), (KEY, ROW, None)]
 
 
 def test_where_it_belongs_or_nowhere_is_not_elsewhere() -> None:
     here = partition_of(KEY, PARTITIONS)
     written = Written().publish([RepairKey(KEY, here), RepairKey(KEY, PARTITIONS), RepairKey(KEY, -1)])
-    assert written.records == [(KEY, ROW, None)]
+    assert written.written == [(KEY, ROW, None)]
 
 
 def test_a_touched_row_is_looked_up_again_behind_its_tombstones() -> None:
@@ -136,7 +128,7 @@ def test_a_touched_row_is_looked_up_again_behind_its_tombstones() -> None:
         written = Written()
         written.recording.keys[KEY] = 60
         written.publish([key])
-        assert [value for _, value, _ in written.records] == [None]
+        assert [value for _, value, _ in written.written] == [None]
         assert written.done.again == [RepairKey(KEY)]
         assert written.done.touched == 0
 
@@ -145,11 +137,11 @@ def test_a_truncate_that_the_snapshot_does_not_see_touched_every_row() -> None:
     written = Written()
     written.recording.truncated.append(55)
     written.publish([RepairKey(KEY), RepairKey(b'{"id":2}')])
-    assert written.records == [(b'{"id":2}', None, None)]
+    assert written.written == [(b'{"id":2}', None, None)]
     assert written.done.touched == 1
 
 
 def test_what_was_not_read_is_neither_a_row_nor_gone() -> None:
     written = Written().publish([RepairKey(KEY), RepairKey(b'{"id":2}', ELSEWHERE)], present=(1, 2), unread=1)
-    assert written.records == [(KEY, ROW, None)]
+    assert written.written == [(KEY, ROW, None)]
     assert written.done.again == [RepairKey(b'{"id":2}', ELSEWHERE)]

@@ -92,7 +92,7 @@ class Idle:
 
     def attend(self) -> None: ...
 
-    def step(self) -> int:
+    def step(self, commit: Callable[[], None]) -> int:
         raise AssertionError("nothing to do")
 
     def flush(self, lsn: LSN) -> None: ...

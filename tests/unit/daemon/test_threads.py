@@ -15,7 +15,8 @@ from prometheus_client import CollectorRegistry
 from cdc.apply.session import MirrorSession
 from cdc.asking import own_bridge
 from cdc.backfill import readers, servers, sweep
-from cdc.backfill.readers import ChunkReaders, ReadFailure, ViewTask
+from cdc.backfill.readers import ChunkReaders
+from cdc.backfill.tasks import ReadFailure, ViewTask
 from cdc.bridge import rereader, scope_watch, slot_watch, topic_watch
 from cdc.change import UNCHANGED_TOAST, Column, Relation, ReplicaIdentity
 from cdc.config import Config
