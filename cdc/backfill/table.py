@@ -193,6 +193,7 @@ class TableBackfill:
             self._ghosts.close()
         if self._recording is not None:
             self._stream.forget(self._recording)
+        self._recording = self._ghosts = self._view = None  # there may be thousands of tables
 
     def _end(self, state: BackfillState, reason: str) -> None:
         self.give_up()
@@ -228,14 +229,15 @@ class TableBackfill:
         self._note(replace(self.progress, leaves=tuple(done)))
 
     def prune(self) -> None:
-        """Forget recorded keys whose touch every snapshot under way sees; a sweep needs all of them."""
+        """Forget recorded keys that every snapshot under way sees touched. A sweep has none: it needs all keys."""
         if self.phase is not Phase.SWEEPING and len(self.recording.keys) > _PRUNE_KEYS:
             self.recording.prune(self._pieces.floors())
 
     def _chunk_blocks(self) -> int:
-        rate, blocks = self.progress.rate, sum(leaf.blocks for leaf in self.progress.leaves)
+        rate = self.progress.rate
         if rate is None:
             return CHUNK_BLOCKS
+        blocks = sum(leaf.blocks for leaf in self.progress.leaves)
         rows_per_block = max(self.progress.estimated_rows / max(blocks, 1), 1.0)
         return max(1, min(int(rate * _RATED_CHUNK_S / rows_per_block), CHUNK_BLOCKS))
 
