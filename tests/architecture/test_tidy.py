@@ -14,6 +14,7 @@ from tests.architecture.tree import ROOT, modules, parse, texts
 
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60
+MAX_PARAMETERS = 6
 
 # path::function → lines. An entry may shrink or go, never grow or be added: split the function instead.
 LONG_FUNCTIONS: dict[str, int] = {}
@@ -89,6 +90,26 @@ def test_functions_are_short() -> None:
     assert not grown, f"over {MAX_FUNCTION_LINES} lines; one verb per function: {grown}"
     healed = sorted(set(LONG_FUNCTIONS) - set(long))
     assert not healed, f"short again, take them off the list: {healed}"
+
+
+def constructors(path: Path) -> Iterator[tuple[str, int]]:
+    """Classes, and how many parameters their ``__init__`` has."""
+    for node in ast.walk(parse(path)):
+        for each in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(each, ast.FunctionDef) and each.name == "__init__":
+                yield node.name, len(each.args.args) + len(each.args.kwonlyargs) - 1
+
+
+def test_constructors_of_the_bridge_are_handed_little() -> None:
+    """Who needs more does two things, or lacks a type for what belongs together."""
+    many = {
+        f"{path}::{name}": parameters
+        for path in modules("cdc")
+        if path.parts[1] in ("backfill", "bridge", "order")
+        for name, parameters in constructors(path)
+        if parameters > MAX_PARAMETERS
+    }
+    assert not many, f"over {MAX_PARAMETERS} parameters: {many}"
 
 
 def test_module_names_say_something() -> None:
