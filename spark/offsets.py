@@ -36,6 +36,11 @@ class Extent:
         """``endingOffsets`` of Spark's connector."""
         return _offsets_json(self.topic, self.ends)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing lies in it."""
+        return self.starts == self.ends
+
     def after(self, starts: tuple[int, ...]) -> Extent:
         """Only what lies at or behind ``starts``."""
         return Extent(self.topic, tuple(map(max, self.starts, starts)), self.ends)
@@ -51,6 +56,7 @@ class Brokers:
     def __init__(self, kafka: KafkaSettings) -> None:
         self._options = client_options(kafka)
         self._address = kafka.options["bootstrap.servers"]
+        self._admin = AdminClient(self._options)
         self._uncommitted = self._consumer("read_uncommitted")
         self._committed = self._consumer("read_committed")
 
@@ -89,9 +95,7 @@ class Brokers:
         """The topic's configuration."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
-            # By a name: a client that nothing refers to is destroyed, and its requests with it.
-            admin = AdminClient(self._options)
-            future = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource]
+            future = self._admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource]
             return {name: entry.value for name, entry in future.result(timeout=_TIMEOUT_S).items()}
         except KafkaException as error:
             raise self._unreadable(topic, error) from error
@@ -99,8 +103,7 @@ class Brokers:
     def topic_id(self, topic: str) -> str:
         """Kafka's own id: new with every topic of the same name."""
         try:
-            admin = AdminClient(self._options)
-            future = admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic]
+            future = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic]
             return str(future.result(timeout=_TIMEOUT_S).topic_id)
         except KafkaException as error:
             raise self._unreadable(topic, error) from error

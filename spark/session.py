@@ -39,6 +39,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.streaming.stopTimeout": "60s",
     # Rows of 40 bytes: more partitions than cores only cost task starts, and adaptive execution splits the large.
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    # One comparison makes 150 classes, and the next table's are the same: of 100, Spark's default, none would be left.
+    "spark.sql.codegen.cache.maxEntries": "1000",
 }
 _LOCAL: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _LOCAL_MEMORY: Final = "2g"

@@ -12,8 +12,11 @@ from pyspark.sql import functions as fn
 from cdc.spark.errors import JobError
 
 
-def store(frame: DataFrame, path: str) -> None:
+def store(frame: DataFrame, path: str) -> DataFrame:
     """Write it over what is there.
+
+    Returns:
+        What lies there now; of the schema that is known Spark need not read it from the files, which is a job.
 
     Raises:
         JobError: not all of it can be read back.
@@ -22,6 +25,7 @@ def store(frame: DataFrame, path: str) -> None:
     frame.observe(told, fn.count(fn.lit(1)).alias("rows")).write.mode("overwrite").parquet(path)
     if not str(frame.sparkSession.sparkContext.master).startswith("local"):
         refuse_unless_whole(frame, path, told.get["rows"])
+    return frame.sparkSession.read.schema(frame.schema).parquet(path)
 
 
 def refuse_unless_whole(frame: DataFrame, path: str, rows: int) -> None:

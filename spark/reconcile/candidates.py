@@ -16,6 +16,7 @@ from cdc.spark.reconcile.source_rows import EXCLUDED
 from cdc.spark.reconcile.topic_records import NEWER_BIT, TOMBSTONE
 from cdc.spark.stored import store
 
+CANDIDATES_DDL: Final = "key_hash bigint, open_ms bigint"
 _SURE: Final = 1
 
 

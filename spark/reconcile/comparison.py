@@ -6,30 +6,26 @@ fence → pinned ends → both sides → ends pinned once more, for what came me
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as fn
 
 from cdc.jobspec.deployment import KafkaSettings, PostgresSettings, Table
-from cdc.jobspec.keys_file import read_keys
-from cdc.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
 from cdc.spark.offsets import Brokers, Extent
 from cdc.spark.reconcile import candidates
-from cdc.spark.reconcile.candidates import FirstLook
+from cdc.spark.reconcile.candidates import CANDIDATES_DDL, FirstLook
 from cdc.spark.reconcile.held_snapshot import HeldSnapshot
 from cdc.spark.reconcile.kept_hashes import KeptHashes
+from cdc.spark.reconcile.keys import Keys, keys_in
 from cdc.spark.reconcile.second_look import Rule, findings, sums_by_key
 from cdc.spark.reconcile.source_rows import SourceRows
-from cdc.spark.reconcile.source_sql import HASH_DIGITS
 from cdc.spark.reconcile.topic_records import Moment, folded, hashed, key_hash
 from cdc.spark.reconcile.verdict import is_outrun, kept_since_ms
 from cdc.spark.snapshot.definitions import definitions_of
@@ -39,22 +35,7 @@ from cdc.spark.topic import read_topic
 CLOCK_MARGIN_MS: Final = 10_000
 """How far the clocks of bridge, brokers and this machine may be apart; ten seconds is a broken clock."""
 
-_LISTED_KEYS: Final = 5_000
-"""Up to so many keys the database is asked for just those rows; more are sorted out by Spark."""
 _CANCEL_S: Final = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """Which keys to look at: ``frame`` has their ``key_hash``, ``count`` of them; None for both means all keys."""
-
-    frame: DataFrame | None = None
-    count: int | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to look at."""
-        return self.count == 0
 
 
 @dataclass(slots=True)
@@ -91,6 +72,14 @@ class Sides(NamedTuple):
     compared: tuple[str, ...]
     where: str | None
     side: str
+
+
+class Judged(NamedTuple):
+    """Of how many keys a second look has a finding; how many of them have a row in the database, or are in flight."""
+
+    keys: int
+    with_row: int
+    in_flight: int
 
 
 class Comparison:
@@ -139,8 +128,7 @@ class Comparison:
         if not looked.candidates and (looked.oldest_open_ms is None or looked.oldest_open_ms > kept_since):
             return looked, Keys(count=0)
         open_ones = fn.col("open_ms").isNull() | (fn.col("open_ms") <= kept_since)
-        keys = self.spark.read.parquet(folder).where(open_ones).select("key_hash").distinct()
-        return looked, Keys(keys, keys.count())
+        return looked, keys_in(self.spark.read.schema(CANDIDATES_DDL).parquet(folder).where(open_ones))
 
     def second_look(
         self,
@@ -150,7 +138,7 @@ class Comparison:
         keys: Keys,
         folder: str,
         kept: KeptHashes | None = None,
-    ) -> None:
+    ) -> Judged:
         """By whole rows; writes ``{folder}/findings``.
 
         Args:
@@ -163,36 +151,40 @@ class Comparison:
         """
         with self.watch.timing("whole rows"):
             # What came since the ends were pinned counts as not visible, and may be why a predecessor is gone: read on.
-            head = extent if kept is None else kept.extent_of(keys.frame, extent)
-            self._keep(read_topic(self.spark, self.kafka, head), keys, f"{folder}/records")
+            head = extent if kept is None else kept.extent_of(keys, extent)
+            records = self._keep(head, keys, f"{folder}/records")
             pinned_ms = int(time.time() * 1000)
             tail = self.brokers.extent(extent.topic).after(extent.ends)
-            self._keep(read_topic(self.spark, self.kafka, tail), keys, f"{folder}/tail")
+            if not tail.is_empty:
+                records = records.unionByName(self._keep(tail, keys, f"{folder}/tail"))
             kept_since = self.kept_since(extent.topic)
-            records = self.spark.read.parquet(f"{folder}/records", f"{folder}/tail")
             rows = SourceRows(self.spark, sides.database, held, sides.table, sides.where, self.connections)
-            listed = None
-            if keys.frame is not None and keys.count is not None and keys.count <= _LISTED_KEYS:
-                listed = [row["key_hash"] for row in keys.frame.collect()]
-            source = rows.rows(listed)
-            if listed is None and keys.frame is not None:
-                source = source.join(keys.frame, "key_hash", "left_semi")
+            source = rows.rows(keys.listed)
+            if keys.listed is None:
+                source = keys.only(source)
             outrun = is_outrun(pinned_ms, kept_since)
             definitions = definitions_of(self.brokers, self.stream, sides.table)
             rule = Rule(sides.table, len(extent.ends), kept_since, outrun, sides.compared, definitions, sides.side)
-            judged = findings(source, sums_by_key(records, sides.moment), rule)
-            store(judged, f"{folder}/findings")
+            judged = findings(keys.together(source), sums_by_key(keys.together(records), sides.moment), rule)
+            counts = Observation()
+            is_in_flight = fn.when(fn.col("difference") == "in_flight", 1)
+            observed = judged.observe(
+                counts,
+                fn.count(fn.lit(1)).alias("keys"),
+                fn.count("source").alias("with_row"),
+                fn.count(is_in_flight).alias("in_flight"),
+            )
+            store(observed, f"{folder}/findings")
+            return Judged(**counts.get)
 
     def kept_since(self, topic: str) -> int:
         """Records younger than this have not been looked at by a cleaner until now, ms since 1970."""
         lag_ms = int(self.brokers.settings(topic)["min.compaction.lag.ms"])
         return kept_since_ms(int(time.time() * 1000), lag_ms, CLOCK_MARGIN_MS)
 
-    def _keep(self, records: DataFrame, keys: Keys, path: str) -> None:
+    def _keep(self, extent: Extent, keys: Keys, path: str) -> DataFrame:
         """Write the records of these keys."""
-        hashed = records.withColumn("key_hash", key_hash())
-        chosen = hashed if keys.frame is None else hashed.join(keys.frame, "key_hash", "left_semi")
-        store(chosen, path)
+        return store(keys.only(read_topic(self.spark, self.kafka, extent).withColumn("key_hash", key_hash())), path)
 
 
 @contextmanager
@@ -222,15 +214,6 @@ def limited(spark: SparkSession, seconds: float, remedy: str) -> Iterator[None]:
     finally:
         left.set()
         watch.join()
-
-
-def keys_asked_for(spark: SparkSession, job: ReconcileJob, table: Table) -> Keys | None:
-    """The keys that the job names for a table, None when it wants all."""
-    path = job.keys.get(table.qualified_name)
-    if path is None:
-        return None
-    hashes = sorted({int(hashlib.md5(each.key).hexdigest()[:HASH_DIGITS], 16) for each in read_keys(Path(path))})
-    return Keys(spark.createDataFrame([(each,) for each in hashes], "key_hash bigint"), len(hashes))
 
 
 Say = Callable[[str], None]

@@ -20,6 +20,7 @@ from pyspark.sql import functions as fn
 
 from cdc.jobspec.deployment import STRICT, KafkaSettings
 from cdc.spark.offsets import Brokers, Extent
+from cdc.spark.reconcile.keys import Keys
 from cdc.spark.reconcile.topic_records import TOMBSTONE, Moment, hashed
 from cdc.spark.reconcile.visibility import Snapshot
 from cdc.spark.stored import store
@@ -123,16 +124,16 @@ class KeptHashes:
             if each.name != self._next.folder:
                 shutil.rmtree(each)
 
-    def extent_of(self, keys: DataFrame | None, extent: Extent) -> Extent:
+    def extent_of(self, keys: Keys, extent: Extent) -> Extent:
         """As much of the topic as tells what these keys hold: from the oldest record that still matters to one.
 
         Args:
-            keys: ``key_hash`` of each; None for all.
+            keys: these.
             extent: the topic.
         """
-        if self._next is None or keys is None:
+        if self._next is None or keys.count is None:
             return extent
-        lines = self._spark.read.parquet(str(self._place / self._next.folder)).join(keys, "key_hash", "left_semi")
+        lines = keys.only(self._spark.read.parquet(str(self._place / self._next.folder)))
         oldest = lines.groupBy("partition").agg(fn.min("offset").alias("offset")).collect()
         first = {row["partition"]: row["offset"] for row in oldest}
         return extent.after(tuple(first.get(each, end) for each, end in enumerate(self._next.ends)))

@@ -16,8 +16,10 @@ from cdc.jobspec.reconcile import ReconcileJob
 from cdc.lsn import LSN
 from cdc.spark.errors import NotCaughtUp
 from cdc.spark.reconcile import summary
-from cdc.spark.reconcile.comparison import Comparison, Keys, Say, Sides, keys_asked_for, limited
+from cdc.spark.reconcile.comparison import Comparison, Say, Sides, limited
 from cdc.spark.reconcile.held_snapshot import connect, hold, reading
+from cdc.spark.reconcile.keys import Keys, keys_asked_for, keys_in
+from cdc.spark.reconcile.second_look import read_findings
 from cdc.spark.reconcile.selection import only_compared
 from cdc.spark.reconcile.topic_records import Moment
 from cdc.spark.report.model import ReplicaCounts
@@ -47,6 +49,7 @@ def compare_replica(job: ReconcileJob, table: Table, tools: Comparison, work: Pa
     folder, compared = work / f"{table.topic}-replica", only_compared(job, table)
     keys, rows = keys_asked_for(tools.spark, job, table), 0
     lsn, why_not = LSN(0), ""
+    findings: DataFrame | None = None
     if job.replica_lsn:
         _wait_for(job, LSN.parse(job.replica_lsn))
     with contextlib.closing(connect(job.replica)) as conn:
@@ -72,14 +75,14 @@ def compare_replica(job: ReconcileJob, table: Table, tools: Comparison, work: Pa
             keys = keys or Keys()
             if keys.is_empty:
                 break
-            tools.second_look(sides, held, extent, keys, at)
-        found = tools.spark.read.parquet(f"{at}/findings")
-        rows = rows or found.where("source IS NOT NULL").count()
-        open_ones = found.where("difference <> 'identical'").select("key_hash").distinct()
-        keys = Keys(open_ones, open_ones.count())
+            judged = tools.second_look(sides, held, extent, keys, at)
+        rows = rows or judged.with_row
+        findings = Keys(judged.keys).together(read_findings(tools.spark, f"{at}/findings"))
+        keys = keys_in(findings.where("difference <> 'identical'"))
         if keys.is_empty:
             break
-    findings = None if keys is None or keys.is_empty else tools.spark.read.parquet(f"{at}/findings")
+    if keys is None or keys.is_empty:
+        findings = None
     return ComparedReplica(_counts(f"{namespace}.{name}", lsn, rows, findings), findings)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from cdc.contract.header import Header, parse_header
@@ -81,6 +81,11 @@ class Rule:
     compared: tuple[str, ...]
     definitions: Mapping[str, TableSchema] = field(default_factory=dict)
     side: str = "topic"
+
+
+def read_findings(spark: SparkSession, folder: str) -> DataFrame:
+    """What was stored there. Its schema is known: to read it from the files would be a job."""
+    return spark.read.schema(FINDINGS_DDL).parquet(folder)
 
 
 def sums_by_key(records: DataFrame, moment: Moment) -> DataFrame:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as fn
 
 from cdc.jobspec.deployment import Table
@@ -18,6 +18,11 @@ _OF_REPLICA: Final[Mapping[str, str]] = {
     "missing_in_topic": "extra_in_replica",
     "extra_in_topic": "missing_in_replica",
 }
+_SHOWN: Final = (*_DIFFERENCES, "in_flight", "unverifiable")
+"""Classes with samples: what differs first, then what could not be judged."""
+
+_MOST_CAUSES: Final = 20
+_MOST_BARS: Final = 256
 _DAY_US: Final = 86_400_000_000
 _HOUR_US: Final = 3_600_000_000
 
@@ -41,18 +46,13 @@ def of_side(difference: str, side: Side) -> DifferenceClass:
 
 
 def samples(findings: DataFrame, side: Side, limit: int) -> tuple[Sample, ...]:
-    """The first keys of each class; what differs first, then what could not be judged."""
-    chosen: list[Row] = []
-    for difference in (*_DIFFERENCES, "in_flight", "unverifiable"):
-        chosen += findings.where(fn.col("difference") == difference).orderBy("key").limit(limit).collect()
+    """The first keys of each class."""
+    place = fn.row_number().over(Window.partitionBy("difference").orderBy("key"))
+    first = (
+        findings.where(fn.col("difference").isin(*_SHOWN)).withColumn("place", place).where(fn.col("place") <= limit)
+    )
+    chosen = sorted(first.collect(), key=lambda row: (_SHOWN.index(row["difference"]), row["place"]))
     return tuple(_sample(row, side) for row in chosen)
-
-
-def causes(findings: DataFrame) -> tuple[Bar, ...]:
-    """How often each kind of cause was named."""
-    kind = fn.substring_index("cause", ":", 1)
-    rows = differing(findings).groupBy(kind.alias("kind")).count().orderBy(fn.desc("count"), "kind").limit(20)
-    return tuple(Bar(label=row["kind"], count=row["count"]) for row in rows.collect())
 
 
 def columns(findings: DataFrame, table: Table) -> tuple[ColumnDifferences, ...]:
@@ -85,31 +85,45 @@ def columns(findings: DataFrame, table: Table) -> tuple[ColumnDifferences, ...]:
     return tuple(_column(row, types) for row in rows)
 
 
-def histograms(findings: DataFrame) -> Histograms:
-    """Differences by commit time, partition and key bucket."""
+def charts(findings: DataFrame) -> tuple[tuple[Bar, ...], Histograms]:
+    """How often each kind of cause was named; and differences by commit time, partition and key bucket."""
     found = differing(findings)
-    return Histograms(
-        by_commit_time=_by_time(found),
-        by_partition=_bars(found, "partition", "partition {}"),
-        by_bucket=_bars(found, "bucket", "{}"),
+    unit_us = _unit_us(found)
+    counted_by = {
+        "kind": fn.substring_index("cause", ":", 1),
+        "slot": fn.floor(fn.col("commit_ts_us") / unit_us),
+        "partition": fn.col("partition"),
+        "bucket": fn.col("bucket"),
+    }
+    # One look for all of them; which of the four a count is by, is told by a bit for each that it is not by.
+    groups = found.select(*[by.alias(name) for name, by in counted_by.items()]).groupingSets(
+        [[fn.col(name)] for name in counted_by], *counted_by
+    )
+    counts: dict[str, dict[Any, int]] = {name: {} for name in counted_by}
+    names = dict(zip((0b0111, 0b1011, 0b1101, 0b1110), counted_by, strict=True))
+    for row in groups.agg(fn.grouping_id().alias("others"), fn.count("*").alias("count")).collect():
+        name = names[row["others"]]
+        if row[name] is not None:
+            counts[name][row[name]] = row["count"]
+    kinds = sorted(counts["kind"].items(), key=lambda each: (-each[1], each[0].encode()))
+    return _bars(kinds[:_MOST_CAUSES], str), Histograms(
+        by_commit_time=_bars(sorted(counts["slot"].items()), lambda slot: _moment(slot * unit_us)[:16] + "Z"),
+        by_partition=_bars(sorted(counts["partition"].items())[:_MOST_BARS], "partition {}".format),
+        by_bucket=_bars(sorted(counts["bucket"].items())[:_MOST_BARS], str),
     )
 
 
-def _by_time(found: DataFrame) -> tuple[Bar, ...]:
+def _unit_us(found: DataFrame) -> int:
+    """So long that the bars by commit time are few."""
     span = found.agg(fn.min("commit_ts_us").alias("first"), fn.max("commit_ts_us").alias("last")).collect()[0]
     if span["first"] is None:
-        return ()
-    unit_us = next(
-        (unit for unit in (60_000_000, _HOUR_US, _DAY_US) if span["last"] - span["first"] <= 60 * unit), 30 * _DAY_US
-    )
-    start = fn.floor(fn.col("commit_ts_us") / unit_us)
-    rows = found.where("commit_ts_us IS NOT NULL").groupBy(start.alias("slot")).count().orderBy("slot").collect()
-    return tuple(Bar(label=_moment(row["slot"] * unit_us)[:16] + "Z", count=row["count"]) for row in rows)
+        return _DAY_US
+    units = (60_000_000, _HOUR_US, _DAY_US)
+    return next((unit for unit in units if span["last"] - span["first"] <= 60 * unit), 30 * _DAY_US)
 
 
-def _bars(found: DataFrame, column: str, label: str) -> tuple[Bar, ...]:
-    rows = found.where(fn.col(column).isNotNull()).groupBy(column).count().orderBy(column).limit(256).collect()
-    return tuple(Bar(label=label.format(row[column]), count=row["count"]) for row in rows)
+def _bars(counts: Iterable[tuple[Any, int]], label: Callable[[Any], str]) -> tuple[Bar, ...]:
+    return tuple(Bar(label=label(value), count=count) for value, count in counts)
 
 
 def _column(row: Row, types: Mapping[str, str]) -> ColumnDifferences:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ from cdc.spark.reconcile.held_snapshot import connect, reading
 from cdc.spark.reconcile.replica_run import ComparedReplica, compare_replica
 from cdc.spark.reconcile.selection import only_compared, why_nothing
 from cdc.spark.reconcile.table_run import Compared, TableRun, Unverifiable
-from cdc.spark.report.model import Counts, Histograms, Repair, SkippedColumn, Stage, TableReport, Verdict
+from cdc.spark.report.model import Bar, Counts, Histograms, Repair, Sample, SkippedColumn, Stage, TableReport, Verdict
 from cdc.spark.stored import store
 
 _NO_REPLICA = ComparedReplica(None, None)
@@ -111,10 +112,12 @@ def _assembled(
     replica: ComparedReplica,
     reason: _Reason,
 ) -> TableReport:
-    found = None if compared is None or compared.findings is None else compared.findings.cache()
+    found = None if compared is None else compared.findings
     counts = compared.counts if compared else Counts()
     shown = only_compared(job, table)
-    samples = () if found is None else summary.samples(found, "topic", job.samples)
+    samples: tuple[Sample, ...] = ()
+    if found is not None and counts.differences + counts.in_flight + counts.unverifiable:
+        samples = summary.samples(found, "topic", job.samples)
     if replica.findings is not None:
         samples += summary.samples(replica.findings, "replica", job.samples)
     first = compared.rounds[0] if compared else None
@@ -122,6 +125,10 @@ def _assembled(
     differs = counts.differences + (replica.counts.differences if replica.counts else 0) > 0
     verdict: Verdict = "different" if differs else "not_verified" if why or counts.unverifiable else "identical"
     with tools.watch.timing("report"):
+        causes: tuple[Bar, ...] = ()
+        histograms = Histograms()
+        if found is not None and counts.differences:
+            causes, histograms = summary.charts(found)
         report = TableReport(
             table=table.qualified_name,
             topic=table.topic,
@@ -148,12 +155,12 @@ def _assembled(
             counts=counts,
             replica=replica.counts,
             rounds=compared.rounds if compared else (),
-            columns=() if found is None else summary.columns(found, table),
-            causes=() if found is None else summary.causes(found),
-            histograms=Histograms() if found is None else summary.histograms(found),
+            columns=summary.columns(found, table) if found is not None and counts.value_mismatch else (),
+            causes=causes,
+            histograms=histograms,
             samples=samples,
             stages=(),
-            keys_path=_keep_keys(job, table, found, replica.findings),
+            keys_path=_keep_keys(job, table, [(found, "topic"), (replica.findings, "replica")] if differs else []),
             repair=_repair(job, table, counts, replica),
         )
     stages = tuple(Stage(name=name, seconds=round(each, 3)) for name, each in tools.watch.seconds.items())
@@ -171,18 +178,12 @@ def _why_open(counts: Counts, replica: ComparedReplica) -> str:
     )
 
 
-def _keep_keys(job: ReconcileJob, table: Table, found: DataFrame | None, replica: DataFrame | None) -> str:
-    """Parquet of every key that differs, on either side; its path, or nothing."""
-    frames = [
-        summary.differing(frame).withColumn("side", fn.lit(side))
-        for frame, side in ((found, "topic"), (replica, "replica"))
-        if frame is not None
-    ]
+def _keep_keys(job: ReconcileJob, table: Table, sides: Sequence[tuple[DataFrame | None, str]]) -> str:
+    """Parquet of every key that differs, on any of the sides; its path, or nothing."""
+    frames = [summary.differing(frame).withColumn("side", fn.lit(side)) for frame, side in sides if frame is not None]
     if not frames:
         return ""
-    whole = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
-    if whole.isEmpty():
-        return ""
+    whole = functools.reduce(DataFrame.unionByName, frames)
     path = f"{job.folder}/differing/{table.topic}"
     store(_without_values(whole) if job.redact else whole, path)
     if job.keys_to is not None:

@@ -17,15 +17,18 @@ from cdc.jobspec.reconcile import ReconcileJob
 from cdc.spark.offsets import Extent
 from cdc.spark.reconcile import summary
 from cdc.spark.reconcile.bridge_progress import BridgeProgress
-from cdc.spark.reconcile.comparison import Comparison, Keys, Say, Sides, keys_asked_for, limited
+from cdc.spark.reconcile.comparison import Comparison, Judged, Say, Sides, limited
 from cdc.spark.reconcile.held_snapshot import HeldSnapshot, hold, position_now
 from cdc.spark.reconcile.kept_hashes import KeptHashes
+from cdc.spark.reconcile.keys import Keys, keys_asked_for, keys_in
 from cdc.spark.reconcile.ledger import Ledger, PassDone
+from cdc.spark.reconcile.second_look import read_findings
 from cdc.spark.reconcile.selection import only_compared
 from cdc.spark.reconcile.topic_records import Moment
 from cdc.spark.reconcile.verdict import TableFacts, why_unverifiable
 from cdc.spark.report.model import Counts, OffsetRange, Round
 
+_NOTHING: Final = Judged(0, 0, 0)
 _SLOWER: Final = "divide the keys over more snapshots (--passes 4), or allow a longer one (--max-snapshot-seconds)"
 
 
@@ -98,12 +101,15 @@ class TableRun:
             if not in_flight or findings is None:
                 break
             self._say(f"{self._table.qualified_name}: {in_flight:,} keys are in flight, looking again")
-            later = self._round(number, self._keys_of(findings, "in_flight"))
+            later = self._round(number, keys_in(findings.where(fn.col("difference") == "in_flight")))
             rounds.append(later.round)
             settled = findings.where(fn.col("difference") != "in_flight")
             again = self._read([later.folder])
             findings = settled if again is None else settled.unionByName(again)
             in_flight = later.round.in_flight
+        if findings is not None:
+            looked_at = sum(each.round.keys for each in done)  # none at all: not some keys were, but all
+            findings = Keys(looked_at or None).together(findings)
         if self._extent is None:
             self._extent = self._tools.brokers.extent(self._table.topic)
         return Compared(
@@ -140,19 +146,21 @@ class TableRun:
                 bucket = (number, self._passes)
                 lines, extent_read = self._hashes(held, extent)
                 looked, keys = self._tools.first_look(sides, held, lines, bucket, f"{folder}/candidates")
+            judged = _NOTHING
             if not keys.is_empty:
-                self._tools.second_look(sides, held, extent, keys, folder, self._kept)
+                judged = self._tools.second_look(sides, held, extent, keys, folder, self._kept)
             self._check_time(held)
             if self._kept is not None:
                 self._kept.keep()
-        in_flight = self._in_flight(folder)
         done = PassDone(
             number=number,
             folder=folder,
-            source_rows=looked.source_rows if looked else self._rows_seen(folder),
+            source_rows=looked.source_rows if looked else judged.with_row,
             live_keys=looked.live_keys if looked else 0,
             tombstones=looked.tombstones if looked else 0,
-            round=Round(number=0, snapshot=held.text, lsn=str(held.lsn), keys=keys.count or 0, in_flight=in_flight),
+            round=Round(
+                number=0, snapshot=held.text, lsn=str(held.lsn), keys=keys.count or 0, in_flight=judged.in_flight
+            ),
             offsets=tuple(
                 OffsetRange(partition=partition, start=start, end=end, records=end - start)
                 for partition, (start, end) in enumerate(zip(extent_read.starts, extent_read.ends, strict=True))
@@ -172,14 +180,14 @@ class TableRun:
         folder = str(self._folder / f"round-{number}")
         with ExitStack() as stack:
             held, extent, sides = self._open(stack)
-            self._tools.second_look(sides, held, extent, keys, folder, self._kept)
+            judged = self._tools.second_look(sides, held, extent, keys, folder, self._kept)
             self._check_time(held)
         looked = Round(
             number=number,
             snapshot=held.text,
             lsn=str(held.lsn),
             keys=keys.count or 0,
-            in_flight=self._in_flight(folder),
+            in_flight=judged.in_flight,
         )
         return PassDone(
             number=number, folder=folder, source_rows=0, live_keys=0, tombstones=0, round=looked, offsets=()
@@ -212,21 +220,9 @@ class TableRun:
         if why := why_unverifiable(TableFacts(True, (), held.snapshot, taken_ms, retention_ms)):
             raise Unverifiable(why)
 
-    def _keys_of(self, findings: DataFrame, difference: str) -> Keys:
-        frame = findings.where(fn.col("difference") == difference).select("key_hash").distinct()
-        return Keys(frame, frame.count())
-
-    def _in_flight(self, folder: str) -> int:
-        found = self._read([folder])
-        return 0 if found is None else found.where("difference = 'in_flight'").count()
-
-    def _rows_seen(self, folder: str) -> int:
-        found = self._read([folder])
-        return 0 if found is None else found.where("source IS NOT NULL").count()
-
     def _read(self, folders: Sequence[str]) -> DataFrame | None:
-        read = self._tools.spark.read.parquet
-        frames = [read(f"{each}/findings") for each in folders if Path(each, "findings").exists()]
+        places = [f"{each}/findings" for each in folders if Path(each, "findings").exists()]
+        frames = [read_findings(self._tools.spark, each) for each in places]
         return functools.reduce(DataFrame.unionByName, frames) if frames else None
 
     def _counts(self, done: Sequence[PassDone], findings: DataFrame | None) -> Counts:
