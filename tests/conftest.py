@@ -15,6 +15,8 @@ import pytest
 from cdc.stack import Kafka, Postgres, PostgresMajor, open_kafka
 from cdc.stack.cache import Say
 from tests.support.deployment import Deploy, Deployment, deployed
+from tests.support.long_files import longest_first
+from tests.support.quick_java import make_default
 from tests.support.servers import Database, OwnStack, Servers, fresh_database
 from tests.support.versions import DEFAULT, parse_majors, versions_for
 
@@ -36,6 +38,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     versions = versions_for(metafunc.definition.get_closest_marker("pg"), metafunc.config.getoption("--pg-majors"))
     if versions != [DEFAULT]:
         metafunc.parametrize("pg_major", versions, indirect=True, scope="session", ids=lambda major: f"pg{major}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of several test processes none is to begin a file of minutes when the others are done."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: longest_first(item.nodeid.partition("::")[0]))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_java(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Each JVM of a Spark job starts in half the time."""
+    make_default(tmp_path_factory.mktemp("spark"))
 
 
 @pytest.fixture(autouse=True)

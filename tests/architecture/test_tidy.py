@@ -11,6 +11,7 @@ import pytest
 
 from cdc import crashpoints
 from tests.architecture.tree import ROOT, modules, parse, texts
+from tests.support.long_files import LONG_FILES
 
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60
@@ -176,3 +177,8 @@ def test_crash_points_exist() -> None:
 @pytest.mark.parametrize("path", [path for path in modules("cdc", "migrations") if path.name != "__init__.py"], ids=str)
 def test_modules_say_what_they_are(path: Path) -> None:
     assert ast.get_docstring(parse(path)), "begin with a sentence: what comes in, what goes out, what it may not know"
+
+
+def test_long_files_are_there() -> None:
+    gone = [each for each in LONG_FILES if not (ROOT / each).is_file()]
+    assert not gone, f"moved or gone, so nothing sorts them any more (tests/support/long_files.py): {gone}"

@@ -25,10 +25,10 @@ from cdc.spark.report.model import TableReport
 from tests.integration.spark.test_scale_out import NAMESPACE, assert_equal, job_for, postgres_target
 from tests.support.deployment import Deploy, Deployment
 from tests.support.order_writer import TABLE, Writer
+from tests.support.quick_java import QUICK
 from tests.support.reconciling import run_command, table_of
 from tests.support.servers import Database
 from tests.support.spark_cluster import SparkCluster, spark_cluster
-from tests.support.spark_jvm import QUICK
 from tests.support.topic_damage import Damage
 from tests.support.waiting import eventually
 

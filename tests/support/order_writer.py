@@ -7,11 +7,12 @@ import random
 
 from tests.support.bank import Guarded
 from tests.support.servers import Database
+from tests.support.soak import times
 
 TABLE = "public.orders"
 ROWS = 5_000
-PAUSE_S = 0.1
-"""Between a writer's transactions of 300 changes: two writers make some thousand changes a second."""
+PAUSE_S = times(0.5, soak=0.1)
+"""Between a writer's transactions of 300 changes: two writers make a thousand changes a second, in a soak five."""
 
 
 class Writer(Guarded):

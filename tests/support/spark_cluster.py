@@ -25,7 +25,7 @@ import pyspark
 from cdc.stack.account import CURRENT
 from cdc.stack.embedded import HOST, free_port
 from cdc.stack.spark import spark_runtime
-from tests.support.spark_jvm import QUICK
+from tests.support.quick_java import QUICK
 from tests.support.waiting import eventually
 
 _START_TIMEOUT_S: Final = 90

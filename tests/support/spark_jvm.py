@@ -16,13 +16,7 @@ from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
 from cdc.stack.spark import spark_runtime
-
-QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
-"""Java's options for small jobs: they are over before what its second compiler does has paid for itself.
-
-Without the second compiler there is room for a fifth of the code only, full after some ten jobs: what was compiled is
-then thrown away and compiled again, for ever.
-"""
+from tests.support.quick_java import QUICK
 
 _PORT: Final = "PYSPARK_GATEWAY_PORT"
 _SECRET: Final = "PYSPARK_GATEWAY_SECRET"

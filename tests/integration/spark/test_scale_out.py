@@ -38,6 +38,8 @@ from tests.support.workload import Workload
 
 NAMESPACE = "copies"
 KILLS = times(2, soak=8)
+PAUSE_S = times(0.05, soak=0.01)
+"""Between two transactions, so that the load leaves some of the machine to what is tested."""
 
 
 def postgres_target(database: Database) -> PostgresTarget:
@@ -263,7 +265,7 @@ def test_killed_again_and_again_under_load(
 
         def load() -> None:
             try:
-                while not stop.wait(0.01):
+                while not stop.wait(PAUSE_S):
                     workload.transaction()
             except Exception as error:  # noqa: BLE001 - handed to the test
                 died.append(error)

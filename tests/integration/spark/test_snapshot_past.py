@@ -99,7 +99,7 @@ def test_the_command_goes_on_and_rotates(deploy: Deploy, database: Database, tmp
     (folder / "20200101T000000.000000Z").mkdir(parents=True)  # has our kind of name, and no manifest
     log = tmp_path / "command.log"
     command = [
-        sys.executable, "-m", "cdc", "snapshot", TABLE, "--to", str(folder), "--every", "1s", "--keep", "2",
+        sys.executable, "-m", "cdc", "snapshot", TABLE, "--to", str(folder), "--every", "1s", "--keep", "1",
         "--master", "local[2]", "-c", str(deployment.config),
     ]  # fmt: skip
     with log.open("wb") as output:
@@ -110,7 +110,7 @@ def test_the_command_goes_on_and_rotates(deploy: Deploy, database: Database, tmp
         finally:
             os.killpg(process.pid, signal.SIGINT)
             process.wait(60)
-    assert len(finished(folder)) == 2
+    assert len(finished(folder)) == 1
     assert (folder / "20200101T000000.000000Z").is_dir()
     manifest = json.loads((finished(folder)[-1] / "manifest.json").read_text())
     assert manifest["tables"][0]["rows"] == 20
