@@ -14,7 +14,9 @@ import pytest
 
 from cdc.stack import Kafka, Postgres, PostgresMajor, open_kafka
 from cdc.stack.cache import Say
+from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deploy, Deployment, deployed
+from tests.support.forked import ForkedCdc
 from tests.support.long_files import longest_first
 from tests.support.quick_java import make_default
 from tests.support.servers import Database, OwnStack, Servers, fresh_database
@@ -130,12 +132,22 @@ def replica(servers: Servers, pg_major: PostgresMajor) -> Iterator[Database]:
 
 
 @pytest.fixture
-def deploy(database: Database, replica: Database, kafka: Kafka, tmp_path: Path) -> Iterator[Deploy]:
+def process_kind() -> type[CdcProcess]:
+    """How bridge and sink start: forked from a process that has imported everything. The rings that are about processes
+    start them as a user does.
+    """
+    return ForkedCdc
+
+
+@pytest.fixture
+def deploy(
+    database: Database, replica: Database, kafka: Kafka, tmp_path: Path, process_kind: type[CdcProcess]
+) -> Iterator[Deploy]:
     """Configures a bridge and a sink for ``database``: ``deploy(source={"tables": […]}, topics={…})``."""
     with ExitStack() as stack:
 
         def make(**sections: Mapping[str, Any]) -> Deployment:
-            return stack.enter_context(deployed(database, kafka.bootstrap, replica, tmp_path, sections))
+            return stack.enter_context(deployed(database, kafka.bootstrap, replica, tmp_path, sections, process_kind))
 
         yield make
 

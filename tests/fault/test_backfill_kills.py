@@ -20,6 +20,7 @@ from cdc.contract.naming import progress_topic
 from cdc.publish.requests import write_request
 from cdc.record import BackfillRequest
 from tests.support import versioned
+from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deploy, Deployment, deployed
 from tests.support.servers import Database, OwnStack
 from tests.support.soak import times
@@ -42,7 +43,7 @@ def test_killed_at_random_during_backfills(own_stack: OwnStack, tmp_path: Path) 
     source, replica = Database("postgres", server.dsn()), Database("postgres", mirror.dsn())
     versioned.create(source, _ROWS)
     writers = [versioned.Writer(source, rng.randrange(10**6), _ROWS) for _ in range(2)]
-    with deployed(source, broker.bootstrap, replica, tmp_path) as deployment:
+    with deployed(source, broker.bootstrap, replica, tmp_path, kind=CdcProcess) as deployment:
         for writer in writers:
             writer.start()
         deployment.start()

@@ -18,6 +18,7 @@ from cdc.source.failover import check_failover, failover_facts
 from cdc.source.preflight import Finding
 from cdc.stack import Kafka, PostgresMajor, PostgresServer
 from cdc.status.checks import check_source
+from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deployment, deployed
 from tests.support.servers import Database, OwnStack
 from tests.support.standby import STANDBY_SLOT, Standby
@@ -43,7 +44,10 @@ def replicated(
     source = Database("postgres", primary.dsn())
     source.execute("CREATE TABLE items (id integer PRIMARY KEY, n integer)")
     source.execute("INSERT INTO items SELECT i, 0 FROM generate_series(1, 200) i")
-    with Standby.of(primary) as standby, deployed(source, kafka.bootstrap, source, directory) as deployment:
+    with (
+        Standby.of(primary) as standby,
+        deployed(source, kafka.bootstrap, source, directory, kind=CdcProcess) as deployment,
+    ):
         if major >= 17:
             source.execute(f"ALTER SYSTEM SET synchronized_standby_slots = '{STANDBY_SLOT}'")
             source.execute("SELECT pg_reload_conf()")
@@ -195,7 +199,7 @@ def test_a_server_restored_from_an_older_copy(own_stack: OwnStack, kafka: Kafka,
     primary = own_stack.postgres(16)
     source = Database("postgres", primary.dsn())
     source.execute("CREATE TABLE items (id integer PRIMARY KEY, n integer); INSERT INTO items VALUES (1, 1)")
-    with deployed(source, kafka.bootstrap, source, tmp_path) as deployment:
+    with deployed(source, kafka.bootstrap, source, tmp_path, kind=CdcProcess) as deployment:
         deployment.start_bridge()
         deployment.wait_backfilled(TABLE)
         deployment.bridge.stop()

@@ -37,7 +37,7 @@ def test_killed_at_random(own_stack: OwnStack, tmp_path: Path) -> None:
     source, replica = (Database("postgres", server.dsn()) for server in servers)
     bank.create(source)
     watcher, writers = bank.Watcher(replica), [bank.Writer(source, rng.randrange(10**6)) for _ in range(2)]
-    with deployed(source, broker.bootstrap, replica, tmp_path) as deployment:
+    with deployed(source, broker.bootstrap, replica, tmp_path, kind=CdcProcess) as deployment:
         deployment.start()
         for thread in (watcher, *writers):
             thread.start()

@@ -33,7 +33,7 @@ def pair(own_stack: OwnStack, kafka: Kafka, tmp_path: Path) -> Iterator[tuple[De
     source = Database("postgres", server.dsn())
     source.execute("CREATE TABLE items (id integer PRIMARY KEY, n integer)")
     source.execute("INSERT INTO items SELECT i, 0 FROM generate_series(1, 500) i")
-    with deployed(source, kafka.bootstrap, source, tmp_path, {"http": {"bridge_port": 0}}) as deployment:
+    with deployed(source, kafka.bootstrap, source, tmp_path, {"http": {"bridge_port": 0}}, CdcProcess) as deployment:
         active, second = deployment.bridge, deployment.second_bridge()
         deployment.start_bridge()
         deployment.wait_backfilled(TABLE)

@@ -24,6 +24,7 @@ from cdc.proof.topic_side import open_consumer, read_topics
 from cdc.record import BackfillProgress, Position, Progress
 from cdc.replay.reader import TopicReader
 from tests.support.bridge_process import CdcProcess
+from tests.support.forked import ForkedCdc
 from tests.support.reading import read_backfills
 from tests.support.servers import Database
 from tests.support.topic_audit import read_records
@@ -36,6 +37,7 @@ class Deployment:
 
     Attributes:
         settings: the configuration; change it and call ``write`` before a start.
+        kind: of process, for both and for a second bridge.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Deployment:
     replica: Database
     directory: Path
     settings: dict[str, Any]
+    kind: type[CdcProcess] = ForkedCdc
     bridge: CdcProcess = field(init=False)
     sink: CdcProcess = field(init=False)
     _consumer: Consumer | None = None
@@ -51,8 +54,8 @@ class Deployment:
 
     def __post_init__(self) -> None:
         self.config = self.directory / f"{self.name}.yaml"
-        self.bridge = CdcProcess("run", self.config, self.directory / f"{self.name}-bridge.log")
-        self.sink = CdcProcess("sink", self.config, self.directory / f"{self.name}-sink.log")
+        self.bridge = self.kind("run", self.config, self.directory / f"{self.name}-bridge.log")
+        self.sink = self.kind("sink", self.config, self.directory / f"{self.name}-sink.log")
         self.write()
 
     def write(self) -> None:
@@ -77,7 +80,7 @@ class Deployment:
 
     def second_bridge(self) -> CdcProcess:
         """Another bridge with the same configuration."""
-        return CdcProcess("run", self.config, self.directory / f"{self.name}-second.log")
+        return self.kind("run", self.config, self.directory / f"{self.name}-second.log")
 
     def slot(self) -> str:
         """Name of its replication slot."""
@@ -278,11 +281,12 @@ def deployed(
     replica: Database,
     directory: Path,
     sections: Mapping[str, Mapping[str, Any]] | None = None,
+    kind: type[CdcProcess] = ForkedCdc,
 ) -> Iterator[Deployment]:
     """A deployment of its own name, whose processes are killed at the end; ``sections`` as for ``settings_for``."""
     name = f"t{uuid.uuid4().hex[:10]}"
     settings = settings_for(name, source, bootstrap, replica, sections or {})
-    deployment = Deployment(name, source, bootstrap, replica, directory, settings)
+    deployment = Deployment(name, source, bootstrap, replica, directory, settings, kind)
     try:
         yield deployment
     finally:

@@ -80,6 +80,8 @@ def _run(arguments: list[str], log: str, environment: dict[str, str]) -> None:
     output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # or SIGKILL would take the last along
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()

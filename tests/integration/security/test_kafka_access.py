@@ -84,7 +84,7 @@ def secured(
         source, replica = (stack.enter_context(fresh_database(server)) for server in (postgres, other_postgres))
         source.execute("CREATE TABLE items (id integer PRIMARY KEY, note text)")
         directory = tmp_path_factory.mktemp("secured")
-        deployment = stack.enter_context(deployed(source, kafka.broker.bootstrap, replica, directory))
+        deployment = stack.enter_context(deployed(source, kafka.broker.bootstrap, replica, directory, kind=CdcProcess))
         made = Secured(kafka, deployment)
         kafka.user(made.bridge_user, PASSWORD)
         kafka.user(made.sink_user, PASSWORD)

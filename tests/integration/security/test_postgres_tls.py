@@ -16,6 +16,7 @@ from cdc.errors import CdcError, ReplicaRefused, SourceRefused
 from cdc.sink.session import replica_engine
 from cdc.source.connect import connect
 from cdc.stack import Kafka, PostgresServer
+from tests.support.bridge_process import CdcProcess
 from tests.support.certificates import Authority, Certificate
 from tests.support.deployment import deployed
 from tests.support.servers import Database, fresh_database
@@ -121,7 +122,7 @@ def test_everything_travels_encrypted_and_a_strange_certificate_stops_both(
     with fresh_database(tls.server) as one, fresh_database(tls.server) as other:
         source, replica = (Database(each.name, tls.certified_dsn(each.name)) for each in (one, other))
         source.execute("CREATE TABLE items (id integer PRIMARY KEY, note text)")
-        with deployed(source, kafka.bootstrap, replica, tmp_path) as deployment:
+        with deployed(source, kafka.bootstrap, replica, tmp_path, kind=CdcProcess) as deployment:
             deployment.start()
             source.execute("INSERT INTO items VALUES (1, 'secret')")
             deployment.assert_equal("public.items")

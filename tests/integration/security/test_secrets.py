@@ -101,7 +101,9 @@ def loud(
             "sink": {"dsn": replica.dsn.replace("postgres@", "keeper@")},
             "http": {"bridge_port": 0, "sink_port": 0},
         }
-        made = Loud(stack.enter_context(deployed(source, kafka.broker.bootstrap, replica, tmp_path, sections)))
+        made = Loud(
+            stack.enter_context(deployed(source, kafka.broker.bootstrap, replica, tmp_path, sections, CdcProcess))
+        )
         made.configure()
         kafka.allow(bindings(cdc("grants", "kafka", "-c", made.deployment.config).output.partition("# What sink")[0]))
         yield made
