@@ -115,11 +115,7 @@ def _assembled(
     found = None if compared is None else compared.findings
     counts = compared.counts if compared else Counts()
     shown = only_compared(job, table)
-    samples: tuple[Sample, ...] = ()
-    if found is not None and counts.differences + counts.in_flight + counts.unverifiable:
-        samples = summary.samples(found, "topic", job.samples)
-    if replica.findings is not None:
-        samples += summary.samples(replica.findings, "replica", job.samples)
+    samples = _samples(job, counts, found, replica)
     first = compared.rounds[0] if compared else None
     why = reason.text or _why_open(counts, replica) or (why_nothing(job, counts.source_rows) if compared else "")
     differs = counts.differences + (replica.counts.differences if replica.counts else 0) > 0
@@ -165,6 +161,18 @@ def _assembled(
         )
     stages = tuple(Stage(name=name, seconds=round(each, 3)) for name, each in tools.watch.seconds.items())
     return report.model_copy(update={"stages": stages})
+
+
+def _samples(
+    job: ReconcileJob, counts: Counts, found: DataFrame | None, replica: ComparedReplica
+) -> tuple[Sample, ...]:
+    """Keys of both sides; Spark is not asked when the counts say that there are none."""
+    samples: tuple[Sample, ...] = ()
+    if found is not None and counts.differences + counts.in_flight + counts.unverifiable:
+        samples = summary.samples(found, "topic", job.samples)
+    if replica.findings is not None:
+        samples += summary.samples(replica.findings, "replica", job.samples)
+    return samples
 
 
 def _why_open(counts: Counts, replica: ComparedReplica) -> str:
