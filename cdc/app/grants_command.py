@@ -18,7 +18,6 @@ from cdc.errors import ConfigError, SourceRefused
 from cdc.pgroles import role_and_database
 from cdc.record import TableSchema
 from cdc.scope.topics import state_topic
-from cdc.sink.database import open_replica
 from cdc.source.catalog import find_tables, in_scope
 from cdc.source.connect import connect
 from cdc.source.grants import Capture, capture_grants
@@ -81,6 +80,9 @@ def sink(config: ConfigOption = None, admin: AdminOption = "") -> None:
         cdc grants sink -c shop.yaml | psql 'host=replica dbname=shop user=postgres'
     """
     loaded = load_config(config)
+    # Here, because it brings SQLAlchemy, which the other commands of this module do without.
+    from cdc.sink.database import open_replica
+
     replica = open_replica(loaded, application_name="cdc grants")
     naming = replica.naming
     with _look(loaded, admin) as conn:
