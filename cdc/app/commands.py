@@ -36,7 +36,8 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "check": Command(
         "check_command",
         "check",
-        "Check server, standby, rights, tables, publication, slot, topics and replica before the start. Changes nothing.",
+        "Check server, standby, rights, tables, publication, slot, topics and replica before the start. "
+        "Changes nothing.",
     ),
     "status": Command(
         "status_command",
