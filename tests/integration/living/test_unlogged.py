@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 
 import pytest
-from cdc.backfill.job import NOT_CAPTURED
 
+from cdc.backfill.intake import NOT_CAPTURED
 from tests.integration.living.conftest import Living
 from tests.support.deployment import Deployment
 from tests.support.waiting import eventually
