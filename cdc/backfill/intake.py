@@ -104,6 +104,31 @@ class Intake:
             self._ledger.put(replace(progress, state="waiting"))
 
 
+def no_backfill(table: str, topic: str, lsn: LSN) -> BackfillProgress:
+    """What there would be on record of a table that was never backfilled (``snapshot.mode: never``)."""
+    now = now_us()
+    return BackfillProgress(
+        table=table,
+        topic=topic,
+        request=uuid.uuid4().hex,
+        state="done",
+        cause="initial",
+        whole=False,
+        where=None,
+        rate=None,
+        sweep=False,
+        below=(),
+        leaves=(),
+        estimated_rows=0,
+        rows=0,
+        swept=0,
+        seq=0,
+        lsn=lsn,
+        started_at=now,
+        updated_at=now,
+    )
+
+
 def new_progress(
     table: TableInfo, topic: str, asked: Asked, before: BackfillProgress | None, lsn: LSN
 ) -> BackfillProgress:

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from cdc.backfill.beside import BesideStream
-from cdc.backfill.intake import NOT_CAPTURED, Asked, not_captured
+from cdc.backfill.intake import NOT_CAPTURED, Asked, no_backfill, not_captured
 from cdc.backfill.readers import ChunkReaders
 from cdc.backfill.repair_work import Repairs
 from cdc.backfill.requests import RequestBox, ends_of
@@ -121,7 +121,7 @@ def start_backfill(around: BridgeSurroundings, stream: StreamSide, demands: Iter
     ends = ends_of(around.options, around.progress_topic)
     published = read_published(around.options, around.progress_topic, stream_key(config.source.slot))
 
-    records = _records(published, around)
+    records = _records(published, around, stream.complete_lsn)
     requests = RequestBox(around.options, ends, published.requests, published.repairs)
     ordinals = _ordinals(published)
     rows = RowWriter(stream, ordinals, around)
@@ -156,10 +156,13 @@ def _readers(config: Config, count: int) -> ChunkReaders:
     )
 
 
-def _records(published: Published, around: BridgeSurroundings) -> dict[str, BackfillProgress]:
+def _records(published: Published, around: BridgeSurroundings, lsn: LSN) -> dict[str, BackfillProgress]:
     """What the last session left; those of tables that are not captured any more are written anew, as not whole."""
     records = {table: each.progress for table, each in published.backfills.items()}
-    for left in _left(records.values(), around.registry.tables):
+    newest = around.registry.successions.newest
+    names = {f"{each.namespace}.{each.name}": each.topic for each in newest if each.topic}
+    never = [no_backfill(table, topic, lsn) for table, topic in names.items() if table not in records]
+    for left in _left([*records.values(), *never], around.registry.tables):
         records[left.table] = left
         around.note(backfill_key(left.table), backfill_value(left))
     return records

@@ -68,6 +68,11 @@ class Successions:
         """The definition that the topic was last written with."""
         return self._by_topic.get(topic)
 
+    @property
+    def newest(self) -> Iterable[TableSchema]:
+        """Of each topic the definition that it was last written with."""
+        return self._by_topic.values()
+
     def last_of(self, relation_id: int) -> TableSchema | None:
         """The definition that this table was last written with, under whatever name; no topic when it had left."""
         return self._by_relation.get(relation_id)

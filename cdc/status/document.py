@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
+from cdc.backfill.intake import NOT_CAPTURED
 from cdc.backfill.pace import average_rate, seconds_left, share
 from cdc.lsn import LSN
 from cdc.record import BackfillProgress, Progress
@@ -76,6 +77,10 @@ def _slot_problems(name: str, source: SourceStatus) -> list[Problem]:
 
 
 def _backfill_problems(backfill: BackfillProgress) -> list[Problem]:
+    if backfill.reason == NOT_CAPTURED:
+        text = f"table {backfill.table} is not captured any more: its topic and its replica table miss changes"
+        remedy = f"capture it again, then: cdc backfill --sweep {backfill.table}"
+        return [Problem("topics", text, remedy, SICK)]
     if backfill.state == "failed":
         why, _, remedy = backfill.reason.partition("\n  remedy: ")
         again = f"cdc backfill {backfill.table}"
