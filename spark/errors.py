@@ -29,5 +29,9 @@ class NotCaughtUp(JobError):
     """The bridge did not publish in time what the comparison must include."""
 
 
+class TopicChanged(JobError):
+    """A topic is another one of its name, or lost records: what was read of it before says nothing of it now."""
+
+
 class PastErased(JobError):
     """Compaction or retention has already removed the state that was asked for."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from cdc.jobspec.deployment import KafkaSettings
-from cdc.spark.errors import NotCaughtUp, TopicUnreadable
+from cdc.spark.errors import NotCaughtUp, TopicChanged, TopicUnreadable
 from cdc.spark.kafka_options import client_options
 
 _TIMEOUT_S: Final = 30.0
@@ -22,9 +22,16 @@ _MESSAGES: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A topic's committed records: by partition the first offset, and the one behind the last (last stable offset)."""
+    """A topic's committed records.
+
+    Attributes:
+        topic_id: Kafka's own, new with every topic of the same name: offsets are good for one topic only.
+        starts: by partition the first offset.
+        ends: by partition the one behind the last (last stable offset).
+    """
 
     topic: str
+    topic_id: str
     starts: tuple[int, ...]
     ends: tuple[int, ...]
 
@@ -43,7 +50,7 @@ class Extent:
 
     def after(self, starts: tuple[int, ...]) -> Extent:
         """Only what lies at or behind ``starts``."""
-        return Extent(self.topic, tuple(map(max, self.starts, starts)), self.ends)
+        return replace(self, starts=tuple(map(max, self.starts, starts)))
 
 
 class Brokers:
@@ -74,6 +81,8 @@ class Brokers:
         Raises:
             NotCaughtUp: somebody's Kafka transaction stays open for longer than ``timeout_s``.
         """
+        # Asked first: when the id is the same afterwards, all of this is of one topic (refuse_another).
+        topic_id = self.topic_ids([topic])[topic]
         partitions = range(self._partition_count(topic))
         highs = [self._watermarks(self._uncommitted, topic, each)[1] for each in partitions]
         deadline = time.monotonic() + timeout_s
@@ -89,7 +98,7 @@ class Brokers:
                 time.sleep(_PAUSE_S)
                 low, end = self._watermarks(self._committed, topic, each)
             extents.append((low, end))
-        return Extent(topic, tuple(low for low, _ in extents), tuple(end for _, end in extents))
+        return Extent(topic, topic_id, tuple(low for low, _ in extents), tuple(end for _, end in extents))
 
     def settings(self, topic: str) -> Mapping[str, str]:
         """The topic's configuration."""
@@ -100,13 +109,27 @@ class Brokers:
         except KafkaException as error:
             raise self._unreadable(topic, error) from error
 
-    def topic_id(self, topic: str) -> str:
-        """Kafka's own id: new with every topic of the same name."""
-        try:
-            future = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic]
-            return str(future.result(timeout=_TIMEOUT_S).topic_id)
-        except KafkaException as error:
-            raise self._unreadable(topic, error) from error
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """Kafka's own ids."""
+        found = {}
+        for topic, future in self._admin.describe_topics(
+            TopicCollection(list(topics)), request_timeout=_TIMEOUT_S
+        ).items():
+            try:
+                found[topic] = str(future.result(timeout=_TIMEOUT_S).topic_id)
+            except KafkaException as error:
+                raise self._unreadable(topic, error) from error
+        return found
+
+    def refuse_another(self, *extents: Extent, remedy: str = "start again") -> None:
+        """See that topics are those that they were when their extents were asked.
+
+        Raises:
+            TopicChanged: one was made anew: offsets that were asked before and after are not of one topic.
+        """
+        found = self.topic_ids([each.topic for each in extents])
+        if anew := sorted(each.topic for each in extents if found[each.topic] != each.topic_id):
+            raise TopicChanged(f"topic {', '.join(anew)} was deleted and made anew while it was read", remedy=remedy)
 
     def read_all(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
         """Every committed record of a small topic of one partition, as key and value."""

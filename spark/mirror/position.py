@@ -10,6 +10,9 @@ refused. So whatever is lost or comes twice, rows and offsets stay together.
 Tombstones go some time after they were written. So the target also keeps when it last had all that the topic held, and
 where the topic ended then: who comes back later has missed nothing if the topic still ends there, or if tombstones are
 kept for longer than that.
+
+A topic that is deleted and made anew counts from 0 again. So the target also keeps whose offsets they are, by Kafka's
+own id.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame
 
 from cdc.spark.mirror.definitions import Definitions
+from cdc.spark.offsets import Extent
 
 Offsets = Mapping[int, int]
 """Partition → the first offset that is not applied yet."""
@@ -36,6 +40,7 @@ class Position:
         offsets: behind what was applied.
         current_ms: when the target last had everything; it had nothing, and needed nothing, when the copying began.
         current_ends: where the topic's partitions ended then.
+        topic_id: of the topic that the offsets are of; empty where an older version wrote them.
     """
 
     generation: str = ""
@@ -43,11 +48,13 @@ class Position:
     offsets: Offsets = field(default_factory=dict)
     current_ms: int = 0
     current_ends: Offsets = field(default_factory=dict)
+    topic_id: str = ""
 
     def after(self, batch: Batch, ends: Offsets) -> Position:
         """Behind a batch that read up to ``ends`` (exclusive)."""
         since_ms = self.current_ms or batch.began_ms
-        return Position(batch.generation, batch.number, {**self.offsets, **ends}, since_ms, self.current_ends)
+        offsets = {**self.offsets, **ends}
+        return Position(batch.generation, batch.number, offsets, since_ms, self.current_ends, batch.topic_id)
 
     def current(self, ends: Offsets, at_ms: int) -> Position:
         """With everything that the topic held when it ended there."""
@@ -58,6 +65,21 @@ class Position:
         is_begun = bool(self.offsets)
         return is_begun and dict(ends) != dict(self.current_ends) and now_ms - self.current_ms > retention_ms
 
+    def why_lost(self, extent: Extent) -> str | None:
+        """Why reading on at the offsets would leave something out or keep ghosts; None when it is right."""
+        if not self.offsets:
+            return None
+        if not self.topic_id:
+            return "may have been made anew since it was read, because the copy does not say which topic that was"
+        if self.topic_id != extent.topic_id:
+            return "was deleted and made anew since it was read"
+        for partition, offset in sorted(self.offsets.items()):
+            if partition >= len(extent.ends) or offset > extent.ends[partition]:
+                return f"lost records: partition {partition} does not reach to offset {offset} any more"
+            if offset < extent.starts[partition]:
+                return f"lost records: partition {partition} begins at offset {extent.starts[partition]} now"
+        return None
+
     def as_fields(self) -> dict[str, Any]:
         """For JSON, whose member names are strings."""
         return {
@@ -66,6 +88,7 @@ class Position:
             "offsets": {str(partition): offset for partition, offset in self.offsets.items()},
             "current_ms": self.current_ms,
             "current_ends": {str(partition): offset for partition, offset in self.current_ends.items()},
+            "topic_id": self.topic_id,
         }
 
     @staticmethod
@@ -75,17 +98,31 @@ class Position:
             {int(partition): offset for partition, offset in fields.get(name, {}).items()}
             for name in ("offsets", "current_ends")
         )
-        return Position(fields["generation"], fields["batch"], offsets, fields.get("current_ms", 0), ends)
+        return Position(
+            fields["generation"],
+            fields["batch"],
+            offsets,
+            fields.get("current_ms", 0),
+            ends,
+            fields.get("topic_id", ""),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A micro-batch of one topic; ``began`` are the target's offsets where its run began, ``began_ms`` when."""
+    """A micro-batch of one topic.
+
+    Attributes:
+        began: the target's offsets where its run began.
+        began_ms: when.
+        topic_id: whose records they are.
+    """
 
     generation: str
     number: int
     began: Offsets
     began_ms: int = 0
+    topic_id: str = ""
 
 
 class NotItsTurn(Exception):

@@ -7,6 +7,7 @@ topic, also while a key's old spelling (``1.0``) and its new one (``1.00``) come
 from __future__ import annotations
 
 import json
+import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -151,7 +152,8 @@ class PostgresMirror:
                 f"table {table} is the sink's mirror of topic {holder}", remedy="name another --schema for these copies"
             )
         row = self._connection.execute(
-            "SELECT topic FROM cdc_mirror.position WHERE namespace = %s AND name = %s", (table.namespace, table.name)
+            "SELECT topic, position FROM cdc_mirror.position WHERE namespace = %s AND name = %s",
+            (table.namespace, table.name),
         ).fetchone()
         if row is None and table.exists(self._connection):
             raise JobError(
@@ -170,6 +172,9 @@ class PostgresMirror:
                 f"topic {topic} is mirrored into {known[0]}.{known[1]} already",
                 remedy=f"use --schema {known[0]}, or drop that table and its row in cdc_mirror.position",
             )
+        if row is not None and not table.exists(self._connection) and Position.from_fields(row[1]).offsets:
+            sys.stderr.write(f"table {table} is gone: it is made anew, from the beginning of its topic\n")
+            self._write(topic, Position())
         self._connection.execute(
             "INSERT INTO cdc_mirror.position VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
             (topic, table.namespace, table.name, json.dumps(Position().as_fields())),

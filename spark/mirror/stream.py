@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shutil
@@ -14,21 +13,21 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
-from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from cdc.contract.header import HEADER_NAME
 from cdc.jobspec.mirror import MirrorJob
-from cdc.spark.errors import JobError, PastErased
+from cdc.spark.errors import JobError
 from cdc.spark.kafka_options import connector_options
 from cdc.spark.mirror.definitions import Definitions
-from cdc.spark.mirror.position import Batch, NotItsTurn, Offsets, Position, Target
-from cdc.spark.offsets import Brokers, Extent
+from cdc.spark.mirror.position import Batch, NotItsTurn, Position, Target
+from cdc.spark.mirror.topics import MirroredTopics, Seen
+from cdc.spark.offsets import Brokers
 from cdc.spark.topic import GROUP_PREFIX, header_field
 
 _LOOK_S: Final = 1
@@ -65,8 +64,7 @@ class MirrorStream:
         self._noted_s = -math.inf
         self._failures: list[Exception] = []
         self._generation = ""
-        self._began: Mapping[str, Offsets] = {}
-        self._began_ms = 0
+        self._source: MirroredTopics
 
     def run(self) -> None:
         """Until everything is copied (``once``) or ``stop`` is set.
@@ -92,12 +90,7 @@ class MirrorStream:
 
     def _run_query(self, *, may_resume: bool) -> None:
         positions = self._target.positions()
-        self._began_ms = _now_ms()
-        extents = {topic: self._brokers.extent(topic) for topic in self._topics}
-        for topic in self._topics:
-            self._refuse_if_erased(topic, positions.get(topic, Position()), extents[topic])
-        starts = {topic: _starts(extents[topic], positions.get(topic, Position())) for topic in self._topics}
-        self._began = {topic: positions.get(topic, Position()).offsets for topic in self._topics}
+        self._source = source = MirroredTopics(self._brokers, self._topics, positions)
         self._failures.clear()
         with ExitStack() as cleanup:
             if self._job.checkpoint is None:
@@ -105,8 +98,8 @@ class MirrorStream:
             else:
                 root = Path(self._job.checkpoint).absolute()
             checkpoint = self._choose_generation(root, positions, may_resume=may_resume)
-            query = self._start(checkpoint, starts)
-            seen = Seen(extents, self._began_ms)
+            query = self._start(checkpoint, source.starts())
+            seen = source.seen
             try:
                 while not query.awaitTermination(_LOOK_S):
                     if self._stop.is_set():
@@ -119,6 +112,8 @@ class MirrorStream:
                 if self._job.once:
                     self._note_current(seen)
             except PySparkException as error:
+                if not self._failures:
+                    source.refuse_others()  # what Spark says of offsets that are gone helps nobody
                 raise (self._failures or [error])[0] from error
             finally:
                 query.stop()
@@ -136,7 +131,7 @@ class MirrorStream:
         self._generation = f"{prefix}-{uuid.uuid4().hex}"
         return root / self._generation
 
-    def _start(self, checkpoint: Path, starts: Mapping[str, Mapping[str, int]]) -> StreamingQuery:
+    def _start(self, checkpoint: Path, starts: str) -> StreamingQuery:
         job = self._job
         reader = (
             self._spark.readStream.format("kafka")
@@ -146,7 +141,7 @@ class MirrorStream:
             .option("subscribe", ",".join(self._topics))
             .option("includeHeaders", "true")
             .option("failOnDataLoss", "true")
-            .option("startingOffsets", json.dumps(starts))
+            .option("startingOffsets", starts)
             .option("maxOffsetsPerTrigger", str(job.records_per_batch))
         )
         ours = fn.filter("headers", lambda header: header["key"] == HEADER_NAME)
@@ -169,6 +164,8 @@ class MirrorStream:
         records = records.persist()
         try:
             ends = self._survey(records)
+            # Behind the reading: when a topic is still the one that it was, so are the records.
+            self._source.refuse_others()
             for topic in self._topics:
                 latest = (
                     records.where(fn.col("topic") == topic)
@@ -176,7 +173,13 @@ class MirrorStream:
                     .agg(fn.max_by(fn.struct("value", "partition", "offset", "header"), "offset").alias("last"))
                     .select("key", "last.*")
                 )
-                batch = Batch(self._generation, number, self._began[topic], self._began_ms)
+                batch = Batch(
+                    self._generation,
+                    number,
+                    self._source.began(topic),
+                    self._source.seen.at_ms,
+                    self._source.topic_id(topic),
+                )
                 self._target.apply(topic, latest, batch, ends.get(topic, {}))
         except (NotItsTurn, JobError) as error:
             self._failures.append(error)
@@ -209,6 +212,7 @@ class MirrorStream:
         """Keep that every table has all that was seen, now and then; what is to be seen next."""
         if time.monotonic() - self._noted_s < every_s:
             return seen
+        self._source.refuse_others()
         with self._turn:
             positions = self._target.positions()
             for topic, extent in seen.extents.items():
@@ -216,50 +220,11 @@ class MirrorStream:
                 if self._is_ours(topic, position):
                     self._target.note_current(topic, position, dict(enumerate(extent.ends)), seen.at_ms)
         self._noted_s = time.monotonic()
-        at_ms = _now_ms()
-        return Seen({topic: self._brokers.extent(topic) for topic in self._topics}, at_ms)
+        return self._source.look()
 
     def _is_ours(self, topic: str, position: Position) -> bool:
         """Whether this run wrote the position, or found it: with nothing to read, there was no batch."""
-        return position.generation == self._generation or dict(position.offsets) == dict(self._began[topic])
-
-    def _refuse_if_erased(self, topic: str, position: Position, extent: Extent) -> None:
-        """Whoever was away for longer than tombstones are kept may have missed one."""
-        retention_ms = int(self._brokers.settings(topic)["delete.retention.ms"])
-        if position.may_have_missed(dict(enumerate(extent.ends)), self._began_ms, retention_ms):
-            away_s = (self._began_ms - position.current_ms) // 1000
-            raise PastErased(
-                f"topic {topic} was last read to its end {away_s:,} s ago, and "
-                f"tombstones are kept for {retention_ms // 1000:,} s (delete.retention.ms): deletes may have been "
-                "missed",
-                remedy="build the tables anew: the same command with --rebuild",
-            )
-
-
-class Seen(NamedTuple):
-    """Where the topics ended at a moment."""
-
-    extents: Mapping[str, Extent]
-    at_ms: int
-
-    def are_behind(self, progress: StreamingQueryProgress | None) -> bool:
-        """Whether the query has applied everything up to there."""
-        if progress is None:
-            return False
-        read = json.loads(progress.sources[0].endOffset) or {}  # null before the first batch
-        return all(
-            read.get(topic, {}).get(str(partition), 0) >= end
-            for topic, extent in self.extents.items()
-            for partition, end in enumerate(extent.ends)
-        )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _starts(extent: Extent, position: Position) -> dict[str, int]:
-    return {str(partition): position.offsets.get(partition, start) for partition, start in enumerate(extent.starts)}
+        return position.generation == self._generation or dict(position.offsets) == dict(self._source.began(topic))
 
 
 def _refusal(error: PySparkException) -> JobError:

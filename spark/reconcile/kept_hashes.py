@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from cdc.jobspec.deployment import STRICT, KafkaSettings
-from cdc.spark.offsets import Brokers, Extent
+from cdc.spark.offsets import Extent
 from cdc.spark.reconcile.keys import Keys
 from cdc.spark.reconcile.topic_records import TOMBSTONE, Moment, hashed
 from cdc.spark.reconcile.visibility import Snapshot
@@ -57,18 +57,17 @@ class KeptHashes:
     Args:
         place: folder of this topic; made when missing; of one run at a time.
         source: system identifier and timeline of the source.
-        spark, kafka, brokers: to read with.
+        spark, kafka: to read with.
 
     Attributes:
         went_on: whether an earlier run's hashes were of use.
     """
 
-    def __init__(self, place: Path, source: str, spark: SparkSession, kafka: KafkaSettings, brokers: Brokers) -> None:
+    def __init__(self, place: Path, source: str, spark: SparkSession, kafka: KafkaSettings) -> None:
         self._place = place
         self._source = source
         self._spark = spark
         self._kafka = kafka
-        self._brokers = brokers
         self._next: _Manifest | None = None
         self.went_on = False
 
@@ -82,8 +81,7 @@ class KeptHashes:
         Returns:
             As ``topic_records.hashed``; and what was read of the topic.
         """
-        topic_id = self._brokers.topic_id(extent.topic)
-        old = self._usable(extent, snapshot, topic_id)
+        old = self._usable(extent, snapshot)
         self.went_on = old is not None
         news = extent if old is None else extent.after(old.ends)
         lines = hashed(read_topic(self._spark, self._kafka, news), len(extent.ends))
@@ -109,7 +107,12 @@ class KeptHashes:
         folder = f"hashes-{uuid.uuid4().hex}"
         store(reduced.drop("open_offset"), str(self._place / folder))
         self._next = _Manifest(
-            form=_FORM, source=self._source, xmin=snapshot.xmin, topic_id=topic_id, ends=extent.ends, folder=folder
+            form=_FORM,
+            source=self._source,
+            xmin=snapshot.xmin,
+            topic_id=extent.topic_id,
+            ends=extent.ends,
+            folder=folder,
         )
         return self._spark.read.parquet(str(self._place / folder)), news
 
@@ -142,13 +145,13 @@ class KeptHashes:
     def _manifest(self) -> Path:
         return self._place / "manifest.json"
 
-    def _usable(self, extent: Extent, snapshot: Snapshot, topic_id: str) -> _Manifest | None:
+    def _usable(self, extent: Extent, snapshot: Snapshot) -> _Manifest | None:
         """The last run's, if it is of the same topic and source, and both have only gone on since."""
         try:
             found = _Manifest.model_validate_json(self._manifest.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValidationError):
             return None
-        is_same = (found.form, found.source, found.topic_id) == (_FORM, self._source, topic_id)
+        is_same = (found.form, found.source, found.topic_id) == (_FORM, self._source, extent.topic_id)
         if not is_same or len(found.ends) != len(extent.ends) or found.xmin > snapshot.xmin:
             return None
         goes_on = all(map(lambda start, kept, end: start <= kept <= end, extent.starts, found.ends, extent.ends))

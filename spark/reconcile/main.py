@@ -97,7 +97,7 @@ def reconcile(job: ReconcileJob, session: AbstractContextManager[SparkSession]) 
 def _begin(job: ReconcileJob, server: _Server, brokers: Brokers, folder: RunFolder) -> None:
     """Note which comparison this is; a run that is resumed must be the one that was begun."""
     topics = {each.topic for each in job.tables}
-    identity = identity_of(job, str(server), {topic: brokers.topic_id(topic) for topic in topics})
+    identity = identity_of(job, str(server), brokers.topic_ids(topics))
     begun = read_identity(folder.identity)
     if begun is not None:
         refuse_another(begun, identity)

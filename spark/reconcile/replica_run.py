@@ -73,9 +73,10 @@ def compare_replica(job: ReconcileJob, table: Table, tools: Comparison, work: Pa
                 )
                 rows = looked.source_rows
             keys = keys or Keys()
-            if keys.is_empty:
+            judged = None if keys.is_empty else tools.second_look(sides, held, extent, keys, at)
+            tools.brokers.refuse_another(extent)
+            if judged is None:
                 break
-            judged = tools.second_look(sides, held, extent, keys, at)
         rows = rows or judged.with_row
         findings = Keys(judged.keys).together(read_findings(tools.spark, f"{at}/findings"))
         keys = keys_in(findings.where("difference <> 'identical'"))

@@ -84,7 +84,7 @@ class TableRun:
         self._kept: KeptHashes | None = None
         if job.state is not None and not self._is_restricted:
             place = Path(job.state) / table.topic
-            self._kept = KeptHashes(place, server, tools.spark, tools.kafka, tools.brokers)
+            self._kept = KeptHashes(place, server, tools.spark, tools.kafka)
 
     def compare(self) -> Compared:
         """All passes, then the rounds that the keys in flight need.
@@ -149,7 +149,7 @@ class TableRun:
             judged = _NOTHING
             if not keys.is_empty:
                 judged = self._tools.second_look(sides, held, extent, keys, folder, self._kept)
-            self._check_time(held)
+            self._check_end(held, extent)
             if self._kept is not None:
                 self._kept.keep()
         done = PassDone(
@@ -181,7 +181,7 @@ class TableRun:
         with ExitStack() as stack:
             held, extent, sides = self._open(stack)
             judged = self._tools.second_look(sides, held, extent, keys, folder, self._kept)
-            self._check_time(held)
+            self._check_end(held, extent)
         looked = Round(
             number=number,
             snapshot=held.text,
@@ -213,8 +213,9 @@ class TableRun:
         moment = Moment(snapshot=held.snapshot)
         return held, extent, Sides(self._job.source, self._table, moment, self._compared, self._job.where, "topic")
 
-    def _check_time(self, held: HeldSnapshot) -> None:
-        """Whether a tombstone may have come and gone since the snapshot."""
+    def _check_end(self, held: HeldSnapshot, extent: Extent) -> None:
+        """Whether all was read of one topic, and no tombstone may have come and gone since the snapshot."""
+        self._tools.brokers.refuse_another(extent)
         retention_ms = int(self._tools.brokers.settings(self._table.topic)["delete.retention.ms"])
         taken_ms = int((time.monotonic() - held.taken_at) * 1000)
         if why := why_unverifiable(TableFacts(True, (), held.snapshot, taken_ms, retention_ms)):

@@ -165,9 +165,11 @@ def _write_table(
     files = 1 + found.row_bytes // _FILE_BYTES
     rows = state_rows(folded).coalesce(files).mapInArrow(decoder.decode, decoder.spark_schema())
     rows.write.parquet((place / table.topic).as_uri(), compression="zstd")
+    brokers.refuse_another(log.extent)
     return TableManifest(
         table=table.qualified_name,
         topic=log.extent.topic,
+        topic_id=log.extent.topic_id,
         folder=table.topic,
         key=table.key,
         first_offsets=log.extent.starts,

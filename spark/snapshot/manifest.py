@@ -15,6 +15,7 @@ class TableManifest(BaseModel):
 
     Attributes:
         topic: that was read, the state's or, for a past that this cannot tell, the history's.
+        topic_id: Kafka's own, new with every topic of the same name: offsets are good for one topic only.
         folder: beside the manifest, with the Parquet files.
         first_offsets, end_offsets: of the records that were read, by partition.
         newest_commit: of the newest record of the state, ISO 8601 in UTC; None for an empty table.
@@ -28,6 +29,7 @@ class TableManifest(BaseModel):
 
     table: str
     topic: str
+    topic_id: str
     folder: str
     key: tuple[str, ...]
     first_offsets: tuple[int, ...]

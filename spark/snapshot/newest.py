@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -97,10 +97,11 @@ def _read_to_end(
         began_ms = time.time_ns() // 1_000_000
         records = keep(read_topic(spark, kafka, extent))
     else:
+        brokers.refuse_another(log.extent)
         began_ms, records = log.began_ms, log.records
         if extent.ends != log.extent.ends:
             records = records.union(keep(read_topic(spark, kafka, extent.after(log.extent.ends))))
-        extent = Extent(topic, log.extent.starts, extent.ends)
+        extent = replace(log.extent, ends=extent.ends)
     ends = brokers.extent(topic).ends
     reading = reading_of(brokers.settings(topic), began_ms)
     below = below_lsn(published.lsn)

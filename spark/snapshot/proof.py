@@ -38,8 +38,10 @@ def refuse_unless_exact(
 
     Raises:
         PastErased: says from when on the topic can answer, where that is known.
+        TopicChanged: it was made anew meanwhile.
     """  # fmt: skip
     tail = brokers.extent(table.topic).after(extent.ends)
+    brokers.refuse_another(extent)
     written_meanwhile = any(start < end for start, end in zip(tail.starts, tail.ends, strict=True))
     records = with_headers(read_topic(spark, kafka, tail)) if written_meanwhile else None
     seen = [

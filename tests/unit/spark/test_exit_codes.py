@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -123,8 +123,8 @@ class Brokers:
     """Stands for the cluster, likewise."""
 
     def __init__(self, *_: object) -> None: ...
-    def topic_id(self, topic: str) -> str:
-        return f"id of {topic}"
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return {topic: f"id of {topic}" for topic in topics}
 
     def close(self) -> None: ...
 

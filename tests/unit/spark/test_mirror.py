@@ -12,6 +12,7 @@ from cdc.spark.mirror import manifest as manifests
 from cdc.spark.mirror.manifest import Manifest
 from cdc.spark.mirror.position import Batch, NotItsTurn, Position, admits
 from cdc.spark.mirror.rows import RecordForm, RecordRefused
+from cdc.spark.offsets import Extent
 from cdc.spark.values.columns import kind_of
 
 HEADER = "v=1;op=u;lsn=0/10;seq=1;xid=7;ts=1;schema=beef"
@@ -61,8 +62,26 @@ def test_who_missed_nothing_may_come_back_after_any_time() -> None:
     assert later.may_have_missed({0: 16}, 5_101, 100), "a batch on the way is not the end"
 
 
+def test_offsets_are_of_one_topic_and_of_all_of_it() -> None:
+    batch = Batch("g", 0, {}, 1_000, "first")
+    begun = Position().after(batch, {0: 10, 1: 5})
+    assert begun.why_lost(Extent("t", "first", (0, 5), (10, 9))) is None
+    assert begun.why_lost(Extent("t", "first", (0, 0, 0), (10, 9, 7))) is None, "a partition more"
+    assert begun.after(batch, {}).why_lost(Extent("t", "first", (0, 0), (10, 9))) is None
+    assert Position().why_lost(Extent("t", "first", (0, 3), (10, 9))) is None, "it holds nothing yet"
+    for extent, why in (
+        (Extent("t", "other", (0, 0), (10, 9)), "was deleted and made anew"),
+        (Extent("t", "first", (0, 0), (10, 4)), "partition 1 does not reach to offset 5 any more"),
+        (Extent("t", "first", (0,), (10,)), "partition 1 does not reach to offset 5 any more"),
+        (Extent("t", "first", (11, 0), (20, 9)), "partition 0 begins at offset 11 now"),
+    ):
+        assert why in (begun.why_lost(extent) or "")
+    unknown = Position.from_fields({"generation": "g", "batch": 0, "offsets": {"0": 10}})
+    assert "does not say which topic" in (unknown.why_lost(Extent("t", "first", (0,), (10,))) or "")
+
+
 def test_positions_survive_json() -> None:
-    position = Position("g", 4, {0: 10, 11: 3}, 5, {0: 11, 11: 3})
+    position = Position("g", 4, {0: 10, 11: 3}, 5, {0: 11, 11: 3}, "id")
     assert Position.from_fields(position.as_fields()) == position
 
 
