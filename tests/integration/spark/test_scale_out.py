@@ -5,30 +5,22 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psycopg
-import pyarrow.parquet
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import SparkSession
 
-from cdc.config import load
-from cdc.jobs.describe import describe_deployment
 from cdc.jobs.launch import document
-from cdc.jobspec.deployment import PostgresSettings, SparkSettings
+from cdc.jobspec.deployment import SparkSettings
 from cdc.jobspec.mirror import MirrorJob, ParquetTarget, PostgresTarget
-from cdc.proof.comparison import Key, Row, Rows, TableShape, describe, difference, pinned, table_rows, topic_rows
-from cdc.proof.topic_side import read_topics
 from cdc.spark.errors import JobError
 from cdc.spark.mirror import manifest as manifests
-from cdc.spark.mirror.main import mirror
-from tests.support.deployment import Deploy, Deployment
+from tests.integration.spark.mirrors import assert_equal, job_for, postgres_target, run
+from tests.support.deployment import Deploy
 from tests.support.servers import Database
 from tests.support.soak import times
 from tests.support.type_catalogue import CUSTOM_TYPES
@@ -36,125 +28,9 @@ from tests.support.type_matrix import MORE_TYPES, PINNED, matrix_tables
 from tests.support.waiting import eventually
 from tests.support.workload import Workload
 
-NAMESPACE = "copies"
 KILLS = times(2, soak=8)
 PAUSE_S = times(0.05, soak=0.01)
 """Between two transactions, so that the load leaves some of the machine to what is tested."""
-
-
-def postgres_target(database: Database) -> PostgresTarget:
-    parts = conninfo_to_dict(database.dsn)
-    settings = PostgresSettings(
-        host=str(parts["host"]),
-        port=int(str(parts["port"])),
-        database=str(parts["dbname"]),
-        user=str(parts["user"]),
-        password=parts.get("password"),
-    )
-    return PostgresTarget(database=settings, namespace=NAMESPACE)
-
-
-def job_for(
-    deployment: Deployment,
-    target: PostgresTarget | ParquetTarget,
-    tables: Sequence[str] = (),
-    spark: SparkSettings | None = None,
-    **changes: object,
-) -> MirrorJob:
-    seen = describe_deployment(load(deployment.config, os.environ), tables)
-    job = MirrorJob(
-        spark=spark or SparkSettings(),
-        kafka=seen.kafka,
-        schemas_topic=f"{deployment.name}.__schemas",
-        tables=seen.tables,
-        target=target,
-        once=True,
-    )
-    return job.model_copy(update=changes)
-
-
-def run(spark: SparkSession, job: MirrorJob) -> None:
-    mirror(spark, job, threading.Event())
-
-
-def assert_equal(deployment: Deployment, job: MirrorJob, tables: Sequence[str]) -> None:
-    """Source = folded topic = copy, every row and column."""
-    deployment.wait_published()
-    with pinned(deployment.source.dsn) as source:
-        for name in tables:
-            shape = describe(source, name)
-            rows = table_rows(source, shape)
-            topic = deployment.topic(name)
-            live = read_topics(deployment.bootstrap, [topic])[topic].live
-            found = [difference("topic", rows, topic_rows(live, shape), shape)]
-            if isinstance(job.target, PostgresTarget):
-                with pinned(deployment.replica.dsn) as copy:
-                    mirrored = table_rows(copy, shape, f"{job.target.namespace}.{name.split('.', 1)[1]}")
-                found.append(difference("copy", rows, mirrored, shape))
-            else:
-                found.append(difference("lake", typed(rows, shape, job), lake_rows(job, topic, shape), shape))
-            assert found == [None, None], f"{name}: {found}"
-
-
-def lake_rows(job: MirrorJob, topic: str, shape: TableShape) -> Rows:
-    """The table by its manifest alone: the state, and the changes on top."""
-    assert isinstance(job.target, ParquetTarget)
-    folder = Path(job.target.path) / topic
-    manifest = manifests.read(folder, topic)
-    by_key: dict[str, dict[str, object]] = {}
-    for part in (manifest.state, *manifest.changes):
-        for file in sorted((folder / part).glob("*.parquet")):
-            for row in pyarrow.parquet.read_table(file).to_pylist():
-                if row["cdc_deleted"]:
-                    by_key.pop(row["cdc_key"], None)
-                else:
-                    by_key[row["cdc_key"]] = row
-    rows: Rows = {}
-    for row in by_key.values():
-        texts: Row = tuple(canonical(row[column.name]) for column in shape.columns)
-        rows[shape.key_of(texts)] = texts
-    assert len(rows) == len(by_key)
-    return rows
-
-
-def typed(rows: Rows, shape: TableShape, job: MirrorJob) -> Rows:
-    """The source's rows with floats as Python prints them: the lake holds them as numbers."""
-    table = next(each for each in job.tables if each.qualified_name == shape.table)
-    types = {each.name: each.sql_type for each in table.columns}
-    changed: dict[Key, Row] = {}
-    for row in rows.values():
-        texts: Row = tuple(
-            canonical(number(text, types[column.name]))
-            if text is not None and types[column.name] in ("float4", "float8")
-            else text
-            for column, text in zip(shape.columns, row, strict=True)
-        )
-        changed[shape.key_of(texts)] = texts
-    return changed
-
-
-def number(text: bytes, sql_type: str) -> float:
-    precision = "f" if sql_type == "float4" else "d"
-    value: float = struct.unpack(precision, struct.pack(precision, float(text)))[0]
-    return value
-
-
-def canonical(value: object) -> bytes | None:
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return b"t" if value else b"f"
-    return repr(value).encode() if isinstance(value, float) else str(value).encode()
-
-
-@pytest.fixture(params=["postgres", "parquet"])
-def target(
-    request: pytest.FixtureRequest, replica: Database, tmp_path: Path
-) -> Iterator[PostgresTarget | ParquetTarget]:
-    if request.param == "postgres":
-        yield postgres_target(replica)
-    else:
-        yield ParquetTarget(path=str(tmp_path / "lake"), compact_every=3)
 
 
 def test_every_type_arrives_as_it_is(

@@ -11,9 +11,9 @@ from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.sql import DataFrame, SparkSession
 
+from cdc.jobspec.deployment import SparkSettings
+from cdc.jobspec.mirror import MirrorJob, ParquetTarget, PostgresTarget
 from cdc.spark.errors import TopicChanged
-from cdc.spark.job import SparkSettings
-from cdc.spark.mirror.job import MirrorJob, ParquetTarget, PostgresTarget
 from cdc.spark.mirror.parquet import ParquetMirror
 from cdc.spark.mirror.position import Batch, Offsets
 from cdc.spark.mirror.postgres import PostgresMirror
@@ -22,9 +22,8 @@ from cdc.spark.reconcile.kept_hashes import KeptHashes
 from cdc.spark.reconcile.visibility import Snapshot
 from cdc.spark.report.model import TableReport
 from cdc.spark.snapshot import newest
+from tests.integration.spark.mirrors import assert_equal, job_for, postgres_target, run
 from tests.integration.spark.snapshots import Snapshots
-from tests.integration.spark.test_scale_out import assert_equal, job_for, postgres_target, run
-from tests.integration.spark.test_scale_out import target as target  # a fixture
 from tests.support.deployment import Deploy, Deployment
 from tests.support.reconciling import job_for as job_of
 from tests.support.reconciling import reconciled, table_of
