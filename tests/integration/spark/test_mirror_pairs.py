@@ -43,7 +43,7 @@ OPTIONS: Final[Mapping[str, tuple[Any, ...]]] = {
     "once": (True, False),
     "rebuild": (False, True),
     "checkpoint": (None, "kept", "lost"),
-    "records": (RECORDS_PER_BATCH, 7),
+    "records": (RECORDS_PER_BATCH, 40),
     "interval": (0, 1),
     "fate": (None, "spoilt", "gone", "older"),
 }
@@ -89,7 +89,9 @@ def change(shop: Deployment, number: int) -> None:
     """What a copy might miss: deletions, keys that change or are spelled otherwise, NULLs, a column more."""
     first, other = number % ROWS + 1, (number + 1) % ROWS + 1
     shop.source.execute(f"UPDATE client SET name = 'run {number}', doc = 'null', seen = 'infinity' WHERE id = {first}")
-    shop.source.execute(f"UPDATE client SET id = trim_scale(id) + {10**number}.00, share = 'NaN' WHERE id = {other}")
+    shop.source.execute(
+        f"UPDATE client SET id = trim_scale(id) + {1000 * (number + 1)}.00, share = 'NaN' WHERE id = {other}"
+    )
     shop.source.execute(
         f"UPDATE client SET id = (trim_scale(id)::text || '.{'0' * (number % 3 + 1)}')::numeric WHERE id = 20"
     )
