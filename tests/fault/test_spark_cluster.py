@@ -22,7 +22,8 @@ from cdc.spark.mirror import manifest as manifests
 from cdc.spark.mirror.position import Position
 from cdc.spark.report.document import from_json
 from cdc.spark.report.model import TableReport
-from tests.integration.spark.test_scale_out import NAMESPACE, assert_equal, job_for, postgres_target
+from tests.integration.spark.mirrors import NAMESPACE, job_for, postgres_target
+from tests.integration.spark.test_scale_out import assert_equal
 from tests.support.deployment import Deploy, Deployment
 from tests.support.order_writer import TABLE, Writer
 from tests.support.quick_java import QUICK
