@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -155,8 +155,8 @@ class Runs:
     def _run(self, place: Path, options: dict[str, Any]) -> Report:
         return reconciled(job_for(self._deployment, place, self._settings, **options), self._spark)
 
-    def _breaks(self, _job: object, _table: object, found: object, _replica: object) -> str:
-        if found is None:  # what is left to report when all else broke
+    def _breaks(self, _job: object, _table: object, sides: Sequence[tuple[object, str]]) -> str:
+        if all(found is None for found, _ in sides):  # what is left to report when all else broke
             return ""
         raise OSError(28, "No space left on device")
 
