@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_END, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc.jobspec.deployment import SparkSettings
@@ -28,6 +27,7 @@ from tests.support.deployment import Deploy, Deployment
 from tests.support.reconciling import job_for as job_of
 from tests.support.reconciling import reconciled, table_of
 from tests.support.servers import Database
+from tests.support.topic_settings import delete_records
 from tests.support.waiting import eventually
 
 TABLE = "public.item"
@@ -53,22 +53,11 @@ def make_topic_anew(shop: Deployment) -> None:
     eventually(lambda: topic not in admin.list_topics(timeout=10).topics)
     shop.source.execute("DELETE FROM item WHERE id <= 5; UPDATE item SET note = 'changed' WHERE id <= 10")
     shop.start_bridge()
+    shop.wait_published()  # else the backfill that is done may be the one of the old topic
     shop.wait_backfilled(TABLE)
     for note in "abc":
         shop.source.execute(f"UPDATE item SET note = '{note}' WHERE id > 10")
     shop.wait_published()
-
-
-def delete_records(shop: Deployment) -> None:
-    """All that the topic holds; brokers allow it only where cleanup.policy says delete."""
-    admin, topic = AdminClient({"bootstrap.servers": shop.bootstrap}), shop.topic(TABLE)
-    for policy in ("compact,delete", "compact"):
-        entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result(30)
-        if "delete" in policy:
-            for future in admin.delete_records([TopicPartition(topic, 0, OFFSET_END)]).values():
-                future.result(30)
 
 
 def test_a_topic_made_anew_while_the_mirror_was_away(
@@ -97,7 +86,7 @@ def test_records_that_were_deleted_while_the_mirror_was_away(
     shop.source.execute("DELETE FROM item WHERE id <= 5")
     shop.wait_published()
     shop.stop()
-    delete_records(shop)
+    delete_records(shop.bootstrap, shop.topic(TABLE))
     with pytest.raises(TopicChanged, match=r"lost records: partition 0 begins at offset \d+ now: .* --rebuild"):
         run(spark, job)
 
