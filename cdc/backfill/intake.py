@@ -142,10 +142,8 @@ def new_progress(
         lsn: where the stream stands.
     """
     options = asked.options
-    now = now_us()
-    return BackfillProgress(
-        table=table.qualified_name,
-        topic=topic,
+    return replace(
+        no_backfill(table.qualified_name, topic, lsn),
         request=asked.request or uuid.uuid4().hex,
         state="waiting",
         cause=asked.cause,
@@ -154,16 +152,9 @@ def new_progress(
         where=options.where,
         rate=options.rate,
         sweep=options.sweep,
-        below=(),
-        leaves=(),
         estimated_rows=table.estimated_rows,
-        rows=0,
-        swept=0,
         # Only ever grows, so that (lsn, seq) does when two backfills follow one another on a database at rest
         seq=before.seq if before is not None else 0,
-        lsn=lsn,
-        started_at=now,
-        updated_at=now,
     )
 
 
