@@ -6,7 +6,6 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from cdc import __version__
 from cdc.errors import ConfigError
 
 Extra = Literal["embedded", "spark"]
@@ -18,8 +17,9 @@ _NEEDED: Final[Mapping[Extra, tuple[str, ...]]] = {"embedded": _DOWNLOADS, "spar
 
 def install(extra: Extra) -> str:
     """The command that installs this package with an extra."""
-    wheel = f"cdc_bridge-{__version__}-py3-none-any.whl"
-    return f"pip install '.[{extra}]' in a checkout, or pip install './{wheel}[{extra}]' beside the wheel"
+    return (
+        f"pip install '.[{extra}]' in a checkout, or pip install --find-links . 'cdc-bridge[{extra}]' beside the wheel"
+    )
 
 
 def require(extra: Extra, wanted_by: str) -> None:

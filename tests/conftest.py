@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from cdc import compiled
 from cdc.stack import Kafka, Postgres, PostgresMajor, open_kafka
 from cdc.stack.cache import Say
 from tests.support.bridge_process import CdcProcess
@@ -24,6 +26,9 @@ from tests.support.versions import DEFAULT, parse_majors, versions_for
 
 # A shell lets its background jobs ignore Ctrl-C, and what they start inherits that; commands under test must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+if os.environ.get("CDC_PURE_PYTHON"):
+    compiled.avoid()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

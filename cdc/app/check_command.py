@@ -15,7 +15,7 @@ from rich.text import Text
 
 from cdc.app.options import ConfigOption, load_config
 from cdc.source.preflight import Finding
-from cdc.status.checks import check_kafka, check_source
+from cdc.status.checks import check_kafka, check_program, check_source
 from cdc.status.replica_checks import check_replica
 from cdc.status.standby_checks import check_standby
 
@@ -42,7 +42,12 @@ def check(
     loaded = load_config(config)
     source, tables = check_source(loaded)
     source += check_standby(loaded, tables)
-    parts = {"source": source, "kafka": check_kafka(loaded, tables), "sink": check_replica(loaded, tables)}
+    parts = {
+        "cdc": check_program(),
+        "source": source,
+        "kafka": check_kafka(loaded, tables),
+        "sink": check_replica(loaded, tables),
+    }
     console = Console(highlight=False)
     if as_json:
         typer.echo(as_document(parts))

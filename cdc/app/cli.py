@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from cdc import __version__, crashpoints, interrupts
+from cdc import __version__, compiled, crashpoints, interrupts
 from cdc.app.commands import COMMANDS, Commands
 from cdc.errors import CdcError
 
@@ -55,6 +55,8 @@ def main() -> None:
     """Runs the command and turns errors into their exit codes."""
     if point := os.environ.get("CDC_CRASHPOINT"):
         crashpoints.arm(point)
+    if os.environ.get("CDC_PURE_PYTHON"):
+        compiled.avoid()
     try:
         app()
     except CdcError as error:

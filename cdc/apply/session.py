@@ -28,6 +28,7 @@ import structlog
 
 from cdc.apply.cut_judge import CutJudge
 from cdc.apply.topics import BeginAnew, MirroredTopics, RebuildOrder
+from cdc.compiled import language
 from cdc.config import Config
 from cdc.contract.backfill import is_backfill_key, parse_backfill
 from cdc.contract.known_topic import named_topic, parse_known_topic
@@ -140,7 +141,7 @@ class MirrorSession:
         """
         if not self._begin():
             return
-        log.info("mirroring", tables=len(self._topics.watched), start=str(self._start))
+        log.info("mirroring", tables=len(self._topics.watched), start=str(self._start), hot_path=language())
         while not self._stop.is_set():
             self._take(self._reader.poll(_RECORDS_PER_POLL, _POLL_S if self._under_way is None else _BUSY_POLL_S))
             if self._under_way is not None and self._under_way.done():

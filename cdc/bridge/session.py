@@ -29,6 +29,7 @@ from cdc.bridge.source_side import SourceSide
 from cdc.bridge.topic_watch import TopicWatch
 from cdc.capture.copy_both import CopyBoth
 from cdc.capture.stream import WalStream
+from cdc.compiled import language
 from cdc.config import Config
 from cdc.contract.history import HistoryEncoder
 from cdc.contract.naming import schemas_topic
@@ -155,7 +156,7 @@ class BridgeSession:
     ) -> None:
         config, source = self._config, self._config.source
         where = {"slot": source.slot, "start": str(resume.lsn), "partial": bool(resume.partial)}
-        log.info("streaming", **where, tables=len(registry.tables))
+        log.info("streaming", **where, tables=len(registry.tables), hot_path=language())
         session = CopyBoth(source.connection(), application_name=f"cdc {config.name}")
         resumption.expect(session.identify())
         self._stream = stream = WalStream(session, resume.lsn, streaming=source.streaming)

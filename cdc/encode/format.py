@@ -8,7 +8,7 @@ itself, with nothing between. JSON (``json_format.py``) is the one that there is
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from cdc.change import Column, Row
 
@@ -25,6 +25,10 @@ class RowWriter(Protocol):
     @property
     def bare_template(self) -> bytes | None:
         """What alone makes the bytes of cells that are not NULL, ``template % cells``; None when more is needed."""
+
+    @property
+    def compiled(self) -> Any:
+        """An ``ObjectWriter`` in C (``_objects.pyx``) that writes the same bytes; None when there is none."""
 
     def encode(self, row: Row) -> bytes:
         """The bytes of a row.

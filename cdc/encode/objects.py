@@ -3,16 +3,19 @@
 For each set of cells that are NULL there is a template with everything that does not change from row to row. Cells that
 are not JSON yet are converted in place, then all are spliced into the template in one step. A table is taken to have no
 NULLs until its first one makes that raise: looking for them costs a third of the encoding.
+
+``_objects.pyx`` does the same in C, for the rows that are ordinary; it calls the converters of arrays here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from cdc.change import Row
+from cdc.compiled import twin
 from cdc.encode.format import NOT_ENCODABLE
 from cdc.encode.values import Converter, document, number, plain
 
@@ -51,6 +54,13 @@ class ObjectForm:
         """What alone makes the object of cells that are not NULL, ``template % cells``, or None when more is needed."""
         template, converted = self._whole
         return None if converted or self._documents else template
+
+    @property
+    def compiled(self) -> Any:
+        """Writes the same objects in C, unless it declines; None without a compiler."""
+        if (module := twin("cdc.encode._objects")) is None:
+            return None
+        return module.ObjectWriter([label[:-1] for label in self._labels], self._converters)
 
     def encode(self, row: Row) -> bytes:
         """The object.

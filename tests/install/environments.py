@@ -11,6 +11,7 @@ import tomllib
 import venv
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from packaging.requirements import Requirement
 
@@ -31,11 +32,21 @@ def copy_project(target: Path) -> Path:
     return target
 
 
-def build(project: Path, kind: str, target: Path) -> Path:
+NO_COMPILER: Final = {"CC": "/nowhere/cc"}
+"""Environment variables for a machine that has none."""
+
+
+def build(project: Path, kind: str, target: Path, **variables: str) -> Path:
     """Build a ``wheel`` or an ``sdist`` with the setuptools that runs here; nothing is downloaded."""
     code = f"import sys, setuptools.build_meta as b; print('built', b.build_{kind}(sys.argv[1]))"
     target.mkdir(exist_ok=True)
-    done = subprocess.run([sys.executable, "-c", code, str(target)], cwd=project, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(target)],
+        cwd=project,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     return target / done.stdout.rpartition("built ")[2].strip()
 
@@ -56,10 +67,15 @@ class Environment:
         """Its site-packages."""
         return next(self.folder.glob("lib/python*/site-packages"))
 
-    def pip_install(self, *arguments: str | Path) -> None:
+    def pip_install(self, *arguments: str | Path, **variables: str) -> None:
         """By the pip that runs here, into this environment."""
         pip = [sys.executable, "-m", "pip", "--python", self.folder / "bin" / "python", "install", "-q"]
-        done = subprocess.run([*pip, "--disable-pip-version-check", *arguments], capture_output=True, text=True)
+        done = subprocess.run(
+            [*pip, "--disable-pip-version-check", *arguments],
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
     def borrow(self, *extras: str) -> None:
@@ -68,7 +84,8 @@ class Environment:
             for top in {
                 each.parts[0] for each in distribution.files or () if each.parts[0] not in ("..", "__pycache__")
             }:
-                (self.site / top).symlink_to(Path(str(distribution.locate_file(top))))
+                if not (self.site / top).exists():  # extras ask for some of the same
+                    (self.site / top).symlink_to(Path(str(distribution.locate_file(top))))
 
     def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a program of the environment, outside the project, with nothing of the caller's Python."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.test_compose import let_through
-from tests.install.environments import Environment, build
+from tests.install.environments import NO_COMPILER, Environment, build, copy_project
 
 EVERY_HELP = """
 import json, sys
@@ -51,7 +51,7 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 def test_it_puts_nothing_but_cdc_among_everybodys_packages(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names} == {"cdc", f"{wheel.name.rpartition('-py3')[0]}.dist-info"}
+    assert {name.split("/")[0] for name in names} == {"cdc", f"{'-'.join(wheel.name.split('-')[:2])}.dist-info"}
     for needed in (
         "cdc/stack/kafka.lock",
         "cdc/spark/reconcile/main.py",
@@ -60,6 +60,31 @@ def test_it_puts_nothing_but_cdc_among_everybodys_packages(wheel: Path) -> None:
         "cdc/migrations/versions/0001_sink_state.py",
     ):
         assert needed in names
+
+
+HOT_PATH = ("python", "-c", "from cdc.compiled import language; print(language())")
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler here")
+def test_with_a_compiler_the_hot_path_is_in_c(bare: Environment) -> None:
+    assert bare.run(*HOT_PATH).stdout == "C\n"
+
+
+def test_without_a_compiler_it_is_in_python(tmp_path: Path) -> None:
+    wheel = build(copy_project(tmp_path / "project"), "wheel", tmp_path / "wheel", **NO_COMPILER)
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
+    environment = Environment(tmp_path / "environment")
+    environment.borrow()
+    environment.pip_install("--no-deps", "--no-index", wheel)
+    assert environment.run(*HOT_PATH).stdout == "Python\n"
+
+
+def test_a_checkout_is_installed_without_a_compiler(tmp_path: Path) -> None:
+    checkout = copy_project(tmp_path / "checkout")
+    environment = Environment(tmp_path / "environment")
+    environment.borrow("dev")
+    environment.pip_install("--no-deps", "--no-index", "--no-build-isolation", "-e", checkout, **NO_COMPILER)
+    assert environment.run(*HOT_PATH).stdout == "Python\n"
 
 
 def test_every_command_tells_of_itself_without_an_extra(bare: Environment) -> None:
@@ -97,9 +122,10 @@ def test_a_command_without_its_extra_says_how_to_get_it(bare: Environment, wheel
         assert done.returncode == 2, done.stderr
         assert f"needs the extra {extra}; not installed: " in done.stderr
         assert f"pip install '.[{extra}]' in a checkout" in done.stderr
-        assert f"pip install './{wheel.name}[{extra}]'" in done.stderr
+        assert f"pip install --find-links . 'cdc-bridge[{extra}]'" in done.stderr
     # What the remedy names, pip takes.
-    bare.pip_install("--dry-run", "--no-deps", "--no-index", "--force-reinstall", f"{wheel}[{extra}]")
+    found = ("--find-links", wheel.parent, f"cdc-bridge[{extra}]")
+    bare.pip_install("--dry-run", "--no-deps", "--no-index", "--force-reinstall", *found)
 
 
 def test_with_spark_alone_a_job_says_what_it_downloads(wheel: Path, tmp_path: Path) -> None:

@@ -284,7 +284,7 @@ def test_command_says_ready(tmp_path, database, conn, kafka):
 
     report = json.loads(run_check(tmp_path, document, "--json").output)
     assert report["ok"] is True
-    assert {each["part"] for each in report["findings"]} == {"source", "kafka", "sink"}
+    assert {each["part"] for each in report["findings"]} == {"cdc", "source", "kafka", "sink"}
 
 
 def test_command_fails_with_exit_code_3_and_the_remedy(tmp_path, database, conn, kafka):
