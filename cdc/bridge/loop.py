@@ -3,8 +3,8 @@
 Theory of operation. Frames are read in batches of what is there already; emptying the socket after every message would
 make walsender and bridge wake each other for each row. The Kafka transaction is closed
 
-- when the stream is drained and no source transaction is half read: a quiet database gets its rows at once, and what
-  arrives during the commit forms the next batch (so batches grow by themselves with the load);
+- when the stream is drained, not behind (``batch``), and no source transaction is half read: a quiet database gets its
+  rows at once, and what arrives during the commit forms the next batch (so batches grow by themselves with the load);
 - when it is full (rows, bytes) or older than twenty times what the last commit took: a busy one gets big batches,
   and commits cost it at most about a twentieth of the time.
 
@@ -27,6 +27,7 @@ from typing import Any
 
 import structlog
 
+from cdc.bridge.batch import Batch
 from cdc.bridge.sides import Sides
 from cdc.change import Begin, Commit, Delete, Insert, Relation, Truncate, Update
 from cdc.contract.header import TRUNCATE, HeaderStamp
@@ -41,16 +42,11 @@ from cdc.order.needs import Empty, Need, Rows, Table, Unfilled
 from cdc.record import Progress
 
 _FRAMES_PER_READ = 512
-_MAX_ROWS = 50_000
-_MAX_BYTES = 32 * 1024 * 1024
-_MIN_AGE_S, _MAX_AGE_S = 0.05, 1.0
-_AGE_PER_COMMIT = 20.0
-_BUSY_AGE_PER_COMMIT, _MAX_BUSY_AGE_S = 4.0, 0.1
-"""Beside a backfill a streamed change may wait this many times what the last commit took, and never longer than that:
-the more rows of the backfill are in the Kafka transaction, the longer its commit takes."""
 _IDLE_PROGRESS_INTERVAL_S = 1.0
 _WAIT_S = 0.5
 _BUSY_WAIT_S = 0.002
+_NAP_S = 0.001
+"""Behind a backlog: the walsender fills the socket meanwhile, undisturbed."""
 _PATIENCE_S = 0.2
 """How long a re-read may take before what is ready is committed without it."""
 _LATER_S = 0.005
@@ -104,13 +100,8 @@ class Bridge:
             Relation: self._meet,
         }
         self._rest: list[bytes] = []
-        self._rows = 0
-        self._bytes = 0
-        self._opened_at = self._streamed_at = 0.0
-        self._max_age_s = _MIN_AGE_S
-        self._busy_age_s = 0.0
+        self._batch = Batch()
         self._last_commit_at = 0.0
-        self._has_streamed = False
         self._may_step = False
         self._reach: LSN | None = None
         self._reach_until = 0.0
@@ -175,17 +166,14 @@ class Bridge:
         started = time.monotonic()
         self._kafka.commit(progress)
         self._last_commit_at = time.monotonic()
-        took = self._last_commit_at - started
+        took_s = self._last_commit_at - started
         reach("bridge.after_kafka_commit")
         self._stream.confirm(progress.lsn)
         reach("bridge.after_confirm")
         self._published = progress.lsn
         self._is_first = False
         self._reach = None
-        self._rows = self._bytes = 0
-        self._has_streamed = False
-        self._busy_age_s = min(took * _BUSY_AGE_PER_COMMIT, _MAX_BUSY_AGE_S)
-        self._max_age_s = min(max(took * _AGE_PER_COMMIT, _MIN_AGE_S), _MAX_AGE_S)
+        self._batch.committed(took_s)
         self._engine.published()
         self._on_commit(progress)
 
@@ -195,10 +183,7 @@ class Bridge:
             frames, self._rest = self._rest, []
             return frames
         frames = self._stream.read(_FRAMES_PER_READ)
-        if frames and not self._rows:
-            self._opened_at = time.monotonic()
-        self._rows += len(frames)
-        self._bytes += sum(map(len, frames))
+        self._batch.read(frames)
         return frames
 
     def _take(self, frames: list[bytes]) -> bool:
@@ -229,9 +214,7 @@ class Bridge:
 
     def _source_commit(self, message: Commit) -> Need | None:
         self._engine.commit(message)
-        if not self._has_streamed:
-            self._has_streamed = True
-            self._streamed_at = time.monotonic()
+        self._batch.streamed()
         if self._may_step:
             self._step()
         return self._engine.need
@@ -325,11 +308,10 @@ class Bridge:
             return False
         self._may_step = False
         self._send()
-        if not self._rows and not self._kafka.is_open:
-            self._opened_at = time.monotonic()
+        if self._batch.is_empty and not self._kafka.is_open:
+            self._batch.opens()
         stepped = self._backfill.step(self.close_batch)
-        self._bytes += stepped
-        self._rows += bool(stepped)
+        self._batch.backfilled(stepped)
         if self._beginnings and not engine.holds_records:
             self._begin_anew(self._beginnings.pop())
             self._beginnings.clear()
@@ -359,29 +341,29 @@ class Bridge:
         """
         if self._is_short_of_its_reach:
             return False
-        now = time.monotonic()
         if self._kafka.is_open or self._engine.holds_records:
-            return self._rows >= _MAX_ROWS or self._bytes >= _MAX_BYTES or now - self._opened_at > self._max_age_s
+            return self._batch.is_due
         if self._backfill.wants_flush:
             return True
         moved = self._engine.complete_lsn > self._published
-        return moved and now - self._last_commit_at > _IDLE_PROGRESS_INTERVAL_S
+        return moved and time.monotonic() - self._last_commit_at > _IDLE_PROGRESS_INTERVAL_S
 
     def _is_late(self) -> bool:
-        """Beside a backfill: streamed changes have waited long enough for a Kafka transaction of their own."""
-        if not self._has_streamed or self._engine.inside_transaction:
-            return False
-        return time.monotonic() - self._streamed_at >= self._busy_age_s
+        return self._batch.is_late and not self._engine.inside_transaction
 
     def _drained(self) -> None:
         """Nothing more to read for now: publish what is complete, else wait for more."""
         busy = self._backfill.is_active or self._is_short_of_its_reach
         has_records = self._kafka.is_open or self._engine.holds_records
-        if has_records and not self._engine.inside_transaction and (not busy or self._is_late()):
+        is_behind = self._batch.is_behind(self._engine.commit_ts)
+        if has_records and not is_behind and not self._engine.inside_transaction and (not busy or self._is_late()):
             self._publish()
             if not self._kafka.is_open:
                 return
         self._stream.feedback_if_due()
         if self._is_due():
             self._publish()
-        self._stream.wait(_BUSY_WAIT_S if busy else _WAIT_S)
+        if has_records and is_behind:
+            self._stop.wait(_NAP_S)
+        else:
+            self._stream.wait(_BUSY_WAIT_S if busy else _WAIT_S)

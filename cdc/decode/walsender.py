@@ -44,6 +44,12 @@ def parse_keepalive(frame: bytes) -> Keepalive:
     return Keepalive(LSN(end), sent + POSTGRES_EPOCH_US, reply == 1)
 
 
+def sent_ts(frame: bytes) -> int:
+    """When the server sent an XLogData frame, µs since 1970 by its clock."""
+    _, _, sent = XLOG_DATA.unpack_from(frame, 1)
+    return int(sent) + POSTGRES_EPOCH_US
+
+
 def silence() -> bytes:
     """A keepalive that says nothing: at position zero, wanting no answer."""
     return b"k" + KEEPALIVE.pack(0, 0, False)

@@ -121,7 +121,7 @@ class KafkaPublisher:
         while True:
             self._topics.add(topic)
             try:
-                self._send(topic, value, key, headers={"cdc": header} if header else None)
+                self._send(topic, value, key, -1, None, None, 0, [("cdc", header)] if header else None)
                 return
             except BufferError:
                 self._wait_for_room()

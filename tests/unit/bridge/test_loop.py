@@ -30,8 +30,8 @@ UNIX_EPOCH = -946_684_800_000_000  # µs, as the server counts: from 2000
 RESUME = Progress(LSN(100), None, 0, SOURCE)
 
 
-def frame(payload: bytes) -> bytes:
-    return b"w" + bytes(24) + payload
+def frame(payload: bytes, sent_s: float = 0) -> bytes:
+    return b"w" + struct.pack(">QQq", 0, 0, UNIX_EPOCH + int(sent_s * 1e6)) + payload
 
 
 def keepalive(lsn: int, *, reply: bool = False) -> bytes:
@@ -42,8 +42,9 @@ def begin(lsn: int) -> bytes:
     return frame(b"B" + struct.pack(">QqI", lsn, UNIX_EPOCH, 9))
 
 
-def commit(lsn: int) -> bytes:
-    return frame(b"C" + struct.pack(">BQQq", 0, lsn, lsn + 10, UNIX_EPOCH))
+def commit(lsn: int, sent_s: float = 0) -> bytes:
+    """Of 1970, and sent so many seconds later."""
+    return frame(b"C" + struct.pack(">BQQq", 0, lsn, lsn + 10, UNIX_EPOCH), sent_s)
 
 
 KEYED = (ReplicaIdentity.DEFAULT, (Column("id", 20, -1, "pg_catalog.int8", True),))
@@ -314,3 +315,30 @@ def test_a_table_that_begins_anew_is_asked_for_before_its_topic_is_touched() -> 
         b'{"id":1}',
         Progress(LSN(210), None, 0, SOURCE),
     ]
+
+
+def late(lsn: int, key: int) -> list[bytes]:
+    return [begin(lsn), RELATION, insert(key), commit(lsn, sent_s=1.1)]
+
+
+def test_behind_a_backlog_a_drained_socket_closes_no_kafka_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the walsender says, by a keepalive, that there is nothing more."""
+    monkeypatch.setattr("cdc.bridge.batch._MIN_AGE_S", 60.0)
+    script = Script(late(200, 1), [], late(300, 2), [], [], late(400, 3), [], [keepalive(500)], [], late(600, 4))
+    assert [each for each in script.run() if isinstance(each, Progress)] == [
+        Progress(LSN(500), None, 0, SOURCE),
+        Progress(LSN(610), None, 0, SOURCE),
+    ]
+
+
+def test_rows_of_a_commit_that_looks_old_wait_for_no_longer_than_a_kafka_transaction_may_be_open() -> None:
+    """Behind a failover from a server whose clock was slow, and with no keepalive."""
+    script = Script(late(200, 1), [])
+    assert script.run()[1:] == [Progress(LSN(210), None, 0, SOURCE), ("confirmed", LSN(210))]
+
+
+def test_a_commit_sent_within_a_second_is_published_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cdc.bridge.batch._MIN_AGE_S", 60.0)
+    soon = [begin(200), RELATION, insert(1), commit(200, sent_s=0.9)]
+    script = Script(soon, [], late(300, 2))
+    assert next(each for each in script.run() if isinstance(each, Progress)).lsn == LSN(210)

@@ -12,6 +12,7 @@ from cdc.decode.walsender import (
     XLOG_DATA_TAG,
     Keepalive,
     parse_keepalive,
+    sent_ts,
     standby_status,
 )
 from cdc.errors import DecodeError
@@ -25,6 +26,7 @@ KEEPALIVE = b"k" + struct.pack(">QqB", 0x16_B374D848, 5, 1)
 def test_xlog_data() -> None:
     assert DATA[0] == XLOG_DATA_TAG
     assert DATA[XLOG_DATA_HEADER_BYTES:] == b"payload"
+    assert sent_ts(DATA) == EPOCH_US - 1
 
 
 def test_keepalive() -> None:

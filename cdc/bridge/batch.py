@@ -1,0 +1,95 @@
+"""What has gone into a Kafka transaction, and how long that may wait for more.
+
+A bridge that is faster than the walsender finds the socket empty all the time. At rest that means that there is nothing
+more, and rows go out at once; behind a backlog it would mean a Kafka transaction for a few rows each, over a thousand
+instead of some dozens. Which of the two it is tells the source alone, by its own clock: behind a backlog the last frame
+was sent long after the last commit was made, and a walsender that has come to the end says so with a keepalive. Clocks
+of two machines are compared only behind a failover: commits of the former primary may then look old, or new, and rows
+wait as long as a full-speed stream has them wait, or not at all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from cdc.decode.walsender import sent_ts
+
+_MAX_ROWS: Final = 50_000
+_MAX_BYTES: Final = 32 * 1024 * 1024
+_MIN_AGE_S, _MAX_AGE_S = 0.05, 1.0
+_AGE_PER_COMMIT: Final = 20.0
+_BUSY_AGE_PER_COMMIT, _MAX_BUSY_AGE_S = 4.0, 0.1
+"""Beside a backfill a streamed change may wait this many times what the last commit took, and never longer than that:
+the more rows of the backfill are in the Kafka transaction, the longer its commit takes."""
+_BEHIND_US: Final = 1_000_000
+"""A commit that is older when it is sent lies in a backlog. Rows that are so late may wait for company."""
+
+
+class Batch:
+    """The Kafka transaction that is open, or the next one."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._bytes = 0
+        self._opened_at = 0.0
+        self._max_age_s = _MIN_AGE_S
+        self._streamed_at: float | None = None
+        self._busy_age_s = 0.0
+        self._last = b""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was read for it."""
+        return not self._rows
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is full, or older than twenty times what the last commit took."""
+        is_full = self._rows >= _MAX_ROWS or self._bytes >= _MAX_BYTES
+        return is_full or time.monotonic() - self._opened_at > self._max_age_s
+
+    @property
+    def is_late(self) -> bool:
+        """Beside a backfill: streamed changes have waited long enough for a Kafka transaction of their own."""
+        return self._streamed_at is not None and time.monotonic() - self._streamed_at >= self._busy_age_s
+
+    def is_behind(self, commit_ts: int) -> bool:
+        """Whether the source has more to send.
+
+        Args:
+            commit_ts: of the source transaction that was read last, µs since 1970.
+        """
+        return self._last.startswith(b"w") and sent_ts(self._last) - commit_ts > _BEHIND_US
+
+    def opens(self) -> None:
+        """What comes now is its first."""
+        self._opened_at = time.monotonic()
+
+    def read(self, frames: Sequence[bytes]) -> None:
+        """These frames came from the source."""
+        if not frames:
+            return
+        if not self._rows:
+            self.opens()
+        self._rows += len(frames)
+        self._bytes += sum(map(len, frames))
+        self._last = frames[-1]
+
+    def streamed(self) -> None:
+        """A source transaction was taken to its end."""
+        if self._streamed_at is None:
+            self._streamed_at = time.monotonic()
+
+    def backfilled(self, size: int) -> None:
+        """A portion of a backfill was added, of so many bytes."""
+        self._rows += bool(size)
+        self._bytes += size
+
+    def committed(self, took_s: float) -> None:
+        """It is committed in Kafka, which took so long; the next one begins."""
+        self._rows = self._bytes = 0
+        self._streamed_at = None
+        self._busy_age_s = min(took_s * _BUSY_AGE_PER_COMMIT, _MAX_BUSY_AGE_S)
+        self._max_age_s = min(max(took_s * _AGE_PER_COMMIT, _MIN_AGE_S), _MAX_AGE_S)
