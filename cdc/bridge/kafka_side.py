@@ -48,12 +48,13 @@ class KafkaSide:
         return self._publisher.is_open
 
     def look(self) -> None:
-        """See whether the topics are what they were; never waits.
+        """See whether the topics are what they were, and let go of what they have by now; never waits.
 
         Raises:
             GapError: a topic lost records.
             TopicUnavailable: it did, and the next attempt closes the gap.
         """
+        self._publisher.relieve()
         self._watch.look()
 
     def send(self, records: Sequence[Ready]) -> None:

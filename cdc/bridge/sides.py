@@ -58,7 +58,7 @@ class Kafka(Protocol):
         """Whether the Kafka transaction holds records."""
 
     def look(self) -> None:
-        """See whether the topics are what they were; called in every pass, and never waits."""
+        """See whether the topics are what they were, and let go of what they have; in every pass, and never waits."""
 
     def send(self, records: Sequence[Ready]) -> None:
         """Add records to the Kafka transaction."""

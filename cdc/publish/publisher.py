@@ -145,6 +145,10 @@ class KafkaPublisher:
             except KafkaException as error:
                 raise self._error("produce", error) from error
 
+    def relieve(self) -> None:
+        """Let go of the records that Kafka has by now; never waits. Unasked, the client keeps them until the commit."""
+        self._take_reports()
+
     def commit(self) -> None:
         """Commit the open Kafka transaction; on return all of it is readable.
 
