@@ -38,6 +38,7 @@ class Batch:
         self._streamed_at: float | None = None
         self._busy_age_s = 0.0
         self._last = b""
+        self._commit_ts = 0
 
     @property
     def is_empty(self) -> bool:
@@ -55,13 +56,10 @@ class Batch:
         """Beside a backfill: streamed changes have waited long enough for a Kafka transaction of their own."""
         return self._streamed_at is not None and time.monotonic() - self._streamed_at >= self._busy_age_s
 
-    def is_behind(self, commit_ts: int) -> bool:
-        """Whether the source has more to send.
-
-        Args:
-            commit_ts: of the source transaction that was read last, µs since 1970.
-        """
-        return self._last.startswith(b"w") and sent_ts(self._last) - commit_ts > _BEHIND_US
+    @property
+    def is_behind(self) -> bool:
+        """Whether the source has more to send: the last frame came long after the last source commit was made."""
+        return self._last.startswith(b"w") and sent_ts(self._last) - self._commit_ts > _BEHIND_US
 
     def opens(self) -> None:
         """What comes now is its first."""
@@ -77,8 +75,9 @@ class Batch:
         self._bytes += sum(map(len, frames))
         self._last = frames[-1]
 
-    def streamed(self) -> None:
-        """A source transaction was taken to its end."""
+    def streamed(self, commit_ts: int) -> None:
+        """A source transaction was taken to its end; it was committed at that time, in µs since 1970."""
+        self._commit_ts = commit_ts
         if self._streamed_at is None:
             self._streamed_at = time.monotonic()
 

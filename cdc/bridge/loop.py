@@ -214,7 +214,7 @@ class Bridge:
 
     def _source_commit(self, message: Commit) -> Need | None:
         self._engine.commit(message)
-        self._batch.streamed()
+        self._batch.streamed(message.commit_ts)
         if self._may_step:
             self._step()
         return self._engine.need
@@ -355,7 +355,7 @@ class Bridge:
         """Nothing more to read for now: publish what is complete, else wait for more."""
         busy = self._backfill.is_active or self._is_short_of_its_reach
         has_records = self._kafka.is_open or self._engine.holds_records
-        is_behind = self._batch.is_behind(self._engine.commit_ts)
+        is_behind = self._batch.is_behind
         if has_records and not is_behind and not self._engine.inside_transaction and (not busy or self._is_late()):
             self._publish()
             if not self._kafka.is_open:

@@ -119,11 +119,6 @@ class Engine:
         return self._complete
 
     @property
-    def commit_ts(self) -> int:
-        """When the source transaction was committed of which something was taken last, µs since 1970."""
-        return self._commit_ts if self._begin is None else self._begin.commit_ts
-
-    @property
     def settled_lsn(self) -> LSN:
         """Everything that committed before this was handed out."""
         return self._held.first[0].complete if self._held else self._complete

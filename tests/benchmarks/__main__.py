@@ -73,8 +73,9 @@ def _measure(running: Servers, options: argparse.Namespace) -> Iterator[Section]
     if "backfill" in wanted:
         yield backfill.measure(running, options.changes, options.runs)
     if "latency" in wanted:
-        yield from latency.measure(running, options.seconds)
-        yield from latency.measure(running, options.seconds, archive_rows=options.changes)
+        for rate_per_s in latency.RATES_PER_S:
+            yield from latency.measure(running, options.seconds, rate_per_s)
+        yield from latency.measure(running, options.seconds, latency.RATES_PER_S[0], archive_rows=options.changes)
     if "spark" in wanted:
         # Imported here: the other sections need no Spark
         from tests.benchmarks import spark

@@ -15,7 +15,7 @@ from tests.benchmarks.replica import greatest_key
 from tests.benchmarks.report import Column, Figures, Section
 from tests.benchmarks.servers import Servers
 
-RATE_PER_S = 500
+RATES_PER_S = (500, 1000)
 
 COLUMNS = (
     Column("p50_ms", "p50 ms"),
@@ -34,16 +34,16 @@ NOTES = (
 )
 
 
-def measure(servers: Servers, seconds: int, archive_rows: int = 0) -> list[Section]:
-    """Run bridge and sink under the load for twice ``seconds``; rows of the first half are not counted.
+def measure(servers: Servers, seconds: int, rate_per_s: int, archive_rows: int = 0) -> list[Section]:
+    """Run bridge and sink under a load of single-row transactions for twice ``seconds``; the first half is not counted.
 
     With ``archive_rows``, a second table of so many rows is backfilled beside it, again and again.
 
     So much warm-up because a new broker first runs its path for small transactions interpreted: in its first seconds it
     manages a fifth of the transactions that it does half a minute later.
     """
-    name = "bench_latency_beside" if archive_rows else "bench_latency"
-    warm, last = seconds * RATE_PER_S, 2 * seconds * RATE_PER_S
+    name = f"bench_latency_{rate_per_s}" + ("_beside" if archive_rows else "")
+    warm, last = seconds * rate_per_s, 2 * seconds * rate_per_s
     with ExitStack() as stack:
         source_dsn, source = stack.enter_context(workload.source(servers, name))
         replica_dsn = stack.enter_context(servers.database(f"{name}_replica"))
@@ -69,7 +69,7 @@ def measure(servers: Servers, seconds: int, archive_rows: int = 0) -> list[Secti
             stack.enter_context(again_and_again(deployment, "public.archive"))
         topic_meter = stack.enter_context(meter(watch_topic, servers.bootstrap, deployment.topic, last))
         replica_meter = stack.enter_context(meter(watch_replica, replica_dsn, last))
-        load = stack.enter_context(meter(write_load, source_dsn, last, RATE_PER_S))
+        load = stack.enter_context(meter(write_load, source_dsn, last, rate_per_s))
         spent = stack.enter_context(Meter())
         load.send("go")
         load.poll(seconds)
@@ -88,16 +88,18 @@ def measure(servers: Servers, seconds: int, archive_rows: int = 0) -> list[Secti
         bridge.drain()
         sink.drain()
     beside = f", beside backfills of a table of {archive_rows:,} rows" if archive_rows else ""
-    section = Section(_title(committed, seconds) + beside, COLUMNS, notes=[] if archive_rows else list(NOTES))
+    section = Section(
+        _title(committed, seconds, rate_per_s) + beside, COLUMNS, notes=[] if archive_rows else list(NOTES)
+    )
     section.add("commit → topic", _figures(committed, in_topic, warm))
     section.add("commit → replica", _figures(committed, in_replica, warm))
     return [section, resources]
 
 
-def _title(committed: Stamps, seconds: int) -> str:
+def _title(committed: Stamps, seconds: int, rate_per_s: int) -> str:
     reached = (len(committed) - 1) * 1e9 / (max(committed.values()) - min(committed.values()))
     return (
-        f"Latency: single-row transactions, {RATE_PER_S}/s asked and {reached:.0f}/s reached, "
+        f"Latency: single-row transactions, {rate_per_s}/s asked and {reached:.0f}/s reached, "
         f"{seconds} s after as long a warm-up"
     )
 
