@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from cdc.backfill.stream_side import StreamSide
 from cdc.backfill.surroundings import Surroundings
@@ -15,6 +16,10 @@ from cdc.crashpoints import reach
 from cdc.decode.copy_text import parse_line
 from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
+from cdc.source.table import TableInfo
+
+_MAX_ENCODERS: Final = 32
+"""Portions come from as many chunks in turn as there are readers, 16 at most."""
 
 
 class Ordinals(dict[str, int]):
@@ -45,7 +50,7 @@ class RowWriter:
         self._stream = stream
         self._ordinals = ordinals
         self._around = around
-        self._encoder: tuple[Relation, TableEncoder] | None = None
+        self._encoders: dict[Relation, tuple[TableInfo, TableEncoder]] = {}
         self._ghosts = ("", "")
 
     def is_ready(self, relation: Relation) -> bool:
@@ -117,9 +122,19 @@ class RowWriter:
         return HeaderStamp(LSN(self._stream.settled_lsn - 1), None, time.time_ns() // 1_000, snapshot_text)
 
     def _encoder_of(self, relation: Relation) -> TableEncoder | None:
-        if self._encoder is None or self._encoder[0] is not relation:
-            table = self._around.encoder(relation)
-            if table is None:
-                return None
-            self._encoder = (relation, table)
-        return self._encoder[1]
+        """Made once for each chunk, since the catalog is asked for it.
+
+        A chunk has a relation of its own: the next one may find the table altered, under another key or not ours any
+        more, so it asks again. So do the other portions of the chunk, once the stream has described the table anew.
+        """
+        info, _ = self._around.tables().get(relation.qualified_name, (None, ""))
+        known = self._encoders.get(relation)
+        if info is not None and known is not None and known[0] is info:
+            return known[1]
+        self._encoders.pop(relation, None)
+        table = self._around.encoder(relation)
+        if info is not None and table is not None:
+            if len(self._encoders) >= _MAX_ENCODERS:
+                del self._encoders[next(iter(self._encoders))]
+            self._encoders[relation] = (info, table)
+        return table

@@ -129,16 +129,18 @@ class World:
     """Keeps what was produced, in order: topic, key, value, header.
 
     Attributes:
-        names: of the tables that are captured.
+        infos: of the tables that are captured, by name.
         without_encoder: tables whose rows cannot be encoded yet.
+        encoded: relations that an encoder was asked for.
         progress: what was written of backfills, oldest first.
         journal: what happened besides, in order.
         sweeps: what those that are still to begin will find; in ``begun`` once they have.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.names = list(names)
+        self.infos = {name: table_info(name) for name in names}
         self.without_encoder: set[str] = set()
+        self.encoded: list[Relation] = []
         self.records: list[tuple[str, bytes, bytes | None, bytes]] = []
         self.buried: list[tuple[str, int, bytes, bytes]] = []
         self.notes: list[tuple[bytes, bytes | None]] = []
@@ -150,10 +152,11 @@ class World:
         self.wal = LSN(100)
 
     def tables(self) -> dict[str, tuple[TableInfo, str]]:
-        return {f"public.{name}": (table_info(name), topic_of(name)) for name in self.names}
+        return {f"public.{name}": (info, topic_of(name)) for name, info in self.infos.items()}
 
     def encoder(self, relation: Relation) -> TableEncoder | None:
-        if relation.name in self.without_encoder or relation.name not in self.names:
+        self.encoded.append(relation)
+        if relation.name in self.without_encoder or relation.name not in self.infos:
             return None
         return TableEncoder(relation, ("id",), topic_of(relation.name))
 
@@ -202,6 +205,7 @@ class Stage:
         self.readers = Readers()
         self.requests = Requests()
         self.ordinals = Ordinals()
+        self.relations: dict[ChunkTask, Relation] = {}
         side = StreamSide(self.stream, self.touched)
         rows = RowWriter(side, self.ordinals, self.world)
         self.backfill = Backfill(stored or {}, self.readers, self.requests, side, rows, self.world)
@@ -246,7 +250,8 @@ class Stage:
         self, task: ChunkTask, *ids: int, is_last: bool = True, lsn: int = 90, snapshot: Snapshot = SNAPSHOT
     ) -> None:
         """A portion of rows with these ids."""
-        view = ChunkView(snapshot, SNAPSHOT_TEXT, LSN(lsn), task.piece.leaf.filenode, relation(task.chunk.table.name))
+        described = self.relations.setdefault(task, relation(task.chunk.table.name))
+        view = ChunkView(snapshot, SNAPSHOT_TEXT, LSN(lsn), task.piece.leaf.filenode, described)
         self.readers.news.append(Portion(task, view, [b"%d\trow\n" % each for each in ids], is_last))
         self.step()
 

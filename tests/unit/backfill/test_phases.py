@@ -262,7 +262,7 @@ def test_a_table_that_was_dropped_while_it_was_read_fails() -> None:
     stage = started()
     stage.look(HEAP)
     stage.step()
-    stage.world.names.clear()
+    stage.world.infos.clear()
     stage.bring(stage.chunk(), 1)
     progress = stage.written()
     assert (progress.state, progress.whole, progress.reason) == ("failed", False, "the table is not captured any more")
