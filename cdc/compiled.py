@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, Final
 
-TWINS: Final = ("cdc.encode._objects",)
+TWINS: Final = ("cdc.encode._objects", "cdc.order._frames")
 
 _is_avoided = False
 

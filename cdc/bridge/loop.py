@@ -187,15 +187,18 @@ class Bridge:
         return frames
 
     def _take(self, frames: list[bytes]) -> bool:
-        """Decode and hand on; the hot loop. False when the source keeps us waiting, with frames left over."""
-        decode, handlers = self._decoder.decode, self._handlers
-        for number, frame in enumerate(frames, 1):
+        """Hand on, decoded if need be; the hot loop. False when the source keeps us waiting, with frames left over."""
+        decode, handlers, feed = self._decoder.decode, self._handlers, self._engine.feed
+        place, end = 0, len(frames)
+        while (place := feed(frames, place, self._decoder.relations)) < end:
+            frame = frames[place]
+            place += 1
             kind = frame[0]
             if kind == XLOG_DATA_TAG:
                 message = decode(frame[XLOG_DATA_HEADER_BYTES:])
                 handler = handlers.get(type(message))
                 if handler is not None and handler(message) is not None and not self._satisfy():
-                    self._rest = frames[number:]
+                    self._rest = frames[place:]
                     return False
             elif kind == KEEPALIVE_TAG:
                 self._keepalive(frame)

@@ -69,20 +69,25 @@ class HeaderStamp:
         snap: a backfill chunk's snapshot, else None.
     """
 
-    __slots__ = ("_actor", "_lsn", "_templates")
+    __slots__ = ("_before_seq", "_behind_seq", "_templates")
 
     def __init__(self, lsn: LSN, xid: int | None, ts: int, snap: str | None = None) -> None:
-        self._lsn = lsn
-        self._actor = f"xid={xid};ts={ts}" if xid is not None else f"snap={snap};ts={ts}"
+        actor = f"xid={xid}" if xid is not None else f"snap={snap}"
+        self._before_seq = f";lsn={lsn};seq=".encode()
+        self._behind_seq = f";{actor};ts={ts};schema=".encode()
         self._templates: dict[tuple[str, str], bytes] = {}
 
     def header(self, op: str, seq: int, schema: str) -> bytes:
         """A record's header."""
         template = self._templates.get((op, schema))
         if template is None:
-            text = f"v=1;op={op};lsn={self._lsn};seq=%d;{self._actor};schema={schema}"
-            self._templates[op, schema] = template = text.encode()
+            before_op, before_seq, behind_seq = self.around(schema)
+            self._templates[op, schema] = template = before_op + op.encode() + before_seq + b"%d" + behind_seq
         return template % seq
+
+    def around(self, schema: str) -> tuple[bytes, bytes, bytes]:
+        """What stands before ``op``, between it and ``seq``, and behind that: whoever has these makes headers."""
+        return b"v=1;op=", self._before_seq, self._behind_seq + schema.encode()
 
 
 def newer(header: bytes) -> bytes:

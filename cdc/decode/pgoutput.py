@@ -96,6 +96,11 @@ class PgOutputDecoder:
             ord("A"): self._stream_abort,
         }
 
+    @property
+    def relations(self) -> dict[int, Relation]:
+        """What rows refer to now, by relation id."""
+        return self._relations
+
     def decode(self, payload: bytes) -> Message:
         """One message.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from operator import itemgetter
+from typing import Any, NamedTuple
 
 from cdc.change import UNCHANGED_TOAST, Relation, Row
 from cdc.contract.schema import table_schema
@@ -12,6 +13,14 @@ from cdc.encode.format import NOT_ENCODABLE, RowWriter, ValueFormat
 from cdc.encode.json_format import JSON
 from cdc.errors import ConfigError, EncodeError
 from cdc.record import TableSchema
+
+
+class CompiledTable(NamedTuple):
+    """How a table's rows are written in C: ``ObjectWriter`` of values and of keys, and where the key's columns are."""
+
+    values: Any
+    keys: Any
+    key_places: tuple[int, ...]
 
 
 class TableEncoder:
@@ -71,6 +80,12 @@ class TableEncoder:
             return self._key_form.encode(cells)
         except NOT_ENCODABLE as error:
             raise self._refusal(row, error) from error
+
+    @property
+    def compiled(self) -> CompiledTable | None:
+        """The same in C; None without a compiler."""
+        values, keys = self._value_form.compiled, self._key_form.compiled
+        return None if values is None or keys is None else CompiledTable(values, keys, self._key_indexes)
 
     def value(self, row: Row) -> bytes:
         """The whole row as a JSON object, in attribute order.

@@ -19,29 +19,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence, Set
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from cdc.change import Begin, Commit, Delete, Insert, Relation, Row, Truncate, Update
 from cdc.contract.header import DELETE, INSERT, TRUNCATE, UPDATE, HeaderStamp, with_null_documents
 from cdc.encode.table import TableEncoder
 from cdc.errors import EncodeError
 from cdc.lsn import LSN, ZERO
-from cdc.order.counts import Counts, TableCounts
+from cdc.order.counts import Counts
 from cdc.order.held import Held, Standing
 from cdc.order.needs import Answer, Empty, Need, Ready, Rows, Table
+from cdc.order.tables import KnownRelations, take_rows
 from cdc.order.touched import TouchedKeys
 from cdc.record import Position, Progress
-
-
-class _Published(NamedTuple):
-    """A relation in scope: how to encode it, and its counts."""
-
-    encoder: TableEncoder
-    counts: TableCounts
-
-
-_NOT_OURS: Final = ()
-"""In place of ``_Published`` for a table that is not ours to publish."""
 
 _Then: TypeAlias = Callable[[], Need | None] | None
 _Flow: TypeAlias = Generator[Need, Any, _Then]
@@ -72,13 +62,14 @@ class Engine:
         self._touched = touched
         self._watched = touched.keys
         self._histories = histories
+        self._take_rows = take_rows()
         self.need: Need | None = None
         self._flow: _Flow | None = None
         self._ready: list[Ready] = []
         self._emit: Callable[[Ready], Need | None] = self._ready.append
         self._held = Held()
-        self._tables: dict[Relation, _Published | tuple[()]] = {}
-        self._newest: dict[int, Relation] = {}
+        self._known = KnownRelations()
+        self._tables = self._known.tables
         self._unseen = set(resume.unseen)
         self._complete = resume.lsn
         self._commit_ts = resume.commit_ts
@@ -196,6 +187,14 @@ class Engine:
             self._complete = message.end_lsn
             self._commit_ts = message.commit_ts
 
+    def feed(self, frames: list[bytes], place: int, relations: dict[int, Relation]) -> int:
+        """Take ordinary rows from ``frames[place]`` on, undecoded (``_frames.pyx``); the place that must be decoded."""
+        if self._take_rows is None or self._begin is None or self._held or self._seq < self._skip:
+            return place
+        transaction = (self._stamp, self._xid, self._watched, self._histories)
+        place, self._seq = self._take_rows(frames, place, relations, self._tables, self._ready, self._seq, transaction)
+        return place
+
     def insert(self, message: Insert) -> Need | None:
         """A new row: an upsert."""
         seq = self._seq + 1
@@ -205,7 +204,7 @@ class Engine:
             if published is None:
                 return self._start(self._met(relation, partial(self.insert, message)))
             if published:
-                table, counts = published
+                table, counts, _ = published
                 header = self._stamp.header(INSERT, seq, table.fingerprint)
                 if nulls := table.null_documents(new):
                     header = with_null_documents(header, nulls)
@@ -225,7 +224,7 @@ class Engine:
             if published is None:
                 return self._start(self._met(relation, partial(self.update, message)))
             if published:
-                table, counts = published
+                table, counts, _ = published
                 try:
                     key, value = table.key(new), table.value(new)
                 except EncodeError:
@@ -263,7 +262,7 @@ class Engine:
             if published is None:
                 return self._start(self._met(relation, partial(self.delete, message)))
             if published:
-                table, counts = published
+                table, counts, _ = published
                 header = self._stamp.header(DELETE, seq, table.fingerprint)
                 old_text = table.old(old, is_full) if table.topic in self._histories else None
                 record = (table.topic, table.key(old), None, header, old_text)
@@ -332,11 +331,7 @@ class Engine:
         table, begins_anew = yield Table(relation, self._xid)
         if table is not None and begins_anew:
             yield from self._empty(table, is_truncate=False)
-        if (before := self._newest.get(relation.relation_id)) is not None:
-            del self._tables[before]  # each Relation message makes a new object, and caches forget them often
-        self._newest[relation.relation_id] = relation
-        counts = self._counts[relation.qualified_name]
-        self._tables[relation] = _NOT_OURS if table is None else _Published(table, counts)
+        self._known.learn(relation, table, self._counts[relation.qualified_name])
         return None
 
     def _truncated(self, message: Truncate) -> _Flow:
