@@ -22,7 +22,7 @@ from tests.benchmarks.measure import Meter
 from tests.benchmarks.processes import BenchmarkFailed, Program, wait_until
 from tests.benchmarks.report import Column, Figures, Section
 from tests.benchmarks.servers import Servers
-from tests.benchmarks.topics import Counted, count_records
+from tests.benchmarks.topics import Counted, read_topic
 from tests.support.reading import read_backfills
 
 TIMEOUT_S = 1800.0
@@ -110,7 +110,7 @@ def _backfill(servers: Servers, dsn: str, conn: psycopg.Connection, name: str, r
     workload.drop_slot(conn, name)
     if done.state != "done":
         raise BenchmarkFailed(f"the backfill ended as {done.state}: {done.reason}")
-    found = count_records(servers.bootstrap, deployment.topic)
+    found = read_topic(servers.bootstrap, deployment.topic).counted
     if found != Counted(rows, 0):
         raise BenchmarkFailed(f"the topic holds {found}, expected {rows:,} rows")
     wall_s = (done.updated_at - begun.started_at) / 1e6

@@ -13,8 +13,10 @@ from tests.benchmarks.measure import Meter, usage
 from tests.benchmarks.processes import BenchmarkFailed, Program, program, wait_until
 from tests.benchmarks.report import Column, Figures, Section
 from tests.benchmarks.servers import Servers
-from tests.benchmarks.topics import Counted, count_records
+from tests.benchmarks.topics import Content, Counted, read_topic
 from tests.benchmarks.workload import PUBLICATION, Backlog
+
+_PLAIN = "bridge without a compiler"
 
 COLUMNS = (
     Column("wall_s", "wall s", 2),
@@ -34,7 +36,8 @@ NOTES = (
     "something else ran here, or that there are too few cores for client, walsender and broker",
     "CPU: user + system of the whole process, all threads, per million changes and in the time of wall; 'with start' "
     "adds the start of the process",
-    "each run on its own copy of one untouched slot; after each run of the bridge the topic is read back and counted",
+    "each run on its own copy of one untouched slot; after each run of the bridge the topic is read back, counted, and "
+    "hashed by partition: keys, values and headers in their order are the same in all runs",
 )
 
 DECODE_ALONE = """
@@ -59,9 +62,15 @@ def measure(servers: Servers, changes: int, runs: int) -> Section:
         recvlogical = servers.postgres_program("pg_recvlogical") or shutil.which("pg_recvlogical")
         if recvlogical is None:
             section.notes.append("pg_recvlogical left out: no such program here (Debian: postgresql-client)")
+        contents = set()
         for run in range(1, runs + 1):
-            with workload.copied_slot(conn, f"bench_bridge_{run}") as slot:
-                section.add("bridge", _bridge(servers, dsn, conn, slot, backlog))
+            for contender, in_python in (("bridge", False), (_PLAIN, True)):
+                with workload.copied_slot(conn, f"bench_bridge_{run}_{in_python:d}") as slot:
+                    figures, content = _bridge(servers, dsn, conn, slot, backlog, in_python=in_python)
+                section.add(contender, figures)
+                contents.add(content)
+            if len(contents) != 1:
+                raise BenchmarkFailed(f"in C and in Python the topics differ: {contents}")
             if recvlogical is not None:
                 with workload.copied_slot(conn, f"bench_recvlogical_{run}") as slot:
                     section.add("pg_recvlogical", _recvlogical(servers, recvlogical, dsn, conn, slot, backlog))
@@ -70,18 +79,20 @@ def measure(servers: Servers, changes: int, runs: int) -> Section:
     return section
 
 
-def _bridge(servers: Servers, dsn: str, conn: psycopg.Connection, slot: str, backlog: Backlog) -> Figures:
-    deployment = Deployment(slot, dsn, servers.bootstrap, slot=slot)
+def _bridge(
+    servers: Servers, dsn: str, conn: psycopg.Connection, slot: str, backlog: Backlog, *, in_python: bool
+) -> tuple[Figures, Content]:
+    deployment = Deployment(slot, dsn, servers.bootstrap, slot=slot, in_python=in_python)
     with Meter() as meter, daemon("run", deployment, servers.directory) as bridge:
         walsender, start = _streaming(conn, slot, bridge, meter)
         wait_until_published(deployment, bridge, backlog.end)
         figures = _figures(time.perf_counter() - start, meter, bridge.pid, walsender, backlog.changes)
         bridge.drain()
     expected = Counted(backlog.changes, backlog.deletes)
-    found = count_records(servers.bootstrap, deployment.topic)
-    if found != expected:
-        raise BenchmarkFailed(f"the topic holds {found}, expected {expected}")
-    return figures
+    content = read_topic(servers.bootstrap, deployment.topic)
+    if content.counted != expected:
+        raise BenchmarkFailed(f"the topic holds {content.counted}, expected {expected}")
+    return figures, content
 
 
 def _recvlogical(

@@ -19,6 +19,7 @@ class Deployment(NamedTuple):
     """One bridge, and its sink if ``replica_dsn`` is set: what their configuration file says beside the defaults.
 
     ``snapshot`` is ``never`` where the stream is measured: the slot is older than the rows, so it has all of them.
+    ``in_python``: as where there is no compiler.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Deployment(NamedTuple):
     slot: str = SLOT
     snapshot: str = "never"
     tables: tuple[str, ...] = ("public.orders",)
+    in_python: bool = False
 
     @property
     def topic(self) -> str:
@@ -58,6 +60,8 @@ class Deployment(NamedTuple):
 def daemon(verb: str, deployment: Deployment, directory: Path) -> Iterator[Program]:
     """Run ``cdc run`` or ``cdc sink`` as an operator would, for the length of the block."""
     argv: list[str | Path] = [sys.executable, "-m", "cdc", verb, "-c", deployment.write(directory)]
+    if deployment.in_python:
+        argv = ["env", "CDC_PURE_PYTHON=1", *argv]
     with program(f"cdc {verb}", argv, directory) as started:
         yield started
 

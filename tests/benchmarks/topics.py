@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import NamedTuple
 
@@ -20,6 +21,13 @@ class Counted(NamedTuple):
 
     records: int
     tombstones: int
+
+
+class Content(NamedTuple):
+    """A topic's committed records: how many, and by partition a hash of their keys, values and headers in order."""
+
+    counted: Counted
+    hashes: tuple[str, ...]
 
 
 def committed_reader(bootstrap: str, *, end_events: bool = False) -> Consumer:
@@ -75,12 +83,13 @@ class ProgressWatcher:
         self.reached = LSN.parse(json.loads(value)["lsn"])
 
 
-def count_records(bootstrap: str, topic: str) -> Counted:
+def read_topic(bootstrap: str, topic: str) -> Content:
     """Read a topic to its end; nobody may write to it meanwhile."""
     consumer = committed_reader(bootstrap, end_events=True)
     try:
         unread = partitions(bootstrap, topic)
         consumer.assign(unread)
+        hashes = [hashlib.blake2b(digest_size=8) for _ in unread]
         left, records, tombstones = len(unread), 0, 0
         while left:
             for message in consumer.consume(FETCH_RECORDS, POLL_TIMEOUT_S):
@@ -90,7 +99,8 @@ def count_records(bootstrap: str, topic: str) -> Counted:
                     continue
                 records += 1
                 tombstones += _checked(message).value() is None
-        return Counted(records, tombstones)
+                hashes[message.partition()].update(repr((message.key(), message.value(), message.headers())).encode())
+        return Content(Counted(records, tombstones), tuple(each.hexdigest() for each in hashes))
     finally:
         consumer.close()
 
