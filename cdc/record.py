@@ -21,6 +21,10 @@ class Record(NamedTuple):
     header: bytes
 
 
+Ready: TypeAlias = tuple[str, bytes, bytes | None, bytes, bytes | None]
+"""Topic, key, value, header; and for the topic's history, if it has one, what the stream says of the row before."""
+
+
 class Position(NamedTuple):
     """A change in the stream: its transaction's commit LSN (``final_lsn`` of Begin), and its ordinal there, from 1."""
 

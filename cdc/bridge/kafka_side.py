@@ -16,9 +16,9 @@ from cdc.contract.progress import progress_value, stream_key
 from cdc.contract.repair import parts_of, repair_request_key, repair_request_value
 from cdc.encode.table import TableEncoder
 from cdc.errors import SourceRefused
-from cdc.order.needs import Empty, Ready
+from cdc.order.needs import Empty
 from cdc.publish.publisher import KafkaPublisher
-from cdc.record import Progress, RepairKey
+from cdc.record import Progress, Ready, RepairKey
 from cdc.scope.captured import CapturedTables
 
 log = structlog.get_logger("cdc.bridge")
@@ -59,9 +59,7 @@ class KafkaSide:
 
     def send(self, records: Sequence[Ready]) -> None:
         """Add records to the Kafka transaction."""
-        produce = self._publisher.produce
-        for record in records:
-            produce(*record)
+        self._publisher.produce_all(records)
 
     def describe(self, table: TableEncoder) -> None:
         """Add a table's definition, unless its topic was last written with it."""

@@ -12,8 +12,8 @@ from cdc.change import Relation
 from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
 from cdc.order.demand import Demand
-from cdc.order.needs import Empty, Ready, Rows, Table
-from cdc.record import Progress
+from cdc.order.needs import Empty, Rows, Table
+from cdc.record import Progress, Ready
 from cdc.snapshot import Snapshot
 
 

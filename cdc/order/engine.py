@@ -28,10 +28,10 @@ from cdc.errors import EncodeError
 from cdc.lsn import LSN, ZERO
 from cdc.order.counts import Counts
 from cdc.order.held import Held, Standing
-from cdc.order.needs import Answer, Empty, Need, Ready, Rows, Table
+from cdc.order.needs import Answer, Empty, Need, Rows, Table
 from cdc.order.tables import KnownRelations, take_rows
 from cdc.order.touched import TouchedKeys
-from cdc.record import Position, Progress
+from cdc.record import Position, Progress, Ready
 
 _Then: TypeAlias = Callable[[], Need | None] | None
 _Flow: TypeAlias = Generator[Need, Any, _Then]

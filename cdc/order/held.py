@@ -11,7 +11,8 @@ from cdc.change import Row
 from cdc.contract.header import newer, with_null_documents
 from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
-from cdc.order.needs import Answer, Filled, Ready, Rows, Unfilled
+from cdc.order.needs import Answer, Filled, Rows, Unfilled
+from cdc.record import Ready
 
 MAX_HELD: Final = 2_000
 MAX_HELD_BYTES: Final = 8 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""What the engine hands out: records that are ready, and what it has to be told before it can go on."""
+"""What the engine has to be told before it can go on, and the answers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from typing import NamedTuple, TypeAlias
 
 from cdc.change import Relation, Row
 from cdc.encode.table import TableEncoder
-
-Ready: TypeAlias = tuple[str, bytes, bytes | None, bytes, bytes | None]
-"""Topic, key, value, header; and for the topic's history, if it has one, what the stream says of the row before."""
 
 
 class Table(NamedTuple):

@@ -6,11 +6,12 @@ them has to know of the history; and state and history share the Kafka transacti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cdc.contract.history import HistoryEncoder
 from cdc.publish.publisher import KafkaPublisher
+from cdc.record import Ready
 
 
 class HistoryPublisher(KafkaPublisher):
@@ -39,3 +40,8 @@ class HistoryPublisher(KafkaPublisher):
         history = self._encoder.topics.get(topic)
         if history is not None:
             super().produce(history, key, self._encoder.value(value, header, old), header)
+
+    def produce_all(self, records: Iterable[Ready]) -> None:
+        """As ``produce`` for each of them."""
+        for record in records:
+            self.produce(*record)

@@ -8,7 +8,7 @@ is kept per record, only the first error, to name its key.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +20,7 @@ from cdc.brokers import bad_option, refused_connection
 from cdc.config.checks import MAX_MESSAGE_BYTES
 from cdc.contract.header import header_position
 from cdc.errors import CdcError, FencedError, TopicRefused, TopicUnavailable
+from cdc.record import Ready
 
 _COMMIT_DEADLINE_S = 60.0
 _SLICE_S = 1.0
@@ -130,6 +131,22 @@ class KafkaPublisher:
                     size = len(key) + len(value or b"") + len(header)
                     raise _too_large(topic, key, header, f"{size} bytes") from error
                 raise self._error("produce", error) from error
+
+    def produce_all(self, records: Iterable[Ready]) -> None:
+        """As ``produce`` for each of them, which each have a header; the stream's way, and so without its call."""
+        if not self._open:
+            self._begin()
+        send, topics, left = self._send, self._topics, iter(records)
+        topic = ""
+        while True:
+            try:
+                for topic, key, value, header, _ in left:
+                    if topic not in topics:
+                        topics.add(topic)
+                    send(topic, value, key, -1, None, None, 0, [("cdc", header)])
+                return
+            except (BufferError, KafkaException):
+                self.produce(topic, key, value, header)  # once more: it waits for room, and knows what errors say
 
     def bury(self, topic: str, partition: int, key: bytes, header: bytes) -> None:
         """As ``produce`` for a tombstone, but into this partition, to which the key does not belong."""

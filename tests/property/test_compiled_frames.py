@@ -18,9 +18,9 @@ from cdc.errors import CdcError
 from cdc.lsn import LSN
 from cdc.order.counts import Counts
 from cdc.order.engine import Engine
-from cdc.order.needs import Answer, Empty, Filled, Need, Ready, Rows, Table, Unfilled
+from cdc.order.needs import Answer, Empty, Filled, Need, Rows, Table, Unfilled
 from cdc.order.touched import TouchedKeys
-from cdc.record import Position, Progress, SourceIdentity
+from cdc.record import Position, Progress, Ready, SourceIdentity
 from tests.support import random_rows
 from tests.support.soak import times
 

@@ -20,9 +20,9 @@ from cdc.lsn import LSN
 from cdc.order.counts import Counts
 from cdc.order.demand import Demand
 from cdc.order.engine import Engine
-from cdc.order.needs import Empty, Filled, Ready, Rows, Table, Unfilled
+from cdc.order.needs import Empty, Filled, Rows, Table, Unfilled
 from cdc.order.touched import TouchedKeys
-from cdc.record import Position, Progress, SourceIdentity
+from cdc.record import Position, Progress, Ready, SourceIdentity
 from cdc.snapshot import Snapshot
 
 SOURCE = SourceIdentity("7", 1, 5)

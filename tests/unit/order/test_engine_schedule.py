@@ -28,9 +28,9 @@ from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
 from cdc.order.counts import Counts
 from cdc.order.engine import Engine
-from cdc.order.needs import Answer, Empty, Filled, Need, Ready, Rows, Table, Unfilled
+from cdc.order.needs import Answer, Empty, Filled, Need, Rows, Table, Unfilled
 from cdc.order.touched import TouchedKeys
-from cdc.record import Position, Progress, SourceIdentity
+from cdc.record import Position, Progress, Ready, SourceIdentity
 
 SOURCE = SourceIdentity("7", 1, 5)
 COLUMNS = (
