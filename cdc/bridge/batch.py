@@ -23,12 +23,19 @@ _AGE_PER_COMMIT: Final = 20.0
 _BUSY_AGE_PER_COMMIT, _MAX_BUSY_AGE_S = 4.0, 0.1
 """Beside a backfill a streamed change may wait this many times what the last commit took, and never longer than that:
 the more rows of the backfill are in the Kafka transaction, the longer its commit takes."""
+_REST_PER_COMMIT, _MAX_REST_S = 0.5, 0.005
+"""After a commit the brokers still write its markers, which takes about half as long. A Kafka transaction that begins
+meanwhile is put off by the client for 20 ms, so what comes at once is better kept for those few milliseconds."""
 _BEHIND_US: Final = 1_000_000
 """A commit that is older when it is sent lies in a backlog. Rows that are so late may wait for company."""
 
 
 class Batch:
-    """The Kafka transaction that is open, or the next one."""
+    """The Kafka transaction that is open, or the next one.
+
+    Attributes:
+        rest_s: how long to begin no other one after the last commit.
+    """
 
     def __init__(self) -> None:
         self._rows = 0
@@ -37,6 +44,7 @@ class Batch:
         self._max_age_s = _MIN_AGE_S
         self._streamed_at: float | None = None
         self._busy_age_s = 0.0
+        self.rest_s = 0.0
         self._last = b""
         self._commit_ts = 0
 
@@ -90,5 +98,6 @@ class Batch:
         """It is committed in Kafka, which took so long; the next one begins."""
         self._rows = self._bytes = 0
         self._streamed_at = None
+        self.rest_s = min(took_s * _REST_PER_COMMIT, _MAX_REST_S)
         self._busy_age_s = min(took_s * _BUSY_AGE_PER_COMMIT, _MAX_BUSY_AGE_S)
         self._max_age_s = min(max(took_s * _AGE_PER_COMMIT, _MIN_AGE_S), _MAX_AGE_S)

@@ -145,6 +145,8 @@ class Bridge:
         self._settle()
         if not self._is_short_of_its_reach:
             self._commit_ready()
+            if not self._kafka.is_open:
+                self._stop.wait(self._batch.rest_s)
 
     def _settle(self) -> None:
         """Have what is held read again, if that can be done at once."""
