@@ -178,6 +178,9 @@ class ReplicaWriter(Protocol[Rows]):
             now: seconds since 1970.
         """
 
+    def fall_behind(self, topic: str) -> None:
+        """The topic is not part of the next cut, although it was of the last one."""
+
     def know(self, topic: str, topic_id: str) -> None:
         """Of a topic that no table mirrors: which one it is that offsets are stored of."""
 

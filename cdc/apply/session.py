@@ -148,6 +148,7 @@ class MirrorSession:
                 self._settle()
             self._topics.look()
             self._judge.ask()
+            self._leave_behind()
             self._advance()
         self._settle()
 
@@ -194,6 +195,14 @@ class MirrorSession:
         if why_anew(stored, self._restored.topic_ids.get(topic, ""), facts):
             return 0
         return stored.get(0, 0)
+
+    def _leave_behind(self) -> None:
+        """A first backfill may bring more than the replica can take; the other tables go on without its table."""
+        flooded = self._buffer.flooded(self._loading.topics, self._reader.positions())
+        if flooded:
+            self._settle()
+            self._topics.fall_behind(flooded, self._judge.caught_up_at)
+            log.info("a table that is loading is left behind for now", topics=sorted(flooded))
 
     def _advance(self) -> None:
         """A cut when one is possible and the fence or memory asks for it; else, with full memory, a spill."""

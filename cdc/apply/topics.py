@@ -148,6 +148,18 @@ class MirroredTopics:
         elif published is not None and is_other:
             self._met_at[topic] = published.offset
 
+    def fall_behind(self, topics: Collection[str], joined_since: float) -> None:
+        """Topics that the cut waits for no more.
+
+        Args:
+            topics: whose tables are not whole.
+            joined_since: up to when everything was read of topics that are part of the cut.
+        """
+        for topic in topics:
+            self._replica.fall_behind(topic)
+            self._since[topic] = joined_since
+        self._buffer.fall_behind(topics)
+
     def saw(self, topic: str, known: KnownTopic, offset: int) -> None:
         """The bridge wrote down how it knows a topic."""
         facts = self._facts.get(topic)

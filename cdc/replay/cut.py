@@ -24,7 +24,8 @@ open replica transaction, not committed. ``floor`` remembers the least X that co
 A topic that is far from its end (a new table, one that is rebuilt, one that was stopped) is *behind*: no cut waits for
 it, and each takes what was read of it, in the order of its LSNs, for a key may have records in two partitions. It joins
 at a cut that everything of it was read for. While all topics are behind, they join together. So that a topic near its
-end does not miss every cut by a hair, the fence waits for those.
+end does not miss every cut by a hair, the fence waits for those. A topic that is loading *falls* behind when its
+backfill brings more than can be read: the others need not wait for a table that is not whole.
 
 Pure: no Kafka, no database, no clock.
 """
@@ -212,6 +213,20 @@ class CutBuffer:
     def join(self, topics: Collection[str]) -> None:
         """These topics are part of every cut from now on."""
         self._behind.difference_update(topics)
+
+    def flooded(self, loading: Collection[str], positions: Mapping[Partition, int]) -> frozenset[str]:
+        """Of topics that are loading those which keep others from a cut: far from the fence, and part of it."""
+        joined = {topic for topic, _ in self._waiting if topic not in self._behind}
+        far = {
+            each[0]
+            for each in self._waiting
+            if each[0] in loading and self._targets.get(each, 0) - positions.get(each, 0) > _NEAR
+        }
+        return frozenset() if joined <= far else frozenset(joined & far)
+
+    def fall_behind(self, topics: Collection[str]) -> None:
+        """No cut waits for these topics until they join again."""
+        self._behind.update(topics)
 
     def is_passed(
         self,

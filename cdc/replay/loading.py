@@ -57,6 +57,11 @@ class LoadingTopics:
         self._emptied: dict[str, int] = {}
         self._newest = dict.fromkeys(self._loading, False)
 
+    @property
+    def topics(self) -> frozenset[str]:
+        """Those that were incomplete at the last cut."""
+        return frozenset(self._loading)
+
     def saw(self, progress: BackfillProgress, offset: int) -> None:
         """A backfill's record was read."""
         if self._newest.get(progress.topic, True) != progress.whole:

@@ -139,6 +139,15 @@ class PostgresReplica:
             self._offsets = {each: offset for each, offset in self._offsets.items() if each[0] != topic}
         self._topic_ids[topic] = topic_id
 
+    def fall_behind(self, topic: str) -> None:
+        """Inside an open transaction it is part of it.
+
+        Raises:
+            ReplicaUnavailable: nothing of the open transaction is left.
+        """
+        with replica_errors("leaving a table out of the cut"):
+            self._registry.fall_behind(topic)
+
     def stop_topic(self, topic: str, reason: str) -> None:
         """Write down that a table takes no rows, and why. Inside an open transaction it is part of it."""
         with replica_errors("recording why a table is stopped"):

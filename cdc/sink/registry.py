@@ -145,8 +145,12 @@ class TableRegistry:
         if table.state == _EXACT:
             return "joined"
         if topic not in self.read_since:
-            self._update(topic, read_since=self._caught_up_at())
+            self.fall_behind(topic)
         return "behind"
+
+    def fall_behind(self, topic: str) -> None:
+        """It is part of the cut no more: remember since when its end was not read."""
+        self._update(topic, read_since=self._caught_up_at())
 
     def _begin_at_zero(self, topic: str, why: str, holds_rows: bool, now: float) -> None:
         """Read from the first offset on; rows that are there are kept until it is known that the topic has them not."""

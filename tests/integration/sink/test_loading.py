@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cdc.config import Config
 from cdc.record import TableSchema
 from tests.integration.sink.conftest import Mirror, running
@@ -118,3 +120,30 @@ def test_restart_remembers_what_is_loading(topics: TopicWriter, database: Databa
         topics.transaction(50, (table, {"id": 1, "v": 4}))
         fourth.wait_for_cut(51)
         assert state(fourth) == ("exact", 3)
+
+
+def test_a_first_backfill_that_floods_its_topic_does_not_hold_up_the_others(
+    topics: TopicWriter, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cdc.replay.cut._NEAR", 1_000)
+    loading, whole = begin(topics), topics.table("orders", id="int4")
+    with topics.kafka_transaction():
+        topics.define(whole)
+        topics.backfill(whole, 12, state="done", whole=True)
+        topics.progress(12)
+    mirror.wait_for_cut(12)
+    with topics.kafka_transaction():
+        for number in range(3, 30_003):
+            topics.backfilled(loading, {"id": number, "v": 1}, 20)
+        topics.progress(20)
+        topics.upsert(whole, {"id": 1}, 30)
+        topics.progress(31)
+    mirror.wait_for_cut(31)
+    first = next(place for place, each in enumerate(mirror.reports) if each.progress.lsn == 31)
+    so_far = sum(each.rows.get(loading.topic, 0) for each in mirror.reports[: first + 1])
+    assert so_far < 30_002, "the other table did not wait for all of them"
+    finish(topics, loading, 41, 30_003)
+    mirror.wait_for_cut(41)
+    eventually(lambda: state(mirror) == ("exact", 30_003))
+    assert state(mirror, "orders") == ("exact", 1)
+    assert mirror.replica.execute("select count(read_since) from cdc.mirrored_table")[0][0] == 0

@@ -333,3 +333,37 @@ def test_many_tombstones_of_large_keys_fill_memory() -> None:
     buffer.watch([A], state=True)
     buffer.add(record(A, n, 10, None)._replace(key=b"k" * 2_000) for n in range(50))
     assert buffer.is_full
+
+
+def test_a_loading_topic_that_is_flooded_keeps_no_cut_from_the_others() -> None:
+    flood = ("flood", 0)
+    buffer = buffer_of(A, flood)
+    positions = {A: 0, flood: 0, SCHEMAS: 0}
+    buffer.saw(place(20))
+    buffer.saw(place(30))
+    buffer.fence({A: 1, flood: 20_000, SCHEMAS: 0})
+    buffer.add([record(A, 0, 25), record(flood, 0, 10), record(flood, 1, 15)])
+    positions |= {A: 1, flood: 2}
+    assert buffer.cut(positions) is None
+    assert buffer.flooded((), positions) == frozenset(), "a table that is whole is waited for"
+    assert buffer.flooded(("flood", "t"), positions) == {"flood"}
+    buffer.fall_behind(("flood",))
+    assert buffer.flooded(("flood", "t"), positions) == frozenset()
+    assert buffer.is_fence_reached(positions)
+    cut = buffer.cut(positions)
+    assert cut == place(30)
+    assert buffer.joining(cut, positions) == frozenset()
+    taken = buffer.take_cut(cut)
+    assert [each.offset for each in taken["flood"]] == [0, 1], "what was read of it goes along"
+    buffer.saw(place(40))
+    buffer.fence({A: 1, flood: 20_000, SCHEMAS: 0})
+    positions[flood] = 20_000
+    assert buffer.joining(place(40), positions) == {"flood"}, "read to the fence, it joins again"
+
+
+def test_alone_a_flooded_topic_is_waited_for() -> None:
+    buffer = buffer_of(A)
+    positions = {A: 0, SCHEMAS: 0}
+    buffer.saw(place(20))
+    buffer.fence({A: 20_000, SCHEMAS: 0})
+    assert buffer.flooded(("t",), positions) == frozenset()
