@@ -20,7 +20,7 @@ _MAX_ROWS: Final = 50_000
 _MAX_BYTES: Final = 32 * 1024 * 1024
 _MIN_AGE_S, _MAX_AGE_S = 0.05, 1.0
 _AGE_PER_COMMIT: Final = 20.0
-_BUSY_AGE_PER_COMMIT, _MAX_BUSY_AGE_S = 4.0, 0.1
+_BUSY_AGE_PER_COMMIT, _MAX_BUSY_AGE_S = 4.0, 0.05
 """Beside a backfill a streamed change may wait this many times what the last commit took, and never longer than that:
 the more rows of the backfill are in the Kafka transaction, the longer its commit takes."""
 _REST_PER_COMMIT, _MAX_REST_S = 0.5, 0.005

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import structlog
 
@@ -20,6 +21,10 @@ from cdc.order.needs import Empty
 from cdc.publish.publisher import KafkaPublisher
 from cdc.record import Progress, Ready, RepairKey
 from cdc.scope.captured import CapturedTables
+
+_BUSY_RECORDS: Final = 5_000
+"""More than the brokers take in some hundredths of a second. A commit waits for all that is on its way, and so do the
+stream's rows beside a backfill, which would fill the whole queue."""
 
 log = structlog.get_logger("cdc.bridge")
 
@@ -46,6 +51,11 @@ class KafkaSide:
     def is_open(self) -> bool:
         """Whether the Kafka transaction holds records."""
         return self._publisher.is_open
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether so many records are on their way that the next commit would wait for them."""
+        return self._publisher.queued > _BUSY_RECORDS
 
     def look(self) -> None:
         """See whether the topics are what they were, and let go of what they have by now; never waits.

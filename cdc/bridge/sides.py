@@ -57,6 +57,10 @@ class Kafka(Protocol):
     def is_open(self) -> bool:
         """Whether the Kafka transaction holds records."""
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a portion of a backfill should wait, so that the next commit need not."""
+
     def look(self) -> None:
         """See whether the topics are what they were, and let go of what they have; in every pass, and never waits."""
 

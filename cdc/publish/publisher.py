@@ -90,6 +90,11 @@ class KafkaPublisher:
         """Whether a Kafka transaction holds records that are not committed yet."""
         return self._open
 
+    @property
+    def queued(self) -> int:
+        """Records that Kafka does not have yet, as far as ``relieve`` was told."""
+        return len(self._producer)
+
     def start(self) -> None:
         """Fence earlier producers of this transactional id and abort what they left open.
 

@@ -99,6 +99,17 @@ class Idle:
     def flush(self, lsn: LSN) -> None: ...
 
 
+class Stepping(Idle):
+    """A backfill with one portion to publish."""
+
+    is_active = True
+
+    def step(self, commit: Callable[[], None]) -> int:
+        self.journal.append("step")
+        self.is_active = False
+        return 100
+
+
 class Script:
     """Plays frames; records, commits and confirmations end up in one journal, in the order they happened.
 
@@ -107,17 +118,17 @@ class Script:
         found: what is answered to each question for a table, before the usual answer.
     """
 
-    def __init__(self, *batches: list[bytes]) -> None:
+    def __init__(self, *batches: list[bytes], beside: type[Idle] = Idle) -> None:
         self.batches = list(batches)
         self.journal: list[object] = []
         self.stop = threading.Event()
         self.fail_commit = False
-        self.is_open = False
+        self.is_open = self.is_busy = False
         self.readings: list[Reading | None] = []
         self.found: list[Found | None] = []
         engine = Engine(resume=RESUME, xid=0, counts=Counts(), touched=TouchedKeys())
         self.bridge = Bridge(
-            Sides(self, self, self, Idle(self.journal)),  # type: ignore[arg-type]
+            Sides(self, self, self, beside(self.journal)),  # type: ignore[arg-type]
             engine,
             RESUME,
             beginnings=[],
@@ -342,3 +353,19 @@ def test_a_commit_sent_within_a_second_is_published_at_once(monkeypatch: pytest.
     soon = [begin(200), RELATION, insert(1), commit(200, sent_s=0.9)]
     script = Script(soon, [], late(300, 2))
     assert next(each for each in script.run() if isinstance(each, Progress)).lsn == LSN(210)
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_portion_of_a_backfill_waits_while_much_is_on_its_way_to_kafka(is_busy: bool) -> None:
+    """A commit waits for all of it, and rows of the stream wait for the commit."""
+    script = Script([begin(200), RELATION, insert(1), commit(200)], [], beside=Stepping)
+    script.is_busy = is_busy
+    journal = script.run()
+    assert Progress(LSN(210), None, 0, SOURCE) in journal
+    assert ("step" in journal) is not is_busy
+
+
+def test_behind_a_backlog_a_backfill_has_its_turns_all_the_same() -> None:
+    script = Script(late(200, 1), [], beside=Stepping)
+    script.is_busy = True
+    assert "step" in script.run()
