@@ -14,6 +14,7 @@ from cdc.ports import StoredRecord
 from cdc.record import TableSchema
 from cdc.sink.equal_keys import equal, printed_alike, sift
 from cdc.sink.errors import RecordRejected
+from cdc.sink.fresh import FreshTables
 from cdc.sink.naming import ReplicaName
 from cdc.sink.rekey import former_keys
 from cdc.sink.rows import RowForm, position_of
@@ -29,7 +30,8 @@ class RenderedBatch:
         records: tombstones first, then upserts.
         tombstones: how many of them are tombstones.
         deleted: COPY text of the tombstones' keys.
-        upserted: COPY text of the upserts' rows.
+        upserted: COPY text of the upserts' rows, but for those of …
+        new: … whose keys the table did not have, as far as the session knows.
     """
 
     topic: str
@@ -37,13 +39,14 @@ class RenderedBatch:
     tombstones: int
     deleted: Sequence[bytes]
     upserted: Sequence[bytes]
+    new: Sequence[bytes]
 
     def __len__(self) -> int:
         return len(self.records)
 
 
 class TableStatements:
-    """How one replica table takes rows: staged by COPY, then deleted by key and upserted.
+    """How one replica table takes rows: staged by COPY, then deleted by key and upserted; new ones by COPY alone.
 
     The staging tables live as long as the session and empty themselves at each commit.
 
@@ -58,6 +61,8 @@ class TableStatements:
         empty: for the next batch of the same transaction.
         delete: the rows of staged keys.
         take_rows: upsert the staged rows.
+        take_new: copy rows straight into the replica table; None where equal keys have several spellings, among which
+            ``sift`` has to choose.
         target: the replica table.
         key: its key's columns.
         staged_rows: the staging table of the rows.
@@ -86,6 +91,7 @@ class TableStatements:
         self.drop = sql.SQL("DROP TABLE {}, {}").format(rows, keys)
         self.stage_keys = sql.SQL("COPY {} FROM STDIN").format(keys)
         self.stage_rows = sql.SQL("COPY {} FROM STDIN").format(rows)
+        self.take_new = None if has_spellings else sql.SQL("COPY {} ({}) FROM STDIN").format(target, names)
         self.delete = sql.SQL("DELETE FROM {} AS t USING {} AS s WHERE {}").format(target, keys, equal(equalities))
         fixed = [each.name for each in written if each.is_always_identity]
         updated = [each.name for each in written if each.name not in fixed and (has_spellings or each.name not in key)]
@@ -105,8 +111,10 @@ class TableStatements:
             self.delete = sql.SQL("{} AND {}").format(self.delete, printed_alike(key))
             self.take_rows.insert(0, sift(rows, memory, equalities, position))
 
-    def render(self, topic: str, records: Sequence[StoredRecord]) -> RenderedBatch:
+    def render(self, topic: str, records: Sequence[StoredRecord], fresh: FreshTables | None = None) -> RenderedBatch:
         """The last record of each key, as COPY text.
+
+        With ``fresh``, rows of a table that is there, and whose keys are new, are ``new``; without, none are.
 
         A key has records in two partitions when somebody wrote one where it does not belong, and its tombstone followed
         there; then positions decide, not the order in which partitions are read.
@@ -125,12 +133,14 @@ class TableStatements:
             last = {key: record for key, record in last.items() if not self._is_former(key)}
         tombstones = [record for record in last.values() if record.value is None]
         upserts = [record for record in last.values() if record.value is not None]
+        new, others = ((), upserts) if fresh is None else fresh.split(topic, upserts)
         return RenderedBatch(
             topic,
             [*tombstones, *upserts],
             len(tombstones),
             [*self._key_form.blocks(tombstones, of_key=True)],
-            [*self._row_form.blocks(upserts)],
+            [*self._row_form.blocks(others)],
+            [*self._row_form.blocks(new)],
         )
 
     def _is_former(self, key: bytes) -> bool:

@@ -1,5 +1,7 @@
 """The replica on PostgreSQL: rows by COPY to staging, then delete and upsert; offsets and cut in the same transaction.
 
+Rows that are new to a table that was empty are copied straight into it (``fresh.py``), as long as that goes well.
+
 Theory of operation. One session does everything. ``write`` may be called several times before ``commit``, so a
 transaction of the source that is larger than memory is still one transaction of the replica. A batch that the database
 rejects is undone to its savepoint and halved until the record that does it is found, so that the culprit's table can be
@@ -15,6 +17,7 @@ from typing import Any, Final
 
 import psycopg
 import sqlalchemy as sa
+import structlog
 
 from cdc.crashpoints import reach
 from cdc.lsn import LSN
@@ -43,6 +46,8 @@ _RECORD_OFFSETS: Final = """
         (next_offset, topic_id) = (excluded.next_offset, excluded.topic_id)
 """
 
+log = structlog.get_logger("cdc.sink")
+
 
 class PostgresReplica:
     """One session of the sink of this name; made anew after every error.
@@ -66,6 +71,7 @@ class PostgresReplica:
         self._offsets: dict[Partition, int] = {}
         self._topic_ids: dict[str, str] = {}
         self._written: Counter[str] = Counter()
+        self._staged: set[str] = set()
         self._is_open = False
 
     def lock(self) -> bool:
@@ -175,7 +181,7 @@ class PostgresReplica:
         Raises:
             RecordRejected: a record has no form that the table takes.
         """
-        return self._registry.statements[topic].render(topic, records)
+        return self._registry.statements[topic].render(topic, records, self._registry.fresh)
 
     def write(self, batches: Sequence[RenderedBatch]) -> None:
         """Apply rows in the open replica transaction.
@@ -188,13 +194,7 @@ class PostgresReplica:
         self._is_open = True
         with replica_errors("applying rows"):
             for batch in batches:
-                statements = self._registry.statements[batch.topic]
-                try:
-                    self._try(statements, batch)
-                except psycopg.Error as error:
-                    if is_retryable(error):
-                        raise
-                    raise self._culprit(statements, batch, error) from error
+                self._apply(batch)
                 self._written[batch.topic] += len(batch)
 
     def commit(self, progress: Progress, offsets: Mapping[Partition, int], standing: Standing) -> None:
@@ -266,26 +266,53 @@ class PostgresReplica:
         self._session.commit()
         self._is_open = False
         self._written.clear()
+        self._staged.clear()
 
-    def _try(self, statements: TableStatements, batch: RenderedBatch) -> None:
-        """One batch, or nothing of it."""
+    def _apply(self, batch: RenderedBatch) -> None:
+        statements, fresh = self._registry.statements[batch.topic], self._registry.fresh
+        if batch.new and batch.topic in fresh and batch.topic not in self._registry.seen:
+            try:
+                self._try(statements, batch, is_straight=True)
+                return
+            except psycopg.Error as error:
+                if is_retryable(error):
+                    raise
+                fresh.discard(batch.topic)
+                name = self._registry.tables[batch.topic].name
+                log.info("no straight COPY into a table any more", table=name, reason=first_line(error))
+        try:
+            self._try(statements, batch)
+        except psycopg.Error as error:
+            if is_retryable(error):
+                raise
+            raise self._culprit(statements, batch, error) from error
+
+    def _try(self, statements: TableStatements, batch: RenderedBatch, *, is_straight: bool = False) -> None:
+        """One batch, or nothing of it. All its rows are staged, unless new ones go straight into the table."""
+        staged = batch.upserted if is_straight else [*batch.upserted, *batch.new]
         with self._connection.begin_nested(), self._session.cursor() as cursor:
-            if batch.topic in self._written:
+            if batch.topic in self._staged:
                 for statement in statements.empty:
                     cursor.execute(statement)
+            if batch.deleted or staged:
+                self._staged.add(batch.topic)
             if batch.deleted:
                 with cursor.copy(statements.stage_keys) as copy:
                     for block in batch.deleted:
                         copy.write(block)
                 cursor.execute(statements.delete)
-            if batch.upserted:
+            if staged:
                 with cursor.copy(statements.stage_rows) as copy:
-                    for block in batch.upserted:
+                    for block in staged:
                         copy.write(block)
                 for statement in statements.take_rows:
                     cursor.execute(statement)
                 if (seen := self._registry.seen.get(batch.topic)) is not None:
                     cursor.execute(seen.remember)
+            if is_straight and statements.take_new is not None:
+                with cursor.copy(statements.take_new) as copy:
+                    for block in batch.new:
+                        copy.write(block)
 
     def _culprit(self, statements: TableStatements, batch: RenderedBatch, error: psycopg.Error) -> RecordRejected:
         """Halve the batch until one record is left that fails on top of all before it."""

@@ -18,6 +18,7 @@ from cdc.record import TableSchema
 from cdc.sink.batch import TableStatements
 from cdc.sink.control import cut, mirrored_table, partition_offset
 from cdc.sink.errors import CutRejected, TableRefused, first_line, is_retryable
+from cdc.sink.fresh import FreshTables, is_plain
 from cdc.sink.grants import lacking
 from cdc.sink.naming import ReplicaName, ReplicaNaming
 from cdc.sink.placement import Placement, nowhere
@@ -52,6 +53,7 @@ class TableRegistry:
         stopped: topics that this process has stopped already: their tables are left alone until it is restarted.
 
     Attributes:
+        fresh: tables that were empty when they were taken up.
         is_source: the replica is the source's own database: a table mirrored into itself would feed itself for ever.
         read_since: ``cut.caught_up_at``, by topic, of tables that were not part of the cut.
     """
@@ -72,6 +74,7 @@ class TableRegistry:
         self._names: dict[str, ReplicaName] = {}
         self._statements: dict[str, TableStatements] = {}
         self._staged = 0
+        self.fresh = FreshTables()
         self.is_source = False
         rows = connection.execute(sa.select(mirrored_table).where(mirrored_table.c.name == name)).all()
         self._tables = {
@@ -135,6 +138,8 @@ class TableRegistry:
         elif not resumes and holds_rows:
             self.stop(topic, str(_foreign_rows(self._names[topic], self._schemas[topic][-1])))
             return "stopped"
+        if not holds_rows:
+            self._take_for_fresh(topic)
         if why_anew or not resumes:
             self._begin_at_zero(topic, why_anew, holds_rows, now)
             return "anew"
@@ -326,6 +331,12 @@ class TableRegistry:
         self._update(topic, state=_LOADING)
         if topic in self._seen:
             self._seen[topic].begin()
+        self._take_for_fresh(topic)
+
+    def _take_for_fresh(self, topic: str) -> None:
+        """Its table is empty."""
+        if self._statements[topic].take_new is not None and is_plain(self._session, self._names[topic]):
+            self.fresh.add(topic)
 
     def _is_retired(self, topic: str) -> bool:
         """Whether its source table is published to another topic by now."""
