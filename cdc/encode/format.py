@@ -58,6 +58,9 @@ class RowReader(Protocol):
     def block(self, sources: Sequence[bytes | None], *, are_keys: bool) -> Sequence[Sequence[str]] | None:
         """Many rows at once; None when one of them has to be looked at by itself."""
 
+    def lines(self, sources: Sequence[bytes | None], *, are_keys: bool) -> tuple[bytes, Sequence[int]]:
+        """COPY text of rows that a quick way is there for, and the places of all others."""
+
     def row(self, source: bytes | None, null_documents: Collection[str]) -> Sequence[str]:
         """One row, whatever shape its values have.
 

@@ -2,6 +2,8 @@
 
 A block of values is decoded row by row and rendered column by column. A value that has an escaped NUL, or another shape
 than its column promises, takes the slow way, row by row, which finds out what is wrong.
+
+``_json_rows.pyx`` does the same in C for plain rows, up to the lines of COPY text.
 """
 
 from __future__ import annotations
@@ -11,10 +13,13 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import msgspec
+import orjson
 from msgspec.structs import astuple
 
+from cdc.compiled import twin
 from cdc.encode.format import NULL, ReadColumn
-from cdc.encode.json_texts import any_text, form_of
+from cdc.encode.json_texts import FORMS, any_text, form_of
+from cdc.kinds import INTEGERS, Kind, kind_of
 
 _ESCAPED_NUL: Final = b"\\u0000"
 _ESCAPED_NAME: Final = re.compile(r'["\\\x00-\x1f]')
@@ -44,6 +49,14 @@ class ObjectReader:
         fields = [(field, accepts, _ABSENT.get(accepts)) for field, accepts in zip(names, accepted, strict=True)]
         struct = msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=True, gc=False)
         self._decode = msgspec.json.Decoder(struct).decode
+        self._lines = _line_writer(columns, others)
+
+    def lines(self, sources: Sequence[Any], *, are_keys: bool) -> tuple[bytes, Sequence[int]]:
+        """COPY text of plain rows, and the places of all others; without the twin, these are all."""
+        if self._lines is None:
+            return b"", range(len(sources))
+        written: tuple[bytes, list[int]] = self._lines.lines(sources, are_keys)
+        return written
 
     def block(self, sources: Sequence[Any], *, are_keys: bool) -> Sequence[Sequence[str]] | None:
         """Texts row by row; None when one of the objects has to be looked at by itself."""
@@ -90,3 +103,23 @@ class ObjectReader:
                 raise ValueError(f"column {name!r} has a NUL character, which no PostgreSQL text can hold")
             texts.append(text)
         return texts
+
+
+def _line_writer(columns: Sequence[ReadColumn], others: Sequence[str]) -> Any:
+    """The twin's ``LineWriter`` for these columns; None when there is none."""
+    if (module := twin("cdc.encode._json_rows")) is None or not columns:
+        return None
+    names = [*(column.name for column in columns), *others]
+    forms = [*(_line_form(module, column) for column in columns), *[module.LEFT_OUT] * len(others)]
+    return module.LineWriter([orjson.dumps(name) for name in names], forms)
+
+
+def _line_form(module: Any, column: ReadColumn) -> Any:
+    kind, is_array, _ = kind_of(column.sql_type)
+    is_string = FORMS[kind].accepts == str | None
+    if is_array:
+        is_plain = is_string and column.delimiter == ","
+        return module.STRINGS if is_plain else module.OTHER if is_string or kind is Kind.DOCUMENT else module.NUMBERS
+    if kind is Kind.DOCUMENT:
+        return module.DOCUMENT
+    return module.STRING if is_string else module.INTEGER if kind in INTEGERS else module.BARE

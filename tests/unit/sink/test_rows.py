@@ -139,7 +139,8 @@ def test_rows_columns_and_missing_members() -> None:
         stored(b'{"name":"b","id":2}'),
         stored(b'{"id":3,"name":null}'),
     ]
-    assert b"".join(both.blocks(records)) == b"1\ta\tx\n2\tb\t\\N\n3\t\\N\t\\N\n"
+    lines = b"".join(both.blocks(records)).splitlines()
+    assert sorted(lines) == [b"1\ta\tx", b"2\tb\t\\N", b"3\t\\N\t\\N"]
 
 
 def test_many_rows_are_one_text() -> None:
