@@ -64,7 +64,9 @@ cdef class LineWriter:
                 size = PyBytes_GET_SIZE(source)
                 lines.reserve(2 * size + 3 * self._columns)
                 out = lines.data + lines.size
-                if self._write(<Place>PyBytes_AS_STRING(source), size, &out, not are_keys):
+                if self._write(<Place>PyBytes_AS_STRING(source), size, &out, not are_keys) and (
+                    source.isascii() or is_utf8(<Place>PyBytes_AS_STRING(source), size)
+                ):
                     lines.size = out - lines.data
                     continue
             declined.append(place)
@@ -99,7 +101,7 @@ cdef class LineWriter:
                 return False
         _nulls(self._columns - column, out)
         (out[0] - 1)[0] = b"\n"
-        return at + 1 == start + size and (has_nulls or column == self._columns) and is_utf8(start, size)
+        return at + 1 == start + size and (has_nulls or column == self._columns)
 
     cdef Py_ssize_t _member(self, Place at, Py_ssize_t column) except -2:
         """Which one begins here: the next column; a later one where the row is older than the columns; or -1."""

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import psycopg
 
+from cdc.compiled import twin
 from cdc.ports import StoredRecord
 from cdc.sink.naming import ReplicaName
 
@@ -39,6 +40,7 @@ class FreshTables:
     def __init__(self) -> None:
         self._topics: set[str] = set()
         self._bits = bytearray()
+        self._split = split if (module := twin("cdc.sink._fresh")) is None else module.split
 
     def __contains__(self, topic: str) -> bool:
         return topic in self._topics
@@ -63,19 +65,32 @@ class FreshTables:
         """
         if topic not in self._topics:
             return (), upserts
-        bits, salt = self._bits, hash(topic)
-        new, others = [], []
-        for record in upserts:
-            place = (hash(record.key) ^ salt) % _BITS
-            byte, bit = place >> 3, 1 << (place & 7)
-            if bits[byte] & bit:
-                others.append(record)
-            else:
-                bits[byte] |= bit
-                new.append(record)
+        new, others = self._split(self._bits, hash(topic), upserts)
         if others and len(new) < _WORTH_A_COPY:
             return (), upserts
         return new, others
+
+
+def split(
+    bits: bytearray, salt: int, upserts: Sequence[StoredRecord]
+) -> tuple[Sequence[StoredRecord], Sequence[StoredRecord]]:
+    """Records whose keys have no bit yet, which they get, and the others.
+
+    Args:
+        bits: as many as a power of two.
+        salt: tells apart the keys of several tables.
+        upserts: in the order of both results.
+    """
+    new, others, count = [], [], 8 * len(bits)
+    for record in upserts:
+        place = (hash(record.key) ^ salt) % count
+        byte, bit = place >> 3, 1 << (place & 7)
+        if bits[byte] & bit:
+            others.append(record)
+        else:
+            bits[byte] |= bit
+            new.append(record)
+    return new, others
 
 
 def is_plain(session: psycopg.Connection[Any], name: ReplicaName) -> bool:

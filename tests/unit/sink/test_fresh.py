@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
+
+from cdc.compiled import twin
 from cdc.ports import StoredRecord
-from cdc.sink.fresh import FreshTables
+from cdc.sink.fresh import FreshTables, split
 
 
 def upserts(*ids: int) -> list[StoredRecord]:
@@ -39,3 +44,13 @@ def test_nothing_is_new_to_other_tables() -> None:
     assert "t" not in fresh
     assert fresh.split("t", rows) == ((), rows)
     assert fresh.split("never there", rows) == ((), rows)
+
+
+@pytest.mark.skipif(twin("cdc.sink._fresh") is None, reason="nothing was compiled")
+def test_the_twin_splits_alike() -> None:
+    rng = random.Random(5)
+    fields = bytearray(1 << 9), bytearray(1 << 9)
+    for salt in 0, -7, hash("t"), (1 << 63) - 1, -(1 << 63):
+        rows = upserts(*rng.sample(range(10_000), 700))
+        assert twin("cdc.sink._fresh").split(fields[0], salt, rows) == split(fields[1], salt, rows)
+        assert fields[0] == fields[1]
