@@ -89,6 +89,27 @@ def test_a_row_too_large_is_refused_by_its_key_and_nothing_of_its_transaction_ap
     assert fold_topic(options, topic) == {}
 
 
+def test_many_at_once_arrive_in_order_although_the_queue_is_full(options: dict[str, str], topic: str) -> None:
+    keys = [b"%d" % number for number in range(2_000)]
+    small = {**options, "queue.buffering.max.messages": "50"}
+    with closing(publisher(small, topic)) as one:
+        one.produce_all([(topic, key, b"1", HEADER, None) for key in keys])
+        one.produce_all((topic, key, b"2", HEADER, None) for key in keys)
+        one.commit()
+    folded = fold_topic(options, topic)
+    assert {key: record.value for key, record in folded.items()} == dict.fromkeys(keys, b"2")
+    assert {record.header for record in folded.values()} == {HEADER}
+
+
+def test_of_many_at_once_the_one_too_large_is_named(options: dict[str, str], topic: str) -> None:
+    records = [(topic, b"%d" % size, bytes(size), HEADER, None) for size in (1, 3_000_000, 2)]
+    with closing(publisher(options, topic)) as one:
+        with pytest.raises(TopicRefused) as caught:
+            one.produce_all(records)
+        assert "row with key 3000000" in caught.value.message
+    assert fold_topic(options, topic) == {}
+
+
 def test_a_row_too_large_for_the_broker_is_refused_by_its_key(options: dict[str, str], topic: str) -> None:
     with (
         closing(publisher(options, topic, max_message_bytes=8_000_000)) as one,
