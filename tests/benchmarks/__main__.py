@@ -16,6 +16,7 @@ from tests.benchmarks import backfill, big, bridge, latency, sink, tables
 from tests.benchmarks.processes import BenchmarkFailed
 from tests.benchmarks.report import Section
 from tests.benchmarks.servers import Servers, servers
+from tests.benchmarks.targets import judged
 
 SECTIONS = ("bridge", "sink", "backfill", "latency", "big", "tables", "spark")
 QUIET_PERCENT = 10.0
@@ -51,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say("interrupted; all servers are stopped")
         return 130
+    if lines := list(judged(sections)):
+        _say("\n".join(["Targets", *lines, ""]))
     took_s = time.monotonic() - started
     _say(f"Took {took_s:.0f} s.")
     if options.json:
@@ -67,11 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _measure(running: Servers, options: argparse.Namespace) -> Iterator[Section]:
     wanted = options.sections or SECTIONS[:4]
     if "bridge" in wanted:
-        yield bridge.measure(running, options.changes, options.runs)
+        yield bridge.measure(running, options.changes, options.runs, with_peers=not options.without_peers)
     if "sink" in wanted:
         yield sink.measure(running, options.changes // 2, options.runs)
     if "backfill" in wanted:
-        yield backfill.measure(running, options.changes, options.runs)
+        yield backfill.measure(running, options.changes, options.runs, with_peers=not options.without_peers)
     if "latency" in wanted:
         for rate_per_s in latency.RATES_PER_S:
             yield from latency.measure(running, options.seconds, rate_per_s)
@@ -105,6 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=int, default=20, help="measured time of the latency section, and its warm-up")
     parser.add_argument("--big-rows", type=int, default=5_000_000, help="rows of the big section's one transaction")
     parser.add_argument("--tables", type=int, default=2_000, help="how many the tables section makes")
+    parser.add_argument("--without-peers", action="store_true", help="measure nothing of other projects")
     parser.add_argument("--json", type=Path, help="write every run to this file too")
     return parser
 

@@ -17,6 +17,7 @@ from cdc.errors import CdcError, TopicRefused, TopicUnavailable
 from cdc.publish.requests import write_request
 from cdc.record import BackfillProgress, BackfillRequest
 from tests.benchmarks import workload
+from tests.benchmarks.debezium import source as debezium
 from tests.benchmarks.deployment import Deployment, daemon
 from tests.benchmarks.measure import Meter
 from tests.benchmarks.processes import BenchmarkFailed, Program, wait_until
@@ -38,12 +39,13 @@ COLUMNS = (
 NOTES = (
     "wall of the backfill: from its first record in the progress topic (the bridge streams, nothing is read yet) until "
     "the record of its end, by the bridge's own clock; peak RSS since the start of the process",
+    "Debezium: from its first record in the topic to its last; with one snapshot thread, which is faster here than two",
     "COPY: psql -c 'COPY orders TO STDOUT' > /dev/null on the same table, its process's start included",
     "after each backfill the topic is read back and its records are counted",
 )
 
 
-def measure(servers: Servers, rows: int, runs: int) -> Section:
+def measure(servers: Servers, rows: int, runs: int, *, with_peers: bool) -> Section:
     """Backfill ``rows`` rows ``runs`` times, beside COPY; then ten times as many once, for the memory."""
     copy, big = "COPY TO STDOUT (limit)", f"backfill of {BIG_FACTOR * rows:,} rows"
     section = Section(
@@ -55,7 +57,11 @@ def measure(servers: Servers, rows: int, runs: int) -> Section:
         for run in range(1, runs + 1):
             if psql is not None:
                 section.add(copy, _copy(psql, dsn, rows))
-            section.add("backfill", _backfill(servers, dsn, conn, f"bench_backfill_{run}", rows))
+            for contender, in_python in (("backfill", False), ("backfill without a compiler", True)):
+                name = f"bench_backfill_{run}_{in_python:d}"
+                section.add(contender, _backfill(servers, dsn, conn, name, rows, in_python=in_python))
+            if with_peers:
+                section.add("Debezium's snapshot, tuned", _debezium(servers, dsn, conn, f"bench_snapshot_{run}", rows))
     with workload.source(servers, "bench_backfill_big") as (dsn, conn):
         workload.fill(conn, "orders", BIG_FACTOR * rows)
         section.add(big, _backfill(servers, dsn, conn, "bench_backfill_big", BIG_FACTOR * rows))
@@ -98,9 +104,11 @@ def _copy(psql: str, dsn: str, rows: int) -> Figures:
     return {"wall_s": wall_s, "rate": rows / wall_s}
 
 
-def _backfill(servers: Servers, dsn: str, conn: psycopg.Connection, name: str, rows: int) -> Figures:
+def _backfill(
+    servers: Servers, dsn: str, conn: psycopg.Connection, name: str, rows: int, *, in_python: bool = False
+) -> Figures:
     # The bridge makes its slot, so that the stream does not bring the rows as well
-    deployment = Deployment(name, dsn, servers.bootstrap, slot=name, snapshot="initial")
+    deployment = Deployment(name, dsn, servers.bootstrap, slot=name, snapshot="initial", in_python=in_python)
     with Meter() as meter, daemon("run", deployment, servers.directory) as bridge:
         begun = _wait(deployment, bridge, "begin")
         meter.watch(bridge.pid)
@@ -114,6 +122,24 @@ def _backfill(servers: Servers, dsn: str, conn: psycopg.Connection, name: str, r
     if found != Counted(rows, 0):
         raise BenchmarkFailed(f"the topic holds {found}, expected {rows:,} rows")
     wall_s = (done.updated_at - begun.started_at) / 1e6
+    return {"wall_s": wall_s, "rate": rows / wall_s, "cpu_s": cpu_s * 1e6 / rows, "rss_mb": rss_mb}
+
+
+def _debezium(servers: Servers, dsn: str, conn: psycopg.Connection, name: str, rows: int) -> Figures:
+    deployment = Deployment(name, dsn, servers.bootstrap, slot=name)
+    with (
+        Meter() as meter,
+        debezium.connector(deployment, "tuned", servers.directory, snapshot="initial_only") as peer,
+    ):
+        debezium.wait_until_written(deployment, peer, 1)
+        start = time.perf_counter()
+        meter.watch(peer.pid)
+        debezium.wait_until_written(deployment, peer, rows)
+        wall_s = time.perf_counter() - start
+        cpu_s, rss_mb, _ = meter.spent(peer.pid)
+    found = read_topic(servers.bootstrap, deployment.topic).counted
+    if found != Counted(rows, 0):
+        raise BenchmarkFailed(f"Debezium's topic holds {found}, expected {rows:,} rows")
     return {"wall_s": wall_s, "rate": rows / wall_s, "cpu_s": cpu_s * 1e6 / rows, "rss_mb": rss_mb}
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Mapping
 
 import psycopg
 
 from tests.benchmarks import workload
+from tests.benchmarks.debezium import source as debezium
 from tests.benchmarks.deployment import Deployment, daemon, wait_until_published
 from tests.benchmarks.measure import Meter, usage
 from tests.benchmarks.processes import BenchmarkFailed, Program, program, wait_until
@@ -17,6 +19,8 @@ from tests.benchmarks.topics import Content, Counted, read_topic
 from tests.benchmarks.workload import PUBLICATION, Backlog
 
 _PLAIN = "bridge without a compiler"
+
+DEBEZIUM: Mapping[debezium.Manner, str] = {"tuned": "Debezium, tuned", "defaults": "Debezium, defaults"}
 
 COLUMNS = (
     Column("wall_s", "wall s", 2),
@@ -45,7 +49,7 @@ SELECT count(*) FROM pg_logical_slot_peek_binary_changes(%s, %s, NULL, 'proto_ve
 """
 
 
-def measure(servers: Servers, changes: int, runs: int) -> Section:
+def measure(servers: Servers, changes: int, runs: int, *, with_peers: bool) -> Section:
     """Build the backlog and drain it ``runs`` times by each contender, taking turns."""
     with workload.source(servers, "bench_drain") as (dsn, conn):
         workload.build_mixed(conn, changes)
@@ -71,6 +75,9 @@ def measure(servers: Servers, changes: int, runs: int) -> Section:
                 contents.add(content)
             if len(contents) != 1:
                 raise BenchmarkFailed(f"in C and in Python the topics differ: {contents}")
+            for manner in DEBEZIUM if with_peers else ():
+                with workload.copied_slot(conn, f"bench_debezium_{run}_{manner}") as slot:
+                    section.add(DEBEZIUM[manner], _debezium(servers, dsn, conn, slot, backlog, manner))
             if recvlogical is not None:
                 with workload.copied_slot(conn, f"bench_recvlogical_{run}") as slot:
                     section.add("pg_recvlogical", _recvlogical(servers, recvlogical, dsn, conn, slot, backlog))
@@ -93,6 +100,22 @@ def _bridge(
     if content.counted != expected:
         raise BenchmarkFailed(f"the topic holds {content.counted}, expected {expected}")
     return figures, content
+
+
+def _debezium(
+    servers: Servers, dsn: str, conn: psycopg.Connection, slot: str, backlog: Backlog, manner: debezium.Manner
+) -> Figures:
+    deployment = Deployment(slot, dsn, servers.bootstrap, slot=slot)
+    with Meter() as meter, debezium.connector(deployment, manner, servers.directory, snapshot="no_data") as peer:
+        walsender, start = _streaming(conn, slot, peer, meter)
+        records = backlog.changes + (backlog.deletes if manner == "defaults" else 0)  # by default a delete is two
+        debezium.wait_until_written(deployment, peer, records)
+        figures = _figures(time.perf_counter() - start, meter, peer.pid, walsender, backlog.changes)
+    figures = {**figures, "core_wait_s": None}  # of the JVM's main thread, which does nothing
+    found = read_topic(servers.bootstrap, deployment.topic).counted
+    if found != Counted(records, backlog.deletes):
+        raise BenchmarkFailed(f"Debezium's topic holds {found}, expected {records:,} and {backlog.deletes:,}")
+    return figures
 
 
 def _recvlogical(
