@@ -33,9 +33,11 @@ Pure: no Kafka, no database, no clock.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from cdc.contract.header import header_position
@@ -52,6 +54,7 @@ _NEAR: Final = 10_000
 """Offsets to its end from which on a topic that is behind is waited for; a second's reading."""
 _RECORD_BYTES: Final = 400
 """What CPython needs for a record besides key, value and header, about."""
+_partition_of: Final = itemgetter(0, 1)
 
 
 class Cut(NamedTuple):
@@ -130,14 +133,12 @@ class CutBuffer:
     def add(self, records: Iterable[StoredRecord]) -> None:
         """Records of state partitions, in order within each partition."""
         touched: dict[Partition, _Waiting] = {}
-        for record in records:
-            partition = record.topic, record.partition
-            waiting = touched.get(partition)
-            if waiting is None:
-                waiting = touched[partition] = self._waiting[partition]
-            waiting.records.append(record)
-            self._count += 1
-            self._bytes += _size(record)
+        for partition, run in groupby(records, _partition_of):  # a reader hands out one partition after the other
+            waiting = touched[partition] = self._waiting[partition]
+            first = len(waiting.records)
+            waiting.records.extend(run)
+            self._count += len(waiting.records) - first
+            self._bytes += _size(waiting.records[first:])
         for waiting in touched.values():
             waiting.newest = max(waiting.newest, _lsn_at(waiting.records, len(waiting.records) - 1))
 
@@ -274,7 +275,7 @@ class CutBuffer:
                 del records[:end]
         for records in taken.values():
             self._count -= len(records)
-            self._bytes -= sum(map(_size, records))
+            self._bytes -= _size(records)
         return taken
 
     def take_cut(self, cut: Cut) -> dict[str, list[StoredRecord]]:
@@ -350,8 +351,9 @@ class CutBuffer:
         return target is not None and positions.get(partition, 0) >= target
 
 
-def _size(record: StoredRecord) -> int:
-    return len(record.key or b"") + len(record.value or b"") + len(record.header) + _RECORD_BYTES
+def _size(records: Sequence[StoredRecord]) -> int:
+    held = sum([len(key or b"") + len(value or b"") + len(header) for _, _, _, key, value, header in records])
+    return held + len(records) * _RECORD_BYTES
 
 
 def _lsn_of(cut: Cut) -> LSN:

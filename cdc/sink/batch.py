@@ -116,19 +116,10 @@ class TableStatements:
 
         With ``fresh``, rows of a table that is there, and whose keys are new, are ``new``; without, none are.
 
-        A key has records in two partitions when somebody wrote one where it does not belong, and its tombstone followed
-        there; then positions decide, not the order in which partitions are read.
-
         Raises:
             RecordRejected: a record has no form that the table takes.
         """
-        last: dict[bytes, StoredRecord] = {}
-        for record in records:
-            if record.key is None:
-                raise RecordRejected(record, "has no key")
-            before = last.get(record.key)
-            if before is None or before.partition == record.partition or position_of(before) <= position_of(record):
-                last[record.key] = record
+        last = _last_of_each_key(records)
         if self._former_keys:
             last = {key: record for key, record in last.items() if not self._is_former(key)}
         tombstones = [record for record in last.values() if record.value is None]
@@ -146,6 +137,28 @@ class TableStatements:
     def _is_former(self, key: bytes) -> bool:
         """Whether a record was written under a key that the table had once; such records count no more."""
         return JSON.members(key) in self._former_keys  # what is no key is told of when it is rendered
+
+
+def _last_of_each_key(records: Sequence[StoredRecord]) -> dict[bytes, StoredRecord]:
+    """By key; most batches have each key once, which is found out in a quarter of the time.
+
+    A key has records in two partitions when somebody wrote one where it does not belong, and its tombstone followed
+    there; then positions decide, not the order in which partitions are read.
+
+    Raises:
+        RecordRejected: a record has no key.
+    """
+    last = {record.key: record for record in records if record.key is not None}
+    if len(last) == len(records):
+        return last
+    last.clear()
+    for record in records:
+        if record.key is None:
+            raise RecordRejected(record, "has no key")
+        before = last.get(record.key)
+        if before is None or before.partition == record.partition or position_of(before) <= position_of(record):
+            last[record.key] = record
+    return last
 
 
 def _stage(
