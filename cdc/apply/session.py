@@ -321,12 +321,17 @@ class MirrorSession:
         """Every definition published until now that was not read yet; meanwhile no rows are read."""
         definitions: list[TableSchema] = []
         mine = (self._schemas_topic, self._progress_topic)
-        self._reader.hold([each for each in self._reader.positions() if each[0] not in mine])
         targets = {each: end for each, end in self._reader.fence().items() if each[0] == self._schemas_topic}
-        while any(self._reader.positions()[each] < end for each, end in targets.items()) and not self._stop.is_set():
+        if self._is_before(targets):  # else not: the client drops what it has fetched ahead of what is held
+            self._reader.hold([each for each in self._reader.positions() if each[0] not in mine])
+        while self._is_before(targets) and not self._stop.is_set():
             definitions += self._sort(self._reader.poll(_RECORDS_PER_POLL, _POLL_S))
         self._reader.hold(())
         return definitions
+
+    def _is_before(self, targets: Mapping[Partition, int]) -> bool:
+        positions = self._reader.positions()
+        return any(positions[each] < end for each, end in targets.items())
 
     def _learn(self, definitions: Sequence[TableSchema]) -> None:
         """Give definitions to the replica and read the topics of tables that are new."""

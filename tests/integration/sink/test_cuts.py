@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from cdc.apply import session as mirror_session
 from cdc.config import Config
-from tests.integration.sink.conftest import Mirror, running
+from cdc.ports import Partition
+from cdc.replay.reader import TopicReader
+from cdc.stack import Kafka
+from tests.integration.sink.conftest import Mirror, running, sink_config
 from tests.support.servers import Database
 from tests.support.topic_writer import TopicWriter
 from tests.support.waiting import eventually
@@ -89,6 +94,34 @@ def test_respelled_keys_of_a_transaction_larger_than_memory(
         mirror.wait_for_cut(21)
     assert database.execute("select id::text, v from prices order by prices.id") == [(f"{n}", f"v{n}") for n in numbers]
     assert database.execute("select state from cdc.mirrored_table") == [("exact",)]
+
+
+def test_a_transaction_larger_than_memory_is_fetched_once(
+    kafka: Kafka, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before each part of it the partitions were paused, and the client dropped all that it had fetched ahead."""
+    held: list[Collection[Partition]] = []
+
+    def hold(reader: TopicReader, partitions: Collection[Partition]) -> None:
+        held.append(partitions)
+        plainly(reader, partitions)
+
+    plainly = TopicReader.hold
+    monkeypatch.setattr(TopicReader, "hold", hold)
+    monkeypatch.setattr(mirror_session, "MAX_RECORDS", 200)
+    monkeypatch.setattr(mirror_session, "_RECORDS_PER_POLL", 100)
+    topics = TopicWriter(kafka.bootstrap, partitions=1)
+    table = topics.table("items", id="int4")
+    with topics.kafka_transaction():
+        topics.define(table)
+        for i in range(1_000):
+            topics.upsert(table, {"id": i}, 10, i + 1)
+        topics.progress(11)
+    with running(sink_config(topics, database), database) as mirror:
+        mirror.wait_for_cut(11)
+    assert database.execute("select count(*) from items") == [(1_000,)]
+    assert len(held) > 3, "nothing was written before its end"
+    assert not any(held)
 
 
 def test_progress_readable_before_rows_of_another_partition(
