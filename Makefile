@@ -45,7 +45,7 @@ soak: $(STAMP) ## what meets kills and loads at random, many times instead of a 
 	@SOAK=1 $(BIN)/python -m pytest tests -m soak
 
 test-install: $(STAMP) ## wheel and sdist in bare environments, on each Python 3.11 to 3.13 that is here
-	@$(BIN)/python -m pytest tests/install/test_wheel.py tests/install/every_python.py
+	@$(BIN)/python -m pytest tests/install/test_wheel.py tests/install/every_python.py tests/install/test_address_sanitizer.py
 
 test-fault: $(STAMP) ## kill, cut and fence; SEED=n replays a run
 	@$(BIN)/python -m pytest tests/fault

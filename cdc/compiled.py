@@ -10,7 +10,13 @@ from __future__ import annotations
 import importlib
 from typing import Any, Final
 
-TWINS: Final = ("cdc.encode._objects", "cdc.encode._json_rows", "cdc.order._frames", "cdc.sink._fresh")
+TWINS: Final = (
+    "cdc.backfill._lines",
+    "cdc.encode._json_rows",
+    "cdc.encode._objects",
+    "cdc.order._frames",
+    "cdc.sink._fresh",
+)
 
 _is_avoided = False
 

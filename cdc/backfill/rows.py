@@ -6,15 +6,14 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from cdc.backfill.lines import LineEncoder
 from cdc.backfill.stream_side import StreamSide
 from cdc.backfill.surroundings import Surroundings
 from cdc.backfill.table import TableBackfill
 from cdc.capture.chunk import ChunkView
 from cdc.change import Relation
-from cdc.contract.header import BACKFILL, DELETE, HeaderStamp, with_null_documents
+from cdc.contract.header import DELETE, HeaderStamp
 from cdc.crashpoints import reach
-from cdc.decode.copy_text import parse_line
-from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
 from cdc.source.table import TableInfo
 
@@ -50,14 +49,14 @@ class RowWriter:
         self._stream = stream
         self._ordinals = ordinals
         self._around = around
-        self._encoders: dict[Relation, tuple[TableInfo, TableEncoder]] = {}
+        self._encoders: dict[Relation, tuple[TableInfo, LineEncoder]] = {}
         self._ghosts = ("", "")
 
     def is_ready(self, relation: Relation) -> bool:
         """Whether rows of this relation can be encoded now: not while the stream has yet to come to its new key."""
         return self._encoder_of(relation) is not None
 
-    def publish(self, backfill: TableBackfill, lines: Sequence[bytes], view: ChunkView) -> int:
+    def publish(self, backfill: TableBackfill, lines: list[bytes], view: ChunkView) -> int:
         """Produce the rows of a portion that the stream did not bring by itself.
 
         Args:
@@ -71,32 +70,20 @@ class RowWriter:
         topic = backfill.topic
         if not lines or backfill.recording.is_emptied(view.snapshot):
             return 0
-        table = self._encoder_of(view.relation)
-        assert table is not None
-        header, fingerprint, produce = self._stamp(view.snapshot_text).header, table.fingerprint, self._around.produce
-        touched = backfill.recording.keys
-        before = seq = self._ordinals[topic]
-        total = 0
-        for line in lines:
-            row = parse_line(line)
-            key = table.key(row)
-            if key in touched:
-                continue
-            seq += 1
-            stamped = header(BACKFILL, seq, fingerprint)
-            if b"null" in line and (nulls := table.null_documents(row)):
-                stamped = with_null_documents(stamped, nulls)
-            value = table.value(row)
-            produce(topic, key, value, stamped)
-            total += len(value)
-        self._ordinals[topic] = seq
-        backfill.published(seq - before, seq)
-        return total
+        encoder = self._encoder_of(view.relation)
+        assert encoder is not None
+        before = self._ordinals[topic]
+        records, size = encoder.encode(lines, backfill.recording, self._stamp(view.snapshot_text), before)
+        if records:
+            self._around.produce_all(records)
+        self._ordinals[topic] = before + len(records)
+        backfill.published(len(records), before + len(records))
+        return size
 
     def describe_ghosts(self, relation: Relation, snapshot_text: str) -> None:
         """With which definition and snapshot the following tombstones are written."""
-        table = self._encoder_of(relation)
-        self._ghosts = ("0" * 16 if table is None else table.fingerprint, snapshot_text)
+        encoder = self._encoder_of(relation)
+        self._ghosts = ("0" * 16 if encoder is None else encoder.table.fingerprint, snapshot_text)
 
     def publish_ghosts(self, backfill: TableBackfill, keys: Sequence[bytes]) -> int:
         """Produce tombstones for the keys that the stream did not touch since the sweep began.
@@ -121,7 +108,7 @@ class RowWriter:
     def _stamp(self, snapshot_text: str) -> HeaderStamp:
         return HeaderStamp(LSN(self._stream.settled_lsn - 1), None, time.time_ns() // 1_000, snapshot_text)
 
-    def _encoder_of(self, relation: Relation) -> TableEncoder | None:
+    def _encoder_of(self, relation: Relation) -> LineEncoder | None:
         """Made once for each chunk, since the catalog is asked for it.
 
         A chunk has a relation of its own: the next one may find the table altered, under another key or not ours any
@@ -133,8 +120,11 @@ class RowWriter:
             return known[1]
         self._encoders.pop(relation, None)
         table = self._around.encoder(relation)
-        if info is not None and table is not None:
+        if table is None:
+            return None
+        encoder = LineEncoder(table)
+        if info is not None:
             if len(self._encoders) >= _MAX_ENCODERS:
                 del self._encoders[next(iter(self._encoders))]
-            self._encoders[relation] = (info, table)
-        return table
+            self._encoders[relation] = (info, encoder)
+        return encoder

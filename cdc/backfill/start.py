@@ -63,6 +63,7 @@ class BridgeSurroundings:
         self.options = config.kafka.client_options()
         self.progress_topic = progress_topic(config.name)
         self.produce = publisher.produce
+        self.produce_all = publisher.produce_all
         self.bury = publisher.bury
         self.report = report
         self._sql = sql

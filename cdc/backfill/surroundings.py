@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from cdc.change import Relation
 from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
-from cdc.record import BackfillProgress, BackfillRequest
+from cdc.record import BackfillProgress, BackfillRequest, Ready
 from cdc.source.table import TableInfo
 
 
@@ -44,6 +44,9 @@ class Surroundings(Protocol):
 
     def produce(self, topic: str, key: bytes, value: bytes | None, header: bytes, /) -> None:
         """Take a record."""
+
+    def produce_all(self, records: Iterable[Ready], /) -> None:
+        """Take records, each with a header."""
 
     def bury(self, topic: str, partition: int, key: bytes, header: bytes, /) -> None:
         """Take a tombstone for a partition to which its key does not belong."""

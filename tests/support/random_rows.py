@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -15,6 +16,12 @@ _TEXT: Final = (
 _NOT_UTF8: Final = (
     b"\x80", b"\xc0\x80", b"\xc1\xbf", b"\xe0\x80\x80", b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xf0\x80\x80\x80",
     b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xff", b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98", b"a\xc3(", b"\xe2(\xa1",
+)  # fmt: skip
+
+_COPY_ESCAPED: Final = re.compile(rb"[\\\b\f\n\r\t\v]")
+_COPY_LETTERS: Final = {b"\b": b"b", b"\f": b"f", b"\n": b"n", b"\r": b"r", b"\t": b"t", b"\v": b"v"}
+_ODD_ESCAPES: Final = (
+    b"\\", b"\\N", b"\\.", b"\\101", b"\\x41", b"\\q", b"\\\t", b"\\\n", b"\\\x80", b"\t", b"\n", b"\x00", b"n\\ull",
 )  # fmt: skip
 
 _TEXTS: Final[dict[str, Callable[[random.Random], bytes]]] = {
@@ -54,6 +61,13 @@ def row(rng: random.Random, of: Sequence[Column], *, damage: float = 0.02) -> Ro
     return tuple([_cell(rng, column, damage) for column in of])
 
 
+def copy_line(rng: random.Random, of: Sequence[Column], *, damage: float = 0.02) -> bytes:
+    """A row of these columns as a line of COPY's text format, now and then with escapes that no server writes."""
+    cells = [None if cell is UNCHANGED_TOAST else cell for cell in row(rng, of, damage=damage)]
+    line = b"\t".join([b"\\N" if cell is None else _escaped(rng, cell, damage) for cell in cells]) + b"\n"
+    return damaged(rng, line) if rng.random() < damage else line
+
+
 def damaged(rng: random.Random, data: bytes) -> bytes:
     """Cut, lengthened, or with a few other bytes."""
     way = rng.randrange(4)
@@ -65,6 +79,14 @@ def damaged(rng: random.Random, data: bytes) -> bytes:
     if way == 2:
         return data[:place] + rng.randbytes(rng.randrange(3)) + data[place:]
     return data[:place] + bytes((data[place] ^ 1 << rng.randrange(8),)) + data[place + 1 :]
+
+
+def _escaped(rng: random.Random, cell: bytes, damage: float) -> bytes:
+    text = _COPY_ESCAPED.sub(lambda match: b"\\" + _COPY_LETTERS.get(match[0], match[0]), cell)
+    if rng.random() < damage:
+        place = rng.randrange(len(text) + 1)
+        return text[:place] + rng.choice(_ODD_ESCAPES) + text[place:]
+    return text
 
 
 def _cell(rng: random.Random, column: Column, damage: float) -> object:

@@ -17,7 +17,7 @@ from cdc.encode.table import TableEncoder
 from cdc.errors import CdcError
 from cdc.lsn import LSN
 from cdc.order.touched import TouchedKeys
-from cdc.record import BackfillCommand, BackfillOptions, BackfillProgress, BackfillRequest
+from cdc.record import BackfillCommand, BackfillOptions, BackfillProgress, BackfillRequest, Ready
 from cdc.snapshot import Snapshot
 from cdc.source.table import TableInfo
 
@@ -162,6 +162,9 @@ class World:
 
     def produce(self, topic: str, key: bytes, value: bytes | None, header: bytes) -> None:
         self.records.append((topic, key, value, header))
+
+    def produce_all(self, records: Iterable[Ready]) -> None:
+        self.records += [record[:4] for record in records]
 
     def bury(self, topic: str, partition: int, key: bytes, header: bytes) -> None:
         self.buried.append((topic, partition, key, header))
