@@ -26,6 +26,8 @@ the more rows of the backfill are in the Kafka transaction, the longer its commi
 _REST_PER_COMMIT, _MAX_REST_S = 0.5, 0.005
 """After a commit the brokers still write its markers, which takes about half as long. A Kafka transaction that begins
 meanwhile is put off by the client for 20 ms, so what comes at once is better kept for those few milliseconds."""
+_LIVE_S: Final = 1.0
+"""For so long after a source transaction another one is expected."""
 _BEHIND_US: Final = 1_000_000
 """A commit that is older when it is sent lies in a backlog. Rows that are so late may wait for company."""
 
@@ -43,6 +45,7 @@ class Batch:
         self._opened_at = 0.0
         self._max_age_s = _MIN_AGE_S
         self._streamed_at: float | None = None
+        self._newest_at = -_LIVE_S
         self._busy_age_s = 0.0
         self.rest_s = 0.0
         self._last = b""
@@ -69,6 +72,11 @@ class Batch:
         """Whether the source has more to send: the last frame came long after the last source commit was made."""
         return self._last.startswith(b"w") and sent_ts(self._last) - self._commit_ts > _BEHIND_US
 
+    @property
+    def is_live(self) -> bool:
+        """Whether the source is at work and the stream is up to date: rows come that somebody waits for."""
+        return time.monotonic() - self._newest_at < _LIVE_S and not self.is_behind
+
     def opens(self) -> None:
         """What comes now is its first."""
         self._opened_at = time.monotonic()
@@ -86,8 +94,9 @@ class Batch:
     def streamed(self, commit_ts: int) -> None:
         """A source transaction was taken to its end; it was committed at that time, in µs since 1970."""
         self._commit_ts = commit_ts
+        self._newest_at = now = time.monotonic()
         if self._streamed_at is None:
-            self._streamed_at = time.monotonic()
+            self._streamed_at = now
 
     def backfilled(self, size: int) -> None:
         """A portion of a backfill was added, of so many bytes."""

@@ -309,7 +309,7 @@ class Bridge:
         engine = self._engine
         if engine.need is None:
             self._settle()
-        if engine.inside_transaction or engine.is_partial or (self._kafka.is_busy and not self._batch.is_behind):
+        if engine.inside_transaction or engine.is_partial or (self._kafka.is_busy and self._batch.is_live):
             return False
         self._may_step = False
         self._send()

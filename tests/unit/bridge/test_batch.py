@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from cdc.bridge.batch import Batch
+
+EPOCH_US = 946_684_800_000_000
+DATA = b"w" + struct.pack(">QQq", 0, 0, 2_000_000)
 
 
 @pytest.mark.parametrize(("took_s", "rest_s"), [(0.004, 0.002), (0.01, 0.005), (2.0, 0.005)])
@@ -32,3 +37,20 @@ def test_it_is_full_by_bytes_of_the_stream_and_of_a_backfill(monkeypatch: pytest
     assert batch.is_due
     batch.committed(0.0)
     assert batch.is_empty
+
+
+def test_the_stream_is_live_for_a_second_after_a_source_commit_unless_it_is_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("cdc.bridge.batch.time.monotonic", lambda: now)
+    batch = Batch()
+    assert not batch.is_live
+    batch.streamed(EPOCH_US)
+    assert batch.is_live
+    batch.read([DATA])
+    assert not batch.is_live, "sent two seconds after the commit"
+    batch.streamed(EPOCH_US + 1_500_000)
+    assert batch.is_live
+    now += 1.5
+    assert not batch.is_live
