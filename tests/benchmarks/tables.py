@@ -50,7 +50,7 @@ DO $$
 BEGIN
     FOR n IN {first}..{last} LOOP
         EXECUTE format('CREATE TABLE t_%s (id bigint PRIMARY KEY, name text, amount numeric(12,2), at timestamptz)', n);
-        EXECUTE format('INSERT INTO t_%s VALUES (1, ''one'', 1.5, now())', n);
+        EXECUTE format('INSERT INTO t_%s SELECT i, ''one'', 1.5, now() FROM generate_series(1, {rows}) i', n);
     END LOOP;
 END $$
 """
@@ -80,12 +80,12 @@ def measure(servers: Servers, tables: int) -> Section:
     with ExitStack() as stack:
         dsn = stack.enter_context(servers.database(NAME))
         conn = stack.enter_context(workload.connect(dsn))
-        _create(conn, tables)
+        create_tables(conn, tables)
         stack.callback(workload.drop_slot, conn, NAME)
         postmaster = psutil.Process(conn.info.backend_pid).parent()
         assert postmaster is not None
         port = free_port()
-        config = _write_configuration(servers, dsn, port)
+        config = write_configuration(servers, NAME, dsn, port, partitions=1)
 
         def spent(pid: int | None = None) -> _Spent:
             return _Spent(postmaster, servers.broker_pid, pid)
@@ -94,7 +94,7 @@ def measure(servers: Servers, tables: int) -> Section:
             since = spent(bridge.pid)
             _wait_until_ready(bridge, port)
             section.add("first start: streaming", since.figures())
-            _wait_until_whole(servers, bridge, tables)
+            wait_until_whole(servers, NAME, bridge, tables)
             section.add("first start: all backfills done", since.figures())
             bridge.drain()
         with program("cdc run", _command("run", config), servers.directory) as bridge:
@@ -109,29 +109,31 @@ def measure(servers: Servers, tables: int) -> Section:
             for verb in ("status", "check"):
                 section.add(f"cdc {verb}", _run(_command(verb, config), servers.directory / verb, spent))
             since = spent(bridge.pid)
-            _create(conn, tables + 1, first=tables + 1)
+            create_tables(conn, tables + 1, first=tables + 1)
             os.kill(bridge.pid, signal.SIGHUP)
-            _wait_until_whole(servers, bridge, tables + 1)
+            wait_until_whole(servers, NAME, bridge, tables + 1)
             section.add("a table more", since.figures())
             bridge.drain()
     return section
 
 
-def _create(conn: psycopg.Connection, last: int, first: int = 1) -> None:
+def create_tables(conn: psycopg.Connection, last: int, first: int = 1, rows: int = 1) -> None:
+    """Tables ``t_1`` and so on, with so many rows each."""
     for low in range(first, last + 1, TABLES_PER_STATEMENT):
         high = min(low + TABLES_PER_STATEMENT - 1, last)
-        conn.execute(CREATE_TABLES.format(first=low, last=high).encode())
+        conn.execute(CREATE_TABLES.format(first=low, last=high, rows=rows).encode())
 
 
-def _write_configuration(servers: Servers, dsn: str, port: int) -> Path:
+def write_configuration(servers: Servers, name: str, dsn: str, port: int, partitions: int) -> Path:
+    """A bridge of that name for all tables of a database."""
     content = {
-        "name": NAME,
-        "source": {"dsn": dsn, "slot": NAME, "tables": ["public.*"]},
+        "name": name,
+        "source": {"dsn": dsn, "slot": name, "tables": ["public.*"]},
         "kafka": {"bootstrap": servers.bootstrap},
-        "topics": {"partitions": 1},
+        "topics": {"partitions": partitions},
         "http": {"bridge_port": port},
     }
-    path = servers.directory / f"{NAME}.yaml"
+    path = servers.directory / f"{name}.yaml"
     path.write_text(json.dumps(content, indent=2))
     return path
 
@@ -152,13 +154,14 @@ def _wait_until_ready(bridge: Program, port: int) -> None:
     wait_until(ready, "the bridge to stream", timeout_s=TIMEOUT_S, interval_s=POLL_S)
 
 
-def _wait_until_whole(servers: Servers, bridge: Program, tables: int) -> None:
+def wait_until_whole(servers: Servers, name: str, bridge: Program, tables: int) -> None:
+    """Wait until so many tables are in their topics."""
     options = {"bootstrap.servers": servers.bootstrap}
 
     def whole() -> bool:
         bridge.must_run()
         with suppress(TopicRefused, TopicUnavailable):  # the topics are still being made
-            return sum(each.whole for each in read_backfills(options, progress_topic(NAME)).values()) == tables
+            return sum(each.whole for each in read_backfills(options, progress_topic(name)).values()) == tables
         return False
 
     wait_until(whole, f"{tables:,} backfills", timeout_s=TIMEOUT_S, interval_s=1.0)
