@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -34,14 +34,6 @@ class Extent:
     topic_id: str
     starts: tuple[int, ...]
     ends: tuple[int, ...]
-
-    def starting_json(self) -> str:
-        """``startingOffsets`` of Spark's connector."""
-        return _offsets_json(self.topic, self.starts)
-
-    def ending_json(self) -> str:
-        """``endingOffsets`` of Spark's connector."""
-        return _offsets_json(self.topic, self.ends)
 
     @property
     def is_empty(self) -> bool:
@@ -102,12 +94,19 @@ class Brokers:
 
     def settings(self, topic: str) -> Mapping[str, str]:
         """The topic's configuration."""
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        try:
-            future = self._admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource]
-            return {name: entry.value for name, entry in future.result(timeout=_TIMEOUT_S).items()}
-        except KafkaException as error:
-            raise self._unreadable(topic, error) from error
+        return self.settings_of([topic])[topic]
+
+    def settings_of(self, topics: Collection[str]) -> dict[str, Mapping[str, str]]:
+        """The configuration of several topics."""
+        found: dict[str, Mapping[str, str]] = {}
+        resources = [ConfigResource(ResourceType.TOPIC, each) for each in topics]
+        for resource, future in self._admin.describe_configs(resources, request_timeout=_TIMEOUT_S).items():
+            try:
+                told = future.result(timeout=_TIMEOUT_S)
+            except KafkaException as error:
+                raise self._unreadable(resource.name, error) from error
+            found[resource.name] = {name: entry.value for name, entry in told.items()}
+        return found
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """Kafka's own ids."""
@@ -205,5 +204,6 @@ def waiting(consumer: Consumer, timeout_s: float) -> list[Message]:
     return [*first, *consumer.consume(_MESSAGES, 0)] if first else []
 
 
-def _offsets_json(topic: str, offsets: tuple[int, ...]) -> str:
-    return json.dumps({topic: {str(partition): offset for partition, offset in enumerate(offsets)}})
+def offsets_json(offsets: Mapping[str, Sequence[int]]) -> str:
+    """By topic one offset for each partition, as Spark's connector takes them."""
+    return json.dumps({topic: dict(enumerate(each)) for topic, each in offsets.items()})

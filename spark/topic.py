@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -10,7 +11,7 @@ from pyspark.sql import functions as fn
 from cdc.contract.header import HEADER_NAME
 from cdc.jobspec.deployment import KafkaSettings
 from cdc.spark.kafka_options import connector_options
-from cdc.spark.offsets import Extent
+from cdc.spark.offsets import Extent, offsets_json
 
 GROUP_PREFIX: Final = "cdc-spark"
 """Begins the group id of every consumer, for an ACL on the prefix; offsets are never committed."""
@@ -25,22 +26,30 @@ def read_topic(
         ``key`` binary, ``value`` binary (null = tombstone), ``partition`` int, ``offset`` bigint, ``timestamp_ms``
         bigint (when it was produced), ``header`` string (null when there is none of ours).
     """
+    return read_topics(spark, kafka, [extent], min_partitions).drop("topic")
+
+
+def read_topics(
+    spark: SparkSession, kafka: KafkaSettings, extents: Sequence[Extent], min_partitions: int | None = None
+) -> DataFrame:
+    """The committed records of several topics: as of one, and ``topic`` string."""
     reader = (
         spark.read.format("kafka")
         .options(**connector_options(kafka))
         .option("kafka.isolation.level", "read_committed")
         .option("groupIdPrefix", GROUP_PREFIX)
-        .option("subscribe", extent.topic)
+        .option("subscribe", ",".join(each.topic for each in extents))
         .option("includeHeaders", "true")
         # A gap that compaction left is no loss; an offset below the log's start is, and must fail.
         .option("failOnDataLoss", "true")
-        .option("startingOffsets", extent.starting_json())
-        .option("endingOffsets", extent.ending_json())
+        .option("startingOffsets", offsets_json({each.topic: each.starts for each in extents}))
+        .option("endingOffsets", offsets_json({each.topic: each.ends for each in extents}))
     )
     if min_partitions is not None:
         reader = reader.option("minPartitions", str(min_partitions))
     ours = fn.filter("headers", lambda header: header["key"] == HEADER_NAME)
     return reader.load().select(
+        "topic",
         "key",
         "value",
         "partition",

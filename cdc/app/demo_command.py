@@ -69,7 +69,7 @@ def _run(
     from cdc.demo.place import place
     from cdc.demo.run import Demo
     from cdc.demo.screen import Screen
-    from cdc.demo.second_opinion import second_opinion
+    from cdc.demo.second_opinion import SecondOpinion
     from cdc.demo.summary import show, where_next
     from cdc.stack import open_stack
 
@@ -81,9 +81,10 @@ def _run(
         )
         demo = Demo(here, screen, rows, changes, seed)
         exits.enter_context(demo.running())
-        outcome = demo.prove()
-        show(outcome, screen)
-        agrees = second_opinion(here, screen, report)
+        with SecondOpinion(here, screen, report) as opinion:
+            outcome = demo.prove(when_mirrored=opinion.begin)
+            show(outcome, screen)
+            agrees = opinion.agrees()
         where_next(here, screen, kept=keep)
         if keep:
             demo.watch()

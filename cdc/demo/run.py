@@ -82,8 +82,12 @@ class Demo:
             self._screen.say(f"starting {both}; traffic goes on")
             yield
 
-    def prove(self) -> Outcome:
-        """See the rows from before loaded, drive the traffic, kill, wait until all is mirrored, compare."""
+    def prove(self, when_mirrored: Callable[[], None]) -> Outcome:
+        """See the rows from before loaded, drive the traffic, kill, wait until all is mirrored, compare.
+
+        Args:
+            when_mirrored: called when nothing changes any more, before the comparison.
+        """
         place = self._place
         topic = topic_name(place.name, "public.probes")
         with (
@@ -101,6 +105,7 @@ class Demo:
                 probes.finish_sending()
                 cut = self._wait_mirrored(source, replica)
                 probes.check()
+        when_mirrored()
         self._screen.say(f"replica at {cut}; comparing the three sides row by row")
         verdicts = prove(
             source_dsn=place.source_dsn,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 from rich.markup import escape
 
@@ -17,33 +19,73 @@ from cdc.demo.screen import Screen
 _QUICK: Final = "-XX:TieredStopAtLevel=1"
 """A shop is compared before what Java's second compiler does has paid for itself."""
 
+_STOP_TIMEOUT_S: Final = 20.0
+_TOLD: Final = ("IDENTICAL", "DIFFERENT", "NOT VERIFIED")
+_LAST_LINES: Final = 15
 
-def second_opinion(place: Place, screen: Screen, folder: Path) -> bool:
-    """Run ``cdc reconcile`` on the demo's servers, and show what it says.
+
+class SecondOpinion:
+    """``cdc reconcile`` on the demo's servers, beside what the demo does itself; ends with the block at the latest.
 
     Args:
         place: the demo's servers.
-        screen: where to show it.
+        screen: where to show what it says.
         folder: for the report; it outlives the demo.
-
-    Returns:
-        Whether nothing speaks against the proof: all is identical, or Spark is not installed.
     """
-    if importlib.util.find_spec("pyspark") is None:
-        screen.say("no second opinion by Spark, which is not installed: " + escape(extras.install("spark")))
-        return True
-    screen.say("a second opinion: Spark compares the three sides at one snapshot, bridge and sink still running")
-    command = [sys.executable, "-m", "cdc", "reconcile", "-c", str(place.config), "--report", str(folder)]
-    options = ["--master", "local[2]", "--conf", f"spark.driver.extraJavaOptions={_QUICK}"]
-    done = subprocess.run([*command, *options], capture_output=True, text=True)
-    verdicts = [
-        line for line in done.stdout.splitlines() if line.startswith(("IDENTICAL", "DIFFERENT", "NOT VERIFIED"))
-    ]
-    for line in verdicts:
-        screen.lines(escape(line))
-    if done.returncode == 0 and verdicts:
-        screen.lines(f"[bold green]✓ Spark agrees[/]; its report: {escape(str(folder / 'report.html'))}")
-        return True
-    said = (done.stdout + done.stderr).strip().splitlines()[-15:]
-    screen.lines("[bold red]✗ Spark does not agree[/]:", *map(escape, said))
-    return False
+
+    def __init__(self, place: Place, screen: Screen, folder: Path) -> None:
+        self._place, self._screen, self._folder = place, screen, folder
+        self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed at the end of the block
+        self._process: subprocess.Popen[str] | None = None
+
+    def begin(self) -> None:
+        """Start it, if Spark is installed: most of its time is the start, which takes one core of two."""
+        if importlib.util.find_spec("pyspark") is None:
+            return
+        command = [sys.executable, "-m", "cdc", "reconcile", "-c", str(self._place.config)]
+        options = ["--master", "local[2]", "--conf", f"spark.driver.extraJavaOptions={_QUICK}"]
+        self._process = subprocess.Popen(
+            [*command, "--report", str(self._folder), *options],
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def agrees(self) -> bool:
+        """Wait for it, and show what it says.
+
+        Returns:
+            Whether nothing speaks against the proof: all is identical, or Spark is not installed.
+        """
+        if self._process is None:
+            self._screen.say("no second opinion by Spark, which is not installed: " + escape(extras.install("spark")))
+            return True
+        self._screen.say(
+            "a second opinion: Spark compares the three sides at one snapshot, bridge and sink still running"
+        )
+        code = self._process.wait()
+        self._output.seek(0)
+        said = self._output.read().strip().splitlines()
+        verdicts = [line for line in said if line.startswith(_TOLD)]
+        self._screen.lines(*map(escape, verdicts))
+        if code == 0 and verdicts:
+            report = escape(str(self._folder / "report.html"))
+            self._screen.lines(f"[bold green]✓ Spark agrees[/]; its report: {report}")
+            return True
+        self._screen.lines("[bold red]✗ Spark does not agree[/]:", *map(escape, said[-_LAST_LINES:]))
+        return False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._output.close()

@@ -53,6 +53,7 @@ def mirror(spark: SparkSession, job: MirrorJob, stop: threading.Event) -> None:
                 f"the stream ended: {str(error).splitlines()[0]}",
                 remedy="nothing of its last batch counts: start again",
             ) from error
+        sys.stderr.write(f"mirrored {stream.throughput}\n")
 
 
 def _target(spark: SparkSession, job: MirrorJob) -> PostgresMirror | ParquetMirror:

@@ -65,6 +65,14 @@ class MirrorStream:
         self._failures: list[Exception] = []
         self._generation = ""
         self._source: MirroredTopics
+        self._copied = 0
+        self._busy_s = 0.0
+
+    @property
+    def throughput(self) -> str:
+        """How many records were copied how fast, for people; the time between batches does not count."""
+        rate = f", {self._copied / self._busy_s:,.0f} records/s" if self._copied else ""
+        return f"{self._copied:,} records in {self._busy_s:.1f} s of work{rate}"
 
     def run(self) -> None:
         """Until everything is copied (``once``) or ``stop`` is set.
@@ -162,8 +170,9 @@ class MirrorStream:
 
     def _apply_in_turn(self, records: DataFrame, number: int) -> None:
         records = records.persist()
+        started = time.monotonic()
         try:
-            ends = self._survey(records)
+            ends, count = self._survey(records)
             # Behind the reading: when a topic is still the one that it was, so are the records.
             self._source.refuse_others()
             for topic in self._topics:
@@ -187,15 +196,22 @@ class MirrorStream:
         except PySparkException as error:
             self._failures.append(_refusal(error))
             raise
+        else:
+            self._copied += count
+            self._busy_s += time.monotonic() - started
         finally:
             records.unpersist()
 
-    def _survey(self, records: DataFrame) -> dict[str, dict[int, int]]:
-        """By topic and partition the offset behind the last record; definitions that are new are read before use."""
+    def _survey(self, records: DataFrame) -> tuple[dict[str, dict[int, int]], int]:
+        """By topic and partition the offset behind the last record, and how many there are.
+
+        Definitions that are new are read before use.
+        """
         rows = (
             records.groupBy("topic", "partition")
             .agg(
                 (fn.max("offset") + 1).alias("end"),
+                fn.count(fn.lit(1)).alias("count"),
                 fn.collect_set(fn.when(fn.col("value").isNotNull(), header_field("schema"))).alias("schemas"),
             )
             .collect()
@@ -206,7 +222,7 @@ class MirrorStream:
         ends: dict[str, dict[int, int]] = {}
         for row in rows:
             ends.setdefault(row["topic"], {})[row["partition"]] = row["end"]
-        return ends
+        return ends, sum(row["count"] for row in rows)
 
     def _note_current(self, seen: Seen, *, every_s: float = 0) -> Seen:
         """Keep that every table has all that was seen, now and then; what is to be seen next."""

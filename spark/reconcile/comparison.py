@@ -6,9 +6,10 @@ fence → pinned ends → both sides → ends pinned once more, for what came me
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -21,21 +22,24 @@ from cdc.spark.errors import JobError
 from cdc.spark.offsets import Brokers, Extent
 from cdc.spark.reconcile import candidates
 from cdc.spark.reconcile.candidates import CANDIDATES_DDL, FirstLook
-from cdc.spark.reconcile.held_snapshot import HeldSnapshot
 from cdc.spark.reconcile.kept_hashes import KeptHashes
 from cdc.spark.reconcile.keys import Keys, keys_in
 from cdc.spark.reconcile.second_look import Rule, findings, sums_by_key
-from cdc.spark.reconcile.source_rows import SourceRows
 from cdc.spark.reconcile.topic_records import Moment, folded, hashed, key_hash
 from cdc.spark.reconcile.verdict import is_outrun, kept_since_ms
 from cdc.spark.snapshot.definitions import definitions_of
+from cdc.spark.source.held_snapshot import HeldSnapshot
+from cdc.spark.source.rows import SourceRows, hashes_of_many
 from cdc.spark.stored import store
-from cdc.spark.topic import read_topic
+from cdc.spark.topic import read_topic, read_topics
 
 CLOCK_MARGIN_MS: Final = 10_000
 """How far the clocks of bridge, brokers and this machine may be apart; ten seconds is a broken clock."""
 
 _CANCEL_S: Final = 0.1
+
+_TASKS_TOGETHER: Final = 32
+"""Small topics have few records in each of many partitions: a task for each would be mostly start."""
 
 
 @dataclass(slots=True)
@@ -125,10 +129,40 @@ class Comparison:
             rows = SourceRows(self.spark, sides.database, held, sides.table, sides.where, self.connections)
             looked = candidates.look(rows.hashes(bucket), folded(lines, sides.moment, bucket), folder)
         kept_since = self.kept_since(sides.table.topic)
-        if not looked.candidates and (looked.oldest_open_ms is None or looked.oldest_open_ms > kept_since):
+        if looked.is_equal(kept_since):
             return looked, Keys(count=0)
         open_ones = fn.col("open_ms").isNull() | (fn.col("open_ms") <= kept_since)
         return looked, keys_in(self.spark.read.schema(CANDIDATES_DDL).parquet(folder).where(open_ones))
+
+    def first_looks(
+        self,
+        database: tuple[PostgresSettings, HeldSnapshot, Sequence[Table]],
+        extents: Sequence[Extent],
+        moment: Moment,
+        side: str,
+    ) -> dict[str, FirstLook]:
+        """By hashes, several small tables at once.
+
+        Args:
+            database: where the tables are, the snapshot that holds them, and which.
+            extents: of all their topics.
+            moment: which records count.
+            side: as in ``Sides``.
+
+        Returns:
+            The sums of each table, by topic.
+        """
+        settings, held, tables = database
+        by_partitions: dict[int, list[Extent]] = {}
+        for each in extents:
+            by_partitions.setdefault(len(each.ends) if side == "topic" else 1, []).append(each)
+        lines = [
+            hashed(read_topics(self.spark, self.kafka, group).coalesce(_TASKS_TOGETHER), partitions, "topic")
+            for partitions, group in by_partitions.items()
+        ]
+        rows = hashes_of_many(self.spark, settings, held, tables, self.connections)
+        topics = folded(functools.reduce(DataFrame.unionByName, lines), moment, (0, 1), "topic")
+        return candidates.look_together(rows, topics)
 
     def second_look(
         self,

@@ -22,7 +22,7 @@ from cdc.jobspec.deployment import STRICT, KafkaSettings
 from cdc.spark.offsets import Extent
 from cdc.spark.reconcile.keys import Keys
 from cdc.spark.reconcile.topic_records import TOMBSTONE, Moment, hashed
-from cdc.spark.reconcile.visibility import Snapshot
+from cdc.spark.source.visibility import Snapshot
 from cdc.spark.stored import store
 from cdc.spark.topic import read_topic
 

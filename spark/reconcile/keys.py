@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from cdc.jobspec.deployment import Table
 from cdc.jobspec.keys_file import read_keys
 from cdc.jobspec.reconcile import ReconcileJob
-from cdc.spark.reconcile.source_rows import listed
-from cdc.spark.reconcile.source_sql import HASH_DIGITS
+from cdc.spark.source.rows import listed
+from cdc.spark.source.sql import HASH_DIGITS
 
 _LISTED: Final = 5_000
 """Up to so many keys the database is asked for just those rows; more are sorted out by Spark."""

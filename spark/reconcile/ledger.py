@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from cdc.jobspec.deployment import STRICT
+from cdc.spark.offsets import Extent
 from cdc.spark.report.model import OffsetRange, Round
 
 
@@ -30,6 +31,14 @@ class PassDone(BaseModel):
     tombstones: int
     round: Round
     offsets: tuple[OffsetRange, ...]
+
+
+def ranges(extent: Extent) -> tuple[OffsetRange, ...]:
+    """What was read of a topic, for the report."""
+    return tuple(
+        OffsetRange(partition=partition, start=start, end=end, records=end - start)
+        for partition, (start, end) in enumerate(zip(extent.starts, extent.ends, strict=True))
+    )
 
 
 class Ledger:

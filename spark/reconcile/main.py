@@ -18,7 +18,6 @@ from cdc.spark.errors import SourceUnreadable
 from cdc.spark.offsets import Brokers
 from cdc.spark.reconcile.bridge_progress import BridgeProgress
 from cdc.spark.reconcile.comparison import Stopwatch
-from cdc.spark.reconcile.held_snapshot import connect, reading
 from cdc.spark.reconcile.identity import identity_of, read_identity, refuse_another, write_identity
 from cdc.spark.reconcile.run_folder import RunFolder, occupied
 from cdc.spark.reconcile.selection import refuse_unknown
@@ -28,6 +27,7 @@ from cdc.spark.report.redact import redacted
 from cdc.spark.report.text import as_text
 from cdc.spark.report.write import write_all
 from cdc.spark.session import CONNECTOR_VERSION, open_session
+from cdc.spark.source.held_snapshot import connect, reading
 
 _EXIT_CODES: Final[dict[Verdict, int]] = {"identical": 0, "different": 1, "not_verified": 2}
 
@@ -87,6 +87,8 @@ def reconcile(job: ReconcileJob, session: AbstractContextManager[SparkSession]) 
         with watch.timing("start of Spark"):
             spark = stack.enter_context(session)
         judge = Judge(job, spark, brokers, bridge, str(server), folder.work)
+        with watch.timing("small tables together"):
+            judge.small_tables()
         judged = [judge.table(each) for each in job.tables]
         report = _report(job, server.source, spark.version, started, watch, judged)
         if not any(each.broke_off for each in judged):

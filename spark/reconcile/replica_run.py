@@ -17,12 +17,12 @@ from cdc.lsn import LSN
 from cdc.spark.errors import NotCaughtUp
 from cdc.spark.reconcile import summary
 from cdc.spark.reconcile.comparison import Comparison, Say, Sides, limited
-from cdc.spark.reconcile.held_snapshot import connect, hold, reading
 from cdc.spark.reconcile.keys import Keys, keys_asked_for, keys_in
 from cdc.spark.reconcile.second_look import read_findings
 from cdc.spark.reconcile.selection import only_compared
 from cdc.spark.reconcile.topic_records import Moment
 from cdc.spark.report.model import ReplicaCounts
+from cdc.spark.source.held_snapshot import connect, hold, reading
 
 _PAUSE_S: Final = 0.1
 _REMEDY: Final = "allow a longer snapshot: --max-snapshot-seconds"
@@ -44,8 +44,7 @@ def compare_replica(job: ReconcileJob, table: Table, tools: Comparison, work: Pa
     assert job.replica is not None
     assert table.replica is not None
     namespace, name = table.replica
-    update = {"namespace": namespace, "name": name, "row_filter": None, "rereads": False}
-    replica = table.model_copy(update=update)
+    replica = replica_table(table)
     folder, compared = work / f"{table.topic}-replica", only_compared(job, table)
     keys, rows = keys_asked_for(tools.spark, job, table), 0
     lsn, why_not = LSN(0), ""
@@ -53,7 +52,7 @@ def compare_replica(job: ReconcileJob, table: Table, tools: Comparison, work: Pa
     if job.replica_lsn:
         _wait_for(job, LSN.parse(job.replica_lsn))
     with contextlib.closing(connect(job.replica)) as conn:
-        _, why_not = _recorded(conn, job.stream.name, table, job.replica)
+        _, why_not = recorded(conn, job.stream.name, table, job.replica)
         if why_not:
             return ComparedReplica(None, None, why_not)
     for number in range(job.rounds + 1):
@@ -62,7 +61,7 @@ def compare_replica(job: ReconcileJob, table: Table, tools: Comparison, work: Pa
         with ExitStack() as stack:
             held = stack.enter_context(hold(job.replica, table.replica, job.fence_timeout_s))
             stack.enter_context(limited(tools.spark, job.max_snapshot_s, _REMEDY))
-            lsn, why_not = _recorded(held.connection, job.stream.name, table, job.replica)
+            lsn, why_not = recorded(held.connection, job.stream.name, table, job.replica)
             if why_not:
                 return ComparedReplica(None, None, why_not)
             extent = tools.brokers.extent(table.topic)
@@ -84,7 +83,14 @@ def compare_replica(job: ReconcileJob, table: Table, tools: Comparison, work: Pa
             break
     if keys is None or keys.is_empty:
         findings = None
-    return ComparedReplica(_counts(f"{namespace}.{name}", lsn, rows, findings), findings)
+    return ComparedReplica(replica_counts(f"{namespace}.{name}", lsn, rows, findings), findings)
+
+
+def replica_table(table: Table) -> Table:
+    """The replica of a table that has one, as a table to be read."""
+    assert table.replica is not None
+    namespace, name = table.replica
+    return table.model_copy(update={"namespace": namespace, "name": name, "row_filter": None, "rereads": False})
 
 
 def _wait_for(job: ReconcileJob, lsn: LSN) -> None:
@@ -103,7 +109,7 @@ def _wait_for(job: ReconcileJob, lsn: LSN) -> None:
             time.sleep(_PAUSE_S)
 
 
-def _recorded(conn: psycopg.Connection[Any], stream: str, table: Table, replica: PostgresSettings) -> tuple[LSN, str]:
+def recorded(conn: psycopg.Connection[Any], stream: str, table: Table, replica: PostgresSettings) -> tuple[LSN, str]:
     """The replica's LSN, or why its table says nothing."""
     with reading("looking for the replica's LSN"):
         if conn.execute("SELECT pg_catalog.to_regclass('cdc.cut')").fetchone() == (None,):
@@ -122,7 +128,15 @@ def _recorded(conn: psycopg.Connection[Any], stream: str, table: Table, replica:
     return LSN.parse(cut[0]), ""
 
 
-def _counts(name: str, lsn: LSN, rows: int, findings: DataFrame | None) -> ReplicaCounts:
+def replica_counts(name: str, lsn: LSN, rows: int, findings: DataFrame | None) -> ReplicaCounts:
+    """For the report.
+
+    Args:
+        name: of the replica's table.
+        lsn: its cut.
+        rows: how many it has.
+        findings: of keys that were looked at twice; None when none were.
+    """
     found = {"with_row": 0} if findings is None else summary.counted(findings)
     return ReplicaCounts(
         table=name,

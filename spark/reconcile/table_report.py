@@ -5,17 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from cdc.errors import CdcError
 from cdc.jobspec.deployment import Table
 from cdc.jobspec.keys_file import MAX_KEYS, RepairableKey, keys_file, write_keys
 from cdc.jobspec.reconcile import ReconcileJob
@@ -24,11 +20,24 @@ from cdc.spark.offsets import Brokers
 from cdc.spark.reconcile import summary
 from cdc.spark.reconcile.bridge_progress import BridgeProgress
 from cdc.spark.reconcile.comparison import Comparison
-from cdc.spark.reconcile.held_snapshot import connect, reading
+from cdc.spark.reconcile.failures import Unverifiable, as_job_errors
 from cdc.spark.reconcile.replica_run import ComparedReplica, compare_replica
 from cdc.spark.reconcile.selection import only_compared, why_nothing
-from cdc.spark.reconcile.table_run import Compared, TableRun, Unverifiable
-from cdc.spark.report.model import Bar, Counts, Histograms, Repair, Sample, SkippedColumn, Stage, TableReport, Verdict
+from cdc.spark.reconcile.table_run import Compared, TableRun
+from cdc.spark.reconcile.together import Together
+from cdc.spark.report.model import (
+    Bar,
+    Counts,
+    Histograms,
+    Repair,
+    ReplicaCounts,
+    Sample,
+    SkippedColumn,
+    Stage,
+    TableReport,
+    Verdict,
+)
+from cdc.spark.source.held_snapshot import connect, reading
 from cdc.spark.stored import store
 
 _NO_REPLICA = ComparedReplica(None, None)
@@ -75,6 +84,12 @@ class Judge:
         self._bridge = bridge
         self._server = server
         self._work = work
+        self._replicas: Mapping[str, ReplicaCounts] = {}
+
+    def small_tables(self) -> None:
+        """Compare these together; what is found equal is done when its turn comes."""
+        tools = Comparison(self._spark, self._job.kafka, self._brokers, self._job.stream.name, self._job.connections)
+        self._replicas = Together(self._job, tools, self._bridge, self._work, _say).compare()
 
     def table(self, table: Table) -> JudgedTable:
         """Compare one; never raises for what concerns this table alone."""
@@ -84,10 +99,12 @@ class Judge:
         replica, reason = _NO_REPLICA, _Reason()
         lag: tuple[int | None, float | None] = (None, None)
         try:
-            with _as_job_errors():
+            with as_job_errors():
                 lag = _lag(job, self._bridge)
                 compared = TableRun(job, table, tools, self._bridge, self._server, self._work, _say).compare()
-                if job.replica is not None and table.replica is not None:
+                if (equal := self._replicas.get(table.qualified_name)) is not None:
+                    replica = ComparedReplica(equal, None)
+                elif job.replica is not None and table.replica is not None:
                     replica = compare_replica(job, table, tools, self._work, _say)
                     reason = _Reason(replica.why_not and f"replica: {replica.why_not}")
         except JobError as error:
@@ -96,7 +113,7 @@ class Judge:
             reason = _Reason(str(error))
         broke_off = bool(reason.text) and not replica.why_not
         try:
-            with _as_job_errors():
+            with as_job_errors():
                 report = _assembled(job, table, tools, compared, replica, reason)
         except JobError as error:
             broke_off, reason = True, _Reason(error.message, error.remedy)
@@ -231,27 +248,6 @@ def _lag(job: ReconcileJob, bridge: BridgeProgress) -> tuple[int | None, float |
         assert row is not None
     end, is_read, lag_s = row
     return max(0, int(end) - bridge.lsn), round(lag_s or 0.0, 3) if is_read else None
-
-
-@contextlib.contextmanager
-def _as_job_errors() -> Iterator[None]:
-    """What breaks in the block is this table's matter; a bug of ours is shown, too."""
-    try:
-        yield
-    except (JobError, Unverifiable):
-        raise
-    except (PySparkException, Py4JError) as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        told = next((line for line in lines if "Caused by" in line or "ERROR" in line), lines[0] if lines else "?")
-        raise JobError(f"Spark failed: {told[:500]}", remedy="see the lines above, then try again") from error
-    except CdcError as error:
-        raise JobError(error.message, remedy=error.remedy or "see what wrote that record (cdc health)") from error
-    except OSError as error:
-        place = f" {error.filename}" if error.filename else ""
-        raise JobError(f"a file{place} failed: {error.strerror or error}", remedy="name another folder") from error
-    except Exception as error:
-        traceback.print_exc()
-        raise JobError(f"the comparison broke off: {type(error).__name__}", remedy="report the lines above") from error
 
 
 def _say(line: str) -> None:

@@ -18,22 +18,19 @@ from cdc.spark.offsets import Extent
 from cdc.spark.reconcile import summary
 from cdc.spark.reconcile.bridge_progress import BridgeProgress
 from cdc.spark.reconcile.comparison import Comparison, Judged, Say, Sides, limited
-from cdc.spark.reconcile.held_snapshot import HeldSnapshot, hold, position_now
+from cdc.spark.reconcile.failures import Unverifiable
 from cdc.spark.reconcile.kept_hashes import KeptHashes
 from cdc.spark.reconcile.keys import Keys, keys_asked_for, keys_in
-from cdc.spark.reconcile.ledger import Ledger, PassDone
+from cdc.spark.reconcile.ledger import Ledger, PassDone, ranges
 from cdc.spark.reconcile.second_look import read_findings
 from cdc.spark.reconcile.selection import only_compared
 from cdc.spark.reconcile.topic_records import Moment
 from cdc.spark.reconcile.verdict import TableFacts, why_unverifiable
 from cdc.spark.report.model import Counts, OffsetRange, Round
+from cdc.spark.source.held_snapshot import HeldSnapshot, hold, position_now
 
 _NOTHING: Final = Judged(0, 0, 0)
 _SLOWER: Final = "divide the keys over more snapshots (--passes 4), or allow a longer one (--max-snapshot-seconds)"
-
-
-class Unverifiable(Exception):
-    """Why no key of the table can be judged."""
 
 
 class Compared(NamedTuple):
@@ -41,14 +38,12 @@ class Compared(NamedTuple):
 
     Attributes:
         findings: of all keys that needed a second look, as the last round left them; None when none did.
-        extent: of the last pass.
         mode: whether hashes of an earlier run were of use.
     """
 
     counts: Counts
     rounds: tuple[Round, ...]
     findings: DataFrame | None
-    extent: Extent
     fence_wait_s: float
     offsets: tuple[OffsetRange, ...]
     mode: Literal["full", "incremental"]
@@ -80,7 +75,6 @@ class TableRun:
         self._folder = work / table.topic
         self._ledger = Ledger(self._folder)
         self._fence_wait_s = 0.0
-        self._extent: Extent | None = None
         self._kept: KeptHashes | None = None
         if job.state is not None and not self._is_restricted:
             place = Path(job.state) / table.topic
@@ -110,13 +104,10 @@ class TableRun:
         if findings is not None:
             looked_at = sum(each.round.keys for each in done)  # none at all: not some keys were, but all
             findings = Keys(looked_at or None).together(findings)
-        if self._extent is None:
-            self._extent = self._tools.brokers.extent(self._table.topic)
         return Compared(
             counts=self._counts(done, findings),
             rounds=tuple(rounds),
             findings=findings,
-            extent=self._extent,
             fence_wait_s=self._fence_wait_s,
             offsets=tuple(each for last in done[-1:] for each in last.offsets),
             mode="incremental" if self._kept is not None and self._kept.went_on else "full",
@@ -161,10 +152,7 @@ class TableRun:
             round=Round(
                 number=0, snapshot=held.text, lsn=str(held.lsn), keys=keys.count or 0, in_flight=judged.in_flight
             ),
-            offsets=tuple(
-                OffsetRange(partition=partition, start=start, end=end, records=end - start)
-                for partition, (start, end) in enumerate(zip(extent_read.starts, extent_read.ends, strict=True))
-            ),
+            offsets=ranges(extent_read),
         )
         self._ledger.keep(done)
         return done
@@ -204,12 +192,8 @@ class TableRun:
         if why := why_unverifiable(TableFacts(is_whole, unseen, held.snapshot, 0, 1)):
             raise Unverifiable(why)
         with self._tools.watch.timing("fence"):
-            position_now(self._job.source)
-            self._fence_wait_s = self._bridge.wait_for(held.lsn, self._job.fence_timeout_s)
-            if self._table.rereads:
-                # A row that was gone when it was to be read again: its successor must be in the topic too.
-                self._bridge.wait_for(position_now(self._job.source), self._job.fence_timeout_s)
-            self._extent = extent = self._tools.brokers.extent(self._table.topic)
+            self._fence_wait_s = pass_fence(self._job, self._bridge, held, rereads=self._table.rereads)
+            extent = self._tools.brokers.extent(self._table.topic)
         moment = Moment(snapshot=held.snapshot)
         return held, extent, Sides(self._job.source, self._table, moment, self._compared, self._job.where, "topic")
 
@@ -241,3 +225,26 @@ class TableRun:
             in_flight=found.get("in_flight", 0),
             unverifiable=found.get("unverifiable", 0),
         )
+
+
+def pass_fence(job: ReconcileJob, bridge: BridgeProgress, held: HeldSnapshot, *, rereads: bool) -> float:
+    """Wait until the topics hold what the snapshot sees.
+
+    Args:
+        job: the run.
+        bridge: what the bridge says of itself.
+        held: the snapshot.
+        rereads: whether the bridge completes rows of the table by reading them again.
+
+    Returns:
+        How long that took, in seconds.
+
+    Raises:
+        NotCaughtUp: longer than the run allows.
+    """
+    position_now(job.source)
+    waited_s = bridge.wait_for(held.lsn, job.fence_timeout_s)
+    if rereads:
+        # A row that was gone when it was to be read again: its successor must be in the topic too.
+        bridge.wait_for(position_now(job.source), job.fence_timeout_s)
+    return waited_s

@@ -13,8 +13,8 @@ from pyspark.sql import functions as fn
 
 from cdc.lsn import LSN
 from cdc.spark.reconcile.home import is_stray
-from cdc.spark.reconcile.source_sql import HASH_DIGITS
-from cdc.spark.reconcile.visibility import Snapshot
+from cdc.spark.source.sql import HASH_DIGITS
+from cdc.spark.source.visibility import Snapshot
 from cdc.spark.topic import header_field, lsn_number
 
 TOMBSTONE: Final = -1
@@ -45,16 +45,17 @@ class Moment:
 
 
 def key_hash() -> Column:
-    """60 bits of the md5 of the record key, as ``source_sql`` computes them in PostgreSQL."""
+    """60 bits of the md5 of the record key, as ``source.sql`` computes them in PostgreSQL."""
     return _bits(fn.md5("key"))
 
 
-def hashed(records: DataFrame, partitions: int) -> DataFrame:
+def hashed(records: DataFrame, partitions: int, *also: str) -> DataFrame:
     """Each record with hashes in place of its key and value.
 
     Args:
         records: as ``read_topic`` returns them.
         partitions: of the topic.
+        also: columns to hand through.
 
     Returns:
         ``key_hash``; ``partition``, ``offset``, ``timestamp_ms``, ``header`` as they are; ``is_stray``: whether its key
@@ -63,7 +64,7 @@ def hashed(records: DataFrame, partitions: int) -> DataFrame:
     marked = fn.concat_ws("", fn.col("value").cast("string"), _null_documents())
     value = fn.when(fn.contains("header", fn.lit(";json_null=")), marked.cast("binary")).otherwise(fn.col("value"))
     is_newer = fn.coalesce(fn.contains("header", fn.lit(";toast=newer")), fn.lit(False))
-    place = ("partition", "offset", "timestamp_ms", "header")
+    place = (*also, "partition", "offset", "timestamp_ms", "header")
     digest = fn.when(fn.col("value").isNotNull(), fn.md5(value))
     rows = records.select(
         key_hash().alias("key_hash"),
@@ -81,13 +82,14 @@ def hashed(records: DataFrame, partitions: int) -> DataFrame:
     )
 
 
-def folded(lines: DataFrame, moment: Moment, bucket: tuple[int, int]) -> DataFrame:
+def folded(lines: DataFrame, moment: Moment, bucket: tuple[int, int] = (0, 1), *also: str) -> DataFrame:
     """One row per key: the sums that the verdict needs.
 
     Args:
         lines: as ``hashed`` returns them.
         moment: which of them count.
         bucket: number and count of key buckets: only keys of that one.
+        also: columns that tell keys apart besides ``key_hash``.
 
     Returns:
         ``key_hash``; ``topic_hash`` of the latest record that counts, null when none does; ``oldest_invisible_ms``;
@@ -97,6 +99,7 @@ def folded(lines: DataFrame, moment: Moment, bucket: tuple[int, int]) -> DataFra
     if count > 1:
         lines = lines.where(fn.col("key_hash") % count == number)
     rows = lines.select(
+        *also,
         "key_hash",
         "partition",
         "is_stray",
@@ -104,7 +107,7 @@ def folded(lines: DataFrame, moment: Moment, bucket: tuple[int, int]) -> DataFra
         fn.when(moment.counts(), fn.col("offset")).alias("visible_at"),
         "timestamp_ms",
     ).withColumn("invisible_ms", fn.when(fn.col("visible_at").isNull(), fn.col("timestamp_ms")))
-    return rows.groupBy("key_hash").agg(
+    return rows.groupBy(*also, "key_hash").agg(
         fn.max_by("topic_hash", "visible_at").alias("topic_hash"),
         fn.min("invisible_ms").alias("oldest_invisible_ms"),
         (fn.max("is_stray") | (fn.min("partition") != fn.max("partition"))).alias("is_scattered"),
@@ -112,7 +115,7 @@ def folded(lines: DataFrame, moment: Moment, bucket: tuple[int, int]) -> DataFra
 
 
 def _null_documents() -> Column:
-    """The header's list as ``source_sql.value_json`` writes it: each index with a comma behind it."""
+    """The header's list as ``source.sql.value_json`` writes it: each index with a comma behind it."""
     return fn.concat(header_field("json_null"), fn.lit(","))
 
 

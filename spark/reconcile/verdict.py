@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from cdc.spark.reconcile.visibility import Snapshot
+from cdc.spark.source.visibility import Snapshot
 
 Digest: TypeAlias = bytes | str | int | tuple[object, ...]
 """Of a whole row; only compared for equality."""

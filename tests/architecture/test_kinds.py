@@ -36,7 +36,7 @@ NAMES_OF_THEIR_OWN = {
     "cdc/kinds.py": "the table",
     "cdc/pgtypes.py": "the names themselves",
     "cdc/proof/comparison.py": "a check: it must not share the errors of what it compares",
-    "spark/reconcile/source_sql.py": "a check, likewise",
+    "spark/source/sql.py": "a check, likewise",
     "spark/values/columns.py": "a check, likewise",
     "cdc/sink/tables.py": "format_type's spellings: which type of the replica prints another one's values as it does",
 }

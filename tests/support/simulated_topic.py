@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from cdc.spark.reconcile.verdict import KeyClass, RecordFacts
-from cdc.spark.reconcile.visibility import Snapshot
+from cdc.spark.source.visibility import Snapshot
 
 KEYS = 5
 PARTITIONS = 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -43,6 +44,7 @@ def test_health_and_a_lake_from_the_command_line(database: Database, deploy: Dep
     lake = tmp_path / "lake"
     mirror = cdc("mirror", "-c", deployment.config, "--to", "parquet", "--path", lake, "--once")
     assert mirror.returncode == 0, mirror.stdout + mirror.stderr
+    assert re.search(r"mirrored [\d,]+ records in [\d.]+ s of work, [\d,]+ records/s", mirror.stderr), mirror.stderr
     folder = lake / deployment.topic("public.item")
     manifest = json.loads((folder / "current.json").read_text())
     rows = [

@@ -8,7 +8,7 @@ import pytest
 from cdc.jobspec.deployment import PostgresSettings
 from cdc.spark.errors import SourceUnreadable
 from cdc.spark.reconcile import held_snapshot
-from cdc.spark.reconcile.held_snapshot import hold
+from cdc.spark.source.held_snapshot import hold
 from tests.support.servers import Database
 
 

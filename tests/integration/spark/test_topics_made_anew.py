@@ -18,9 +18,9 @@ from cdc.spark.mirror.position import Batch, Offsets
 from cdc.spark.mirror.postgres import PostgresMirror
 from cdc.spark.offsets import Extent
 from cdc.spark.reconcile.kept_hashes import KeptHashes
-from cdc.spark.reconcile.visibility import Snapshot
 from cdc.spark.report.model import TableReport
 from cdc.spark.snapshot import newest
+from cdc.spark.source.visibility import Snapshot
 from tests.integration.spark.mirrors import assert_equal, job_for, postgres_target, run
 from tests.integration.spark.snapshots import Snapshots
 from tests.support.deployment import Deploy, Deployment

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from cdc.contract.header import BACKFILL, UPDATE, HeaderStamp
 from cdc.lsn import LSN
 from cdc.spark.reconcile.topic_records import Moment
-from cdc.spark.reconcile.visibility import Snapshot
+from cdc.spark.source.visibility import Snapshot
 
 
 def random_snapshot(rng: random.Random) -> Snapshot:

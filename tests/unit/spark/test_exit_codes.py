@@ -147,7 +147,6 @@ STAGES: dict[str, tuple[Any, Callable[[], Any]]] = {
                 counts=Counts(source_rows=3, identical=3),
                 rounds=(Round(number=0, snapshot="1:1:", lsn="0/1", keys=0, in_flight=0),),
                 findings=None,
-                extent=None,  # type: ignore[arg-type]
                 fence_wait_s=0.0,
                 offsets=(),
                 mode="full",

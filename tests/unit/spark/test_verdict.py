@@ -17,7 +17,7 @@ from cdc.spark.reconcile.verdict import (
     kept_since_ms,
     why_unverifiable,
 )
-from cdc.spark.reconcile.visibility import Snapshot
+from cdc.spark.source.visibility import Snapshot
 
 S = Snapshot.parse("10:20:12")
 KEPT_SINCE = 1000

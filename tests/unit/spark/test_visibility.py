@@ -7,7 +7,7 @@ import random
 import pytest
 
 from cdc.errors import DecodeError
-from cdc.spark.reconcile.visibility import Snapshot
+from cdc.spark.source.visibility import Snapshot
 
 
 def test_reads_and_prints_the_servers_text() -> None:

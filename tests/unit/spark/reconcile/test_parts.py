@@ -12,8 +12,8 @@ from cdc.jobspec.keys_file import RepairableKey, read_keys, write_keys
 from cdc.spark.errors import JobError
 from cdc.spark.kafka_options import client_options, connector_options
 from cdc.spark.reconcile.ledger import Ledger, PassDone
-from cdc.spark.reconcile.source_sql import condition, hashed, key_json, quoted
 from cdc.spark.report.model import Round
+from cdc.spark.source.sql import condition, hashed, key_json, quoted
 
 KEYS = [RepairableKey(b'{"id":1}', None), RepairableKey(b"\xff\x00", 3), RepairableKey(b"", None)]
 

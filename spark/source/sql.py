@@ -77,7 +77,7 @@ def _json_object(columns: Sequence[Column]) -> str:
     for index, column in enumerate(columns):
         name = _json_string(column.name)
         opening = "{" if index == 0 else ","
-        parts.append(_literal(f"{opening}{name}:"))
+        parts.append(literal(f"{opening}{name}:"))
         parts.append(f"CASE WHEN {_given(column)} THEN {_form(column)} ELSE 'null' END")
     return _concatenated([*parts, "'}'"])
 
@@ -138,7 +138,7 @@ def _json_string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """A string constant, whatever ``standard_conforming_strings`` says."""
     escaped = text.replace("'", "''")
     return f"'{escaped}'" if "\\" not in text else "E'" + escaped.replace("\\", "\\\\") + "'"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,8 +20,8 @@ import psycopg
 from cdc.jobspec.deployment import PostgresSettings
 from cdc.lsn import LSN
 from cdc.spark.errors import SourceUnreadable
-from cdc.spark.reconcile.source_sql import quoted
-from cdc.spark.reconcile.visibility import Snapshot
+from cdc.spark.source.sql import quoted
+from cdc.spark.source.visibility import Snapshot
 
 PINNED: Final[Mapping[str, str]] = {
     "TimeZone": "UTC",
@@ -43,6 +43,10 @@ _PAGE_HEADERS_BYTES: Final = (24, 40)
 _APPLICATION: Final = "cdc reconcile"
 _TRIES: Final = 10
 
+_EXPORT: Final = """
+SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text,
+       pg_catalog.pg_current_wal_insert_lsn()::text
+"""
 _KIND: Final = """
 SELECT c.relkind FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')
@@ -150,11 +154,7 @@ def hold(database: PostgresSettings, table: tuple[str, str], lock_timeout_s: flo
     """
     with contextlib.closing(connect(database)) as conn:
         with reading("taking a snapshot"):
-            if conn.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone() == (True,):
-                raise SourceUnreadable(
-                    f"{database.host}:{database.port} is a standby, whose snapshots do not name running transactions",
-                    remedy="point source.dsn to the primary",
-                )
+            _refuse_standby(conn, database)
             conn.execute(f"SET lock_timeout = {int(lock_timeout_s * 1000)}".encode())
             held = next(filter(None, (_taken(conn, table) for _ in range(_TRIES))), None)
         if held is None:
@@ -172,10 +172,7 @@ def _taken(conn: psycopg.Connection[Any], table: tuple[str, str]) -> HeldSnapsho
     conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     only = "" if kind[0] == "p" else "ONLY "
     conn.execute(f"LOCK TABLE {only}{quoted(*table)} IN ACCESS SHARE MODE".encode())
-    row = conn.execute(
-        "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text,"
-        " pg_catalog.pg_current_wal_insert_lsn()::text"
-    ).fetchone()
+    row = conn.execute(_EXPORT).fetchone()
     assert row is not None
     heaps = conn.execute(_HEAPS, table).fetchall()
     if not all(is_locked for *_, is_locked in heaps):
@@ -183,6 +180,54 @@ def _taken(conn: psycopg.Connection[Any], table: tuple[str, str]) -> HeldSnapsho
         return None
     names = tuple((namespace, name) for namespace, name, _ in heaps)
     return HeldSnapshot(row[0], row[1], _at_rest(LSN.parse(row[2])), names, time.monotonic(), conn)
+
+
+@contextmanager
+def hold_free(database: PostgresSettings, tables: Sequence[tuple[str, str]]) -> Iterator[HeldSnapshot]:
+    """Take one snapshot for several tables and hold it to the end of the block.
+
+    Args:
+        database: a primary.
+        tables: schema and name of each. What somebody holds exclusively or is not there is left out: ``heaps`` are the
+            others.
+
+    Raises:
+        SourceUnreadable: the server went away, or is a standby.
+    """
+    with contextlib.closing(connect(database)) as conn:
+        with reading("taking a snapshot of several tables"):
+            _refuse_standby(conn, database)
+            conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            free = tuple(each for each in tables if _is_free(conn, each))
+            row = conn.execute(_EXPORT).fetchone()
+            assert row is not None
+            held = HeldSnapshot(row[0], row[1], _at_rest(LSN.parse(row[2])), free, time.monotonic(), conn)
+        yield held
+
+
+def _is_free(conn: psycopg.Connection[Any], table: tuple[str, str]) -> bool:
+    """Lock it, unless that means to wait."""
+    conn.execute("SAVEPOINT before")
+    try:
+        conn.execute(f"LOCK TABLE ONLY {quoted(*table)} IN ACCESS SHARE MODE NOWAIT".encode())
+    except (
+        psycopg.errors.LockNotAvailable,
+        psycopg.errors.UndefinedTable,
+        psycopg.errors.InvalidSchemaName,
+        psycopg.errors.WrongObjectType,
+    ):
+        conn.execute("ROLLBACK TO SAVEPOINT before")
+        return False
+    conn.execute("RELEASE SAVEPOINT before")
+    return True
+
+
+def _refuse_standby(conn: psycopg.Connection[Any], database: PostgresSettings) -> None:
+    if conn.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone() == (True,):
+        raise SourceUnreadable(
+            f"{database.host}:{database.port} is a standby, whose snapshots do not name running transactions",
+            remedy="point source.dsn to the primary",
+        )
 
 
 def position_now(database: PostgresSettings) -> LSN:

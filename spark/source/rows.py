@@ -10,8 +10,8 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc.jobspec.deployment import PostgresSettings, Table
-from cdc.spark.reconcile.held_snapshot import PINNED, HeldSnapshot, reading
-from cdc.spark.reconcile.source_sql import columns_json, condition, digest, hashed, key_json, quoted, value_json
+from cdc.spark.source.held_snapshot import PINNED, HeldSnapshot, reading
+from cdc.spark.source.sql import columns_json, condition, digest, hashed, key_json, literal, quoted, value_json
 
 _HASHES_DDL: Final = "key_hash bigint, value_hash bigint"
 _ROWS_DDL: Final = "key_hash bigint, key string, source_columns string, chosen boolean"
@@ -21,6 +21,13 @@ EXCLUDED: Final = -2
 _FETCH_ROWS: Final = 10_000
 """Above 0, or the driver would run each query outside of the snapshot, without a word."""
 
+_SIZES: Final = """
+SELECT n.nspname, c.relname, pg_catalog.pg_table_size(c.oid)
+FROM ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[])) AS wanted (namespace, name)
+JOIN pg_catalog.pg_namespace n ON n.nspname = wanted.namespace
+JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
+WHERE c.relkind = 'r'
+"""
 _BLOCK_BYTES: Final = 8_192
 _BLOCKS_A_TASK: Final = 16_384
 """128 MiB: a task of some seconds, so that a lost worker costs seconds."""
@@ -65,13 +72,8 @@ class SourceRows:
             ``key_hash``, ``value_hash`` bigint: 60 bits each, of the record key and of the value.
         """
         number, count = bucket
-        key, value = key_json(self._table), value_json(self._table.columns)
-        digests = f"{digest(key)} AS k, {digest(value)} AS v, {self._chosen} AS chosen"
-        numbers = f"{hashed('k')} AS key_hash, CASE WHEN chosen THEN {hashed('v')} ELSE {EXCLUDED} END AS value_hash"
-        wanted = f"WHERE {hashed('k')} % {count} = {number}" if count > 1 else ""
-        return self._read(
-            lambda heap: f"SELECT block, {numbers} FROM ({self._select(digests, heap)}) d {wanted}", _HASHES_DDL
-        )
+        wanted = f" WHERE {hashed('k')} % {count} = {number}" if count > 1 else ""
+        return self._read(lambda heap: self._numbers(heap) + wanted, _HASHES_DDL)
 
     def rows(self, key_hashes: Sequence[int] | None) -> DataFrame:
         """Whole rows.
@@ -94,6 +96,12 @@ class SourceRows:
             _ROWS_DDL,
         )
 
+    def _numbers(self, heap: tuple[str, str]) -> str:
+        key, value = key_json(self._table), value_json(self._table.columns)
+        digests = f"{digest(key)} AS k, {digest(value)} AS v, {self._chosen} AS chosen"
+        numbers = f"{hashed('k')} AS key_hash, CASE WHEN chosen THEN {hashed('v')} ELSE {EXCLUDED} END AS value_hash"
+        return f"SELECT block, {numbers} FROM ({self._select(digests, heap)}) d"
+
     def _select(self, expressions: str, heap: tuple[str, str]) -> str:
         # ONLY: a table that others inherit from would give their rows as well.
         return f"SELECT ctid AS block, {expressions} FROM ONLY {quoted(*heap)} WHERE {self._filter}"
@@ -101,12 +109,7 @@ class SourceRows:
     def _read(self, query: Callable[[tuple[str, str]], str], schema: str) -> DataFrame:
         if not self._held.heaps:  # a partitioned table without partitions
             return self._spark.createDataFrame([], schema)
-        frames = [
-            self._spark.read.jdbc(
-                self._url(), f"({query(heap)}) q", predicates=self._block_ranges(heap), properties=self._properties()
-            ).drop("block")
-            for heap in self._held.heaps
-        ]
+        frames = [self._query(query(heap), self._block_ranges(heap)).drop("block") for heap in self._held.heaps]
         return functools.reduce(DataFrame.unionByName, frames).coalesce(self._connections)
 
     def _block_ranges(self, heap: tuple[str, str]) -> list[str]:
@@ -126,26 +129,64 @@ class SourceRows:
             for start, end in zip(edges, [*edges[1:], None], strict=True)
         ]
 
-    def _url(self) -> str:
-        database = self._database
-        host = f"[{database.host}]" if ":" in database.host else database.host
-        return f"jdbc:postgresql://{host}:{database.port}/{quote(database.database, safe='')}"
+    def _query(self, sql: str, predicates: list[str]) -> DataFrame:
+        """One task for each of the conditions, all under the snapshot."""
+        url, properties = _url(self._database), _properties(self._database, self._held)
+        return self._spark.read.jdbc(url, f"({sql}) q", predicates=predicates, properties=properties)
 
-    def _properties(self) -> dict[str, str]:
-        database = self._database
-        pinned = "; ".join(f"SET {name} = '{value}'" for name, value in PINNED.items())
-        given = {
-            "driver": "org.postgresql.Driver",
-            "user": database.user,
-            "password": database.password.get_secret_value() if database.password else None,
-            "sslmode": database.sslmode,
-            "sslrootcert": database.sslrootcert,
-            "ApplicationName": "cdc reconcile",
-            "fetchsize": str(_FETCH_ROWS),
-            # The driver tells the server the JVM's time zone at the start, so settings come after, not with the login.
-            "sessionInitStatement": f"{self._held.init_statement()}; {pinned}",
-        }
-        return {name: value for name, value in given.items() if value is not None}
+
+def hashes_of_many(
+    spark: SparkSession, database: PostgresSettings, held: HeldSnapshot, tables: Sequence[Table], connections: int
+) -> DataFrame:
+    """Every row of several small tables as its topic and two numbers, by one query for each connection.
+
+    Args:
+        spark, database, held, connections: as ``SourceRows`` takes them.
+        tables: plain ones, all in ``held.heaps``.
+
+    Returns:
+        ``topic`` string, ``key_hash``, ``value_hash`` bigint.
+    """
+    each_alone = [SourceRows(spark, database, held, table, None, connections) for table in tables]
+    queries = [
+        f"SELECT {number} AS number, {literal(table.topic)}::text AS topic, key_hash, value_hash"
+        f" FROM ({rows._numbers((table.namespace, table.name))}) t"
+        for number, (table, rows) in enumerate(zip(tables, each_alone, strict=True))
+    ]
+    tasks = min(connections, len(tables))
+    # The server leaves out tables whose number makes the condition false: it is a constant of each query.
+    predicates = [f"{held.guard()} AND number % {tasks} = {task}" for task in range(tasks)]
+    return each_alone[0]._query(" UNION ALL ".join(queries), predicates).select("topic", "key_hash", "value_hash")
+
+
+def sizes_of(held: HeldSnapshot) -> dict[tuple[str, str], int]:
+    """How many bytes each of the heaps has, large values included; of those only that are plain tables."""
+    with reading("measuring the tables"):
+        namespaces, names = [each for each, _ in held.heaps], [each for _, each in held.heaps]
+        # Of tables that we have locked: to measure one that somebody holds would be to wait for it.
+        rows = held.connection.execute(_SIZES, (namespaces, names)).fetchall()
+    return {(namespace, name): size for namespace, name, size in rows}
+
+
+def _url(database: PostgresSettings) -> str:
+    host = f"[{database.host}]" if ":" in database.host else database.host
+    return f"jdbc:postgresql://{host}:{database.port}/{quote(database.database, safe='')}"
+
+
+def _properties(database: PostgresSettings, held: HeldSnapshot) -> dict[str, str]:
+    pinned = "; ".join(f"SET {name} = '{value}'" for name, value in PINNED.items())
+    given = {
+        "driver": "org.postgresql.Driver",
+        "user": database.user,
+        "password": database.password.get_secret_value() if database.password else None,
+        "sslmode": database.sslmode,
+        "sslrootcert": database.sslrootcert,
+        "ApplicationName": "cdc reconcile",
+        "fetchsize": str(_FETCH_ROWS),
+        # The driver tells the server the JVM's time zone at the start, so settings come after, not with the login.
+        "sessionInitStatement": f"{held.init_statement()}; {pinned}",
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def listed(key_hashes: Sequence[int]) -> str:

@@ -1,0 +1,188 @@
+"""Small tables together: one snapshot, one fence and one look by hashes for up to a hundred of them.
+
+A look costs Spark seconds of planning, however few the rows are, and each snapshot waits for the bridge. So tables of
+some megabytes are looked at together first, by the rule of every first look. What is found equal is done. A table with
+any doubt about it (a hash that differs, somebody who locks it, an error of whatever kind) is compared by itself after
+that, at a snapshot of its own, as a large one is: a difference is never told from here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from cdc.jobspec.deployment import PostgresSettings, Table
+from cdc.jobspec.reconcile import ReconcileJob
+from cdc.lsn import LSN
+from cdc.spark.errors import JobError
+from cdc.spark.offsets import Extent
+from cdc.spark.reconcile.bridge_progress import BridgeProgress
+from cdc.spark.reconcile.candidates import FirstLook
+from cdc.spark.reconcile.comparison import CLOCK_MARGIN_MS, Comparison, Say, limited
+from cdc.spark.reconcile.failures import as_job_errors
+from cdc.spark.reconcile.ledger import Ledger, PassDone, ranges
+from cdc.spark.reconcile.replica_run import recorded, replica_counts, replica_table
+from cdc.spark.reconcile.table_run import pass_fence
+from cdc.spark.reconcile.topic_records import Moment
+from cdc.spark.reconcile.verdict import TableFacts, kept_since_ms, why_unverifiable
+from cdc.spark.report.model import ReplicaCounts, Round
+from cdc.spark.source.held_snapshot import HeldSnapshot, hold_free
+from cdc.spark.source.rows import sizes_of
+
+_MOST_TABLES: Final = 100
+"""One query names them all, and one transaction locks them."""
+
+SMALL_BYTES: Final = 128 * 2**20
+MOST_BYTES: Final = 8 * SMALL_BYTES
+"""Of all tables together: what two cores compare in a minute or two, for that long the snapshot is held."""
+
+_NOTHING: Final = FirstLook(0, 0, 0, 0, None)
+_SLOWER: Final = "each is compared by itself"
+
+_Names: TypeAlias = Mapping[tuple[str, str], Table]
+"""By schema and name in the database that is looked at."""
+
+
+class Together:
+    """The small tables of a run.
+
+    Args:
+        job: the run.
+        tools: of this look.
+        bridge: what the bridge says of itself.
+        work: folder of the run for what it needs until its end.
+        say: told about each step.
+    """
+
+    def __init__(self, job: ReconcileJob, tools: Comparison, bridge: BridgeProgress, work: Path, say: Say) -> None:
+        self._job = job
+        self._tools = tools
+        self._bridge = bridge
+        self._work = work
+        self._say = say
+
+    def compare(self) -> dict[str, ReplicaCounts]:
+        """Look at all that are small; those that equal their topics are in the ledger then.
+
+        Returns:
+            Replica tables that equal their topics, by the name of the source table.
+        """
+        job, equal = self._job, dict[str, ReplicaCounts]()
+        if job.passes > 1 or job.state is not None or job.where is not None or job.keys:
+            return equal
+        tables = [each for each in job.tables if each.qualified_name not in job.columns]
+        self._in_turn(job.source, {(each.namespace, each.name): each for each in tables}, self._with_topics)
+        if job.replica is not None:
+            replicas = {each.replica: each for each in tables if each.replica is not None}
+            self._in_turn(job.replica, replicas, lambda batch: self._replicas(batch, equal))
+        return equal
+
+    def _in_turn(self, database: PostgresSettings, tables: _Names, look: Callable[[_Names], int]) -> None:
+        names = list(tables)
+        for start in range(0, len(names), _MOST_TABLES):
+            batch = {each: tables[each] for each in names[start : start + _MOST_TABLES]}
+            if len(batch) == 1:  # alone it gains nothing
+                return
+            self._say(f"{len(batch)} tables of {database.database}: comparing the small ones together")
+            try:
+                with as_job_errors():
+                    equal = look(batch)
+                self._say(f"{equal} of {len(batch)} are identical")
+            except JobError as error:
+                self._say(f"{error.message}: {_SLOWER}")
+
+    def _with_topics(self, batch: _Names) -> int:
+        job, brokers = self._job, self._tools.brokers
+        # A run that goes on has some in its ledger already.
+        begun = {name: table for name, table in batch.items() if Ledger(self._work / table.topic).done(0) is None}
+        self._bridge.catch_up()
+        whole = {name: table for name, table in begun.items() if self._bridge.is_whole(table.qualified_name)}
+        unseen = self._bridge.unseen
+        with ExitStack() as stack:
+            held = stack.enter_context(hold_free(job.source, list(whole)))
+            stack.enter_context(limited(self._tools.spark, job.max_snapshot_s, _SLOWER))
+            tables = [whole[each] for each in small_ones(sizes_of(held))]
+            if not tables or why_unverifiable(TableFacts(True, unseen, held.snapshot, 0, 1)):
+                return 0
+            pass_fence(job, self._bridge, held, rereads=any(each.rereads for each in tables))
+            extents = {each.topic: brokers.extent(each.topic) for each in tables}
+            looks = self._tools.first_looks(
+                (job.source, held, tables), list(extents.values()), Moment(snapshot=held.snapshot), "topic"
+            )
+            equal = self._equal(held, extents, looks)
+        for table in tables:
+            if table.topic in equal:
+                self._keep(table, held, extents[table.topic], equal[table.topic])
+        return len(equal)
+
+    def _replicas(self, batch: _Names, found: dict[str, ReplicaCounts]) -> int:
+        job, brokers = self._job, self._tools.brokers
+        assert job.replica is not None
+        with ExitStack() as stack:
+            held = stack.enter_context(hold_free(job.replica, list(batch)))
+            stack.enter_context(limited(self._tools.spark, job.max_snapshot_s, _SLOWER))
+            small = small_ones(sizes_of(held))
+            told = {each: recorded(held.connection, job.stream.name, batch[each], job.replica) for each in small}
+            exact = {each: lsn for each, (lsn, why_not) in told.items() if not why_not}
+            if not exact:
+                return 0
+            lsn: LSN = next(iter(exact.values()))  # one row of one snapshot says it of all
+            tables = [replica_table(batch[each]) for each in exact]
+            extents = {each.topic: brokers.extent(each.topic) for each in tables}
+            looks = self._tools.first_looks(
+                (job.replica, held, tables), list(extents.values()), Moment(lsn=lsn), "replica"
+            )
+            equal = self._equal(held, extents, looks)
+        for name in exact:
+            table = batch[name]
+            if table.topic in equal:
+                rows = equal[table.topic].source_rows
+                found[table.qualified_name] = replica_counts(".".join(name), lsn, rows, None)
+        return len(equal)
+
+    def _equal(
+        self, held: HeldSnapshot, extents: Mapping[str, Extent], looks: Mapping[str, FirstLook]
+    ) -> dict[str, FirstLook]:
+        """What both sides agree about, by topic."""
+        brokers, now_ms = self._tools.brokers, int(time.time() * 1000)
+        brokers.refuse_another(*extents.values())
+        taken_ms = int((time.monotonic() - held.taken_at) * 1000)
+        equal = {}
+        for topic, settings in brokers.settings_of(list(extents)).items():
+            look = looks.get(topic, _NOTHING)
+            kept_since = kept_since_ms(now_ms, int(settings["min.compaction.lag.ms"]), CLOCK_MARGIN_MS)
+            facts = TableFacts(True, (), held.snapshot, taken_ms, int(settings["delete.retention.ms"]))
+            if look.is_equal(kept_since) and not why_unverifiable(facts):
+                equal[topic] = look
+        return equal
+
+    def _keep(self, table: Table, held: HeldSnapshot, extent: Extent, look: FirstLook) -> None:
+        folder = self._work / table.topic
+        done = PassDone(
+            number=0,
+            folder=str(folder / "pass-0"),
+            source_rows=look.source_rows,
+            live_keys=look.live_keys,
+            tombstones=look.tombstones,
+            round=Round(number=0, snapshot=held.text, lsn=str(held.lsn), keys=0, in_flight=0),
+            offsets=ranges(extent),
+        )
+        Ledger(folder).keep(done)
+
+
+def small_ones(sizes: Mapping[tuple[str, str], int]) -> list[tuple[str, str]]:
+    """Those that are looked at together, so many that the snapshot is not held for long.
+
+    Args:
+        sizes: bytes, by schema and name.
+    """
+    small: list[tuple[str, str]] = []
+    total = 0
+    for name, size in sizes.items():
+        if size < SMALL_BYTES and total + size <= MOST_BYTES:
+            small.append(name)
+            total += size
+    return small

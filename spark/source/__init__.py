@@ -1,0 +1,1 @@
+"""Rows of a live database under one snapshot, for Spark's tasks."""
