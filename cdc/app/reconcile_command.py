@@ -38,7 +38,7 @@ Where = Annotated[
 Columns = Annotated[
     str | None,
     typer.Option(
-        help="Compare only these columns, separated by commas; slower, because hashes of rows do not help then."
+        help="Compare only these columns, separated by commas; slower where many rows differ in the others."
     ),
 ]
 Replica = Annotated[

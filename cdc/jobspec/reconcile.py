@@ -35,7 +35,7 @@ class ReconcileJob(BaseModel):
         rounds: looks at keys that are in flight, after the first.
         passes: snapshots to divide the key space over, for tables that take longer than ``max_snapshot_s``.
         state: folder with what earlier runs learned of the topics, so that only what is new is read; None reads all.
-            Not with several ``passes``; a run that is restricted to keys or columns leaves it alone.
+            Not with several ``passes``; a run that is restricted to keys leaves it alone.
         resume: go on with what an interrupted run of the same comparison in ``folder`` left undone.
         samples: per table and class.
         keys: by table a file of keys to look at, and no others, as ``write_keys`` wrote it.

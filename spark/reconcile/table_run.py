@@ -119,9 +119,8 @@ class TableRun:
 
     @property
     def _is_restricted(self) -> bool:
-        """Whether hashes say nothing: only some keys, or only some columns, are to be looked at."""
-        name = self._table.qualified_name
-        return name in self._job.keys or len(self._compared) < len(self._table.columns)
+        """Whether only some keys are to be looked at, by whole rows at once."""
+        return self._table.qualified_name in self._job.keys
 
     def _pass(self, number: int) -> PassDone:
         what = f", part {number + 1} of {self._passes}" if self._passes > 1 else ""
@@ -135,6 +134,7 @@ class TableRun:
                 keys = keys_asked_for(self._tools.spark, self._job, self._table) or Keys()
             else:
                 bucket = (number, self._passes)
+                # Of whole rows, also when only some columns count: rows that are equal are equal in those.
                 lines, extent_read = self._hashes(held, extent)
                 looked, keys = self._tools.first_look(sides, held, lines, bucket, f"{folder}/candidates")
             judged = _NOTHING

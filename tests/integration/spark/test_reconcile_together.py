@@ -82,7 +82,7 @@ def test_equal_tables_are_done_together_and_the_others_one_by_one(
     damage.done()
     with psycopg.connect(shop.replica.dsn, autocommit=True) as replica:
         replica.execute("UPDATE public.third SET note = 'touched' WHERE id = 3")
-    job = job_for(shop, tmp_path / "damaged", spark_settings, fence_timeout_s=20)
+    job = job_for(shop, tmp_path / "damaged", spark_settings, fence_timeout_s=10)
     # Nobody waits for a table that is locked, but its own comparison.
     with database.connect() as conn, conn.transaction():
         conn.execute("LOCK TABLE first IN ACCESS EXCLUSIVE MODE")
