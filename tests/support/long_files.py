@@ -16,6 +16,7 @@ LONG_FILES: Final = (
     "tests/integration/spark/test_health_mirror_commands.py",
     "tests/integration/spark/test_snapshot_past.py",
     "tests/integration/spark/test_reconcile_types.py",
+    "tests/integration/spark/test_reconcile_together.py",
     "tests/integration/spark/test_reconcile_pairs.py",
     "tests/acceptance/test_demo.py",
     "tests/fault/test_steps.py",
