@@ -37,9 +37,7 @@ Where = Annotated[
 ]
 Columns = Annotated[
     str | None,
-    typer.Option(
-        help="Compare only these columns, separated by commas; slower where many rows differ in the others."
-    ),
+    typer.Option(help="Compare only these columns, separated by commas; slower where many rows differ in the others."),
 ]
 Replica = Annotated[
     bool, typer.Option("--replica/--no-replica", help="Compare the replica as well, if there is a sink.")
