@@ -18,7 +18,7 @@ from tests.benchmarks.report import Section
 from tests.benchmarks.servers import Servers, servers
 from tests.benchmarks.targets import judged
 
-SECTIONS = ("bridge", "sink", "backfill", "latency", "big", "tables", "spark", "small-tables")
+SECTIONS = ("bridge", "sink", "backfill", "latency", "big", "tables", "spark", "small")
 QUIET_PERCENT = 10.0
 """Of all cores, measured over a second: above it, somebody else is at work."""
 
@@ -84,7 +84,7 @@ def _measure(running: Servers, options: argparse.Namespace) -> Iterator[Section]
         from tests.benchmarks import spark
 
         yield spark.measure(running, options.changes, options.runs)
-    if "small-tables" in wanted:
+    if "small" in wanted:
         yield small_tables.measure(running, options.small_tables, options.runs)
     if "big" in wanted:
         yield big.measure(running, options.big_rows)
@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--big-rows", type=int, default=5_000_000, help="rows of the big section's one transaction")
     parser.add_argument("--tables", type=int, default=2_000, help="how many the tables section makes")
     parser.add_argument("--without-peers", action="store_true", help="measure nothing of other projects")
-    parser.add_argument("--small-tables", type=int, default=100, help="how many the small-tables section reconciles")
+    parser.add_argument("--small-tables", type=int, default=100, help="how many the small section reconciles")
     parser.add_argument("--json", type=Path, help="write every run to this file too")
     return parser
 

@@ -1,4 +1,4 @@
-"""Section small-tables: ``cdc reconcile`` of many small tables, as a user runs it, its JVM's start included."""
+"""Section small: ``cdc reconcile`` of many small tables, as a user runs it, its JVM's start included."""
 
 from __future__ import annotations
 
