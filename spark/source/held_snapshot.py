@@ -218,7 +218,8 @@ def _is_free(conn: psycopg.Connection[Any], table: tuple[str, str]) -> bool:
     ):
         conn.execute("ROLLBACK TO SAVEPOINT before")
         return False
-    conn.execute("RELEASE SAVEPOINT before")
+    finally:
+        conn.execute("RELEASE SAVEPOINT before")  # a snapshot is not exported from within one
     return True
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import psycopg
 import pytest
 
 from cdc.jobspec.deployment import PostgresSettings
 from cdc.spark.errors import SourceUnreadable
-from cdc.spark.reconcile import held_snapshot
-from cdc.spark.source.held_snapshot import hold
+from cdc.spark.source import held_snapshot
+from cdc.spark.source.held_snapshot import hold, hold_free
+from cdc.spark.source.rows import sizes_of
 from tests.support.servers import Database
 
 
@@ -60,3 +63,24 @@ def test_what_cannot_be_held(database: Database, monkeypatch: pytest.MonkeyPatch
         hold(settings, ("public", "part"), 5),
     ):
         pass
+
+
+def test_of_several_tables_those_that_can_be_had_at_once(database: Database) -> None:
+    database.execute("CREATE TABLE free (id int PRIMARY KEY, note text)")
+    database.execute("CREATE TABLE held (id int PRIMARY KEY)")
+    database.execute("CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)")
+    database.execute("INSERT INTO free SELECT n, 'note' FROM generate_series(1, 1000) n")
+    names = [("public", each) for each in ("held", "gone", "free", "parts")]
+    with ExitStack() as stack, database.connect() as other, other.transaction():
+        other.execute("LOCK TABLE held IN ACCESS EXCLUSIVE MODE")
+        with hold_free(settings_of(database), [*names, ("nowhere", "free")]) as held:
+            assert held.heaps == (("public", "free"), ("public", "parts"))
+            (size,) = sizes_of(held).values()
+            assert size > 1000 * 30
+            database.execute("INSERT INTO free VALUES (0, 'later')")
+            assert held.connection.execute("SELECT count(*) FROM public.free").fetchone() == (1000,)
+            with (
+                database.connect(options="-c lock_timeout=100") as late,
+                pytest.raises(psycopg.errors.LockNotAvailable),
+            ):
+                late.execute("TRUNCATE free")

@@ -93,6 +93,8 @@ def test_equal_tables_are_done_together_and_the_others_one_by_one(
         **dict.fromkeys(PLAIN, "identical"), "parts": "identical",
         "first": "not_verified", "second": "different", "third": "different", "nobody": "different",
     }, said  # fmt: skip
+    alone = {line.split(": ")[0].removeprefix("public.") for line in said.splitlines() if line.endswith(": comparing")}
+    assert alone == {"first", "second", "nobody", "parts"}, said
     assert [each.table for each in report.tables] == sorted(each.table for each in report.tables)
     found = {each.table: each for each in report.tables}
     assert "lock timeout" in found["public.first"].reason
