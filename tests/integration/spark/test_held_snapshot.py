@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 import psycopg
 import pytest
 
@@ -71,7 +69,7 @@ def test_of_several_tables_those_that_can_be_had_at_once(database: Database) -> 
     database.execute("CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)")
     database.execute("INSERT INTO free SELECT n, 'note' FROM generate_series(1, 1000) n")
     names = [("public", each) for each in ("held", "gone", "free", "parts")]
-    with ExitStack() as stack, database.connect() as other, other.transaction():
+    with database.connect() as other, other.transaction():
         other.execute("LOCK TABLE held IN ACCESS EXCLUSIVE MODE")
         with hold_free(settings_of(database), [*names, ("nowhere", "free")]) as held:
             assert held.heaps == (("public", "free"), ("public", "parts"))
