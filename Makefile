@@ -4,11 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Test processes of the whole suite, each with servers of its own (3 GB); a file's tests stay together, in their order.
 WORKERS ?= 2
+WORKERS_OPTIONS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PURE   := tests/unit tests/property/test_three_way.py tests/integration/bridge/test_changes.py \
+  tests/integration/sink/test_cuts.py tests/integration/backfill/test_initial.py tests/fault/test_crashpoints.py
 STAMP  := $(VENV)/.installed-dev
 DEMO_STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo browser test test-unit test-integration test-matrix test-install soak test-fault check bench bench-spark clean
+.PHONY: help demo browser test test-pure test-unit test-integration test-matrix test-install soak test-fault check bench bench-spark clean
 
 help: ## what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,7 +46,11 @@ browser:
 	  echo "No Chromium here: install the package chromium, or name a browser in CDC_TEST_BROWSER." >&2
 
 test: $(STAMP) browser ## all test rings on real servers; WORKERS=1 for a small machine
-	@$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30
+	@$(BIN)/python -m pytest tests $(WORKERS_OPTIONS) --durations=30
+	@$(MAKE) --no-print-directory test-pure
+
+test-pure: $(STAMP) ## what has a twin in C, without it: the part of the suite that is about rows
+	@CDC_PURE_PYTHON=1 $(BIN)/python -m pytest $(PURE) $(WORKERS_OPTIONS)
 
 test-unit: $(STAMP) ## unit and architecture rings only (seconds)
 	@$(BIN)/python -m pytest tests/unit tests/architecture
