@@ -164,7 +164,7 @@ def test_image_has_no_extras_and_is_not_root() -> None:
 def test_image_is_built_from_all_that_its_packages_need() -> None:
     copied = let_through()
     linked = {path.readlink().name for path in (ROOT / "cdc").iterdir() if path.is_symlink()}
-    assert {"cdc", "pyproject.toml", "README.md", "LICENSE", *linked} == set(copied)
+    assert {"cdc", "pyproject.toml", "setup.py", "README.md", "LICENSE", *linked} == set(copied)
 
 
 def let_through() -> list[str]:

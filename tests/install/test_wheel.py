@@ -161,5 +161,7 @@ def test_the_image_is_whole(project: Path, tmp_path: Path) -> None:
     environment.borrow()
     environment.pip_install("--no-deps", "--no-index", build(context, "wheel", tmp_path / "built"))
     assert "Usage: cdc" in environment.run("cdc", "--help").stdout
+    has_compiler = any(map(shutil.which, ("cc", "gcc", "clang")))
+    assert environment.run(*HOT_PATH).stdout == ("C\n" if has_compiler else "Python\n")
     imported = "import cdc.app.run_command, cdc.app.sink_command, cdc.app.status_command, cdc.migrations"
     assert environment.run("python", "-c", imported).returncode == 0
