@@ -10,15 +10,12 @@ is a line with another number of cells than there are columns, a backslash with 
 whatever ``ObjectWriter`` declines.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdio cimport snprintf
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcpy
 
+from cdc.contract._header cimport header
 from cdc.encode._objects cimport Buffer, Cell, ObjectWriter
-
-cdef enum:
-    _DIGITS = 24  # room for the longest number, 20 characters, and the zero byte behind it
 
 
 cdef class LineWriter:
@@ -93,7 +90,7 @@ cdef class LineWriter:
                     break
                 seq += 1
                 size += PyBytes_GET_SIZE(value)
-                records.append((topic, key, value, _header(before, seq, behind), None))
+                records.append((topic, key, value, header(before, seq, behind), None))
             place += 1
         return place, size
 
@@ -186,16 +183,3 @@ cdef inline unsigned char _meant(unsigned char escaped) noexcept nogil:
     if escaped == b"v":
         return 11
     return escaped
-
-
-cdef bytes _header(bytes before, long long seq, bytes behind):
-    cdef char[_DIGITS] digits
-    cdef Py_ssize_t length = snprintf(digits, _DIGITS, b"%lld", seq)
-    cdef Py_ssize_t first = PyBytes_GET_SIZE(before)
-    cdef Py_ssize_t last = PyBytes_GET_SIZE(behind)
-    cdef bytes header = PyBytes_FromStringAndSize(NULL, first + length + last)
-    cdef char* to = PyBytes_AS_STRING(header)
-    memcpy(to, PyBytes_AS_STRING(before), first)
-    memcpy(to + first, digits, length)
-    memcpy(to + first + length, PyBytes_AS_STRING(behind), last)
-    return header

@@ -16,14 +16,13 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
+from cdc.contract._header cimport header
 from cdc.encode._objects cimport Buffer, Cell, ObjectWriter
 
 cdef enum:
     _MESSAGE_AT = 25  # behind the frame's tag and three numbers of eight bytes
     _RELATION_AT = 26
     _TUPLE_AT = 30  # its tag: N, K or O
-    _MOST_DIGITS = 20
-    _ZERO = 48  # the digit
 
 
 cdef class PlainTable:
@@ -49,18 +48,21 @@ cdef class PlainTable:
     cdef Buffer buffer
     # Of the transaction that is being read
     cdef object stamp
-    cdef bytes before_op
-    cdef bytes before_seq
+    cdef bytes inserted  # what stands before a header's ordinal
+    cdef bytes updated
+    cdef bytes deleted
     cdef bytes behind_seq
     # Of this batch
     cdef tuple watched
     cdef Py_ssize_t changes
 
-    def __init__(self, topic, fingerprint, writers, key_places, counts):
+    def __cinit__(self, topic, fingerprint, writers, key_places, counts):
         self.topic = topic
         self.fingerprint = fingerprint
         self.values, self.keys = writers
-        self.key_places = key_places
+        self.key_places = tuple(key_places)
+        if len(self.key_places) != self.keys.width or not all([0 <= each < self.values.width for each in key_places]):
+            raise ValueError("as many places as the key has columns, each of a column")
         self.counts = counts
         self.buffer = Buffer()
         self.cells = <Cell*>calloc(self.values.width, sizeof(Cell))
@@ -79,7 +81,10 @@ cdef class PlainTable:
         self.watched = watched
         if self.stamp is not stamp:
             self.stamp = stamp
-            self.before_op, self.before_seq, self.behind_seq = stamp.around(self.fingerprint)
+            before_op, before_seq, self.behind_seq = stamp.around(self.fingerprint)
+            self.inserted = before_op + b"c" + before_seq
+            self.updated = before_op + b"u" + before_seq
+            self.deleted = before_op + b"d" + before_seq
 
     cdef void end(self) except *:
         """Another table follows, or the batch is over."""
@@ -93,7 +98,7 @@ cdef class PlainTable:
         cdef unsigned char part = at[_TUPLE_AT - _MESSAGE_AT]
         cdef bytes key
         cdef bytes value = None
-        cdef unsigned char op = b"d"
+        cdef bytes before_seq = self.deleted
         at += _TUPLE_AT - _MESSAGE_AT + 1
         if part == b"N" and (tag == b"I" or tag == b"U"):
             at = self.read(at, end, self.cells)
@@ -120,13 +125,13 @@ cdef class PlainTable:
         if key is None:
             return None
         if tag != b"D":
-            op = b"c" if tag == b"I" else b"u"
+            before_seq = self.inserted if tag == b"I" else self.updated
             self.buffer.clear()
             if not self.values.write(self.buffer, self.cells):
                 return None
             value = self.buffer.taken()
         self.changes += 1
-        return (self.topic, key, value, self.header(op, seq), None)
+        return (self.topic, key, value, header(before_seq, seq, self.behind_seq), None)
 
     cdef const unsigned char* read(self, const unsigned char* at, const unsigned char* end, Cell* cells) noexcept:
         """The cells of one tuple, and the address behind it; NULL when it is declined."""
@@ -164,24 +169,6 @@ cdef class PlainTable:
         self.buffer.clear()
         if not self.keys.write(self.buffer, self.key_cells):
             return None
-        return self.buffer.taken()
-
-    cdef bytes header(self, unsigned char op, int64_t seq):
-        """As ``HeaderStamp.header``."""
-        cdef unsigned char[_MOST_DIGITS] digits
-        cdef int first = _MOST_DIGITS
-        while True:
-            first -= 1
-            digits[first] = <unsigned char>(_ZERO + seq % 10)
-            seq //= 10
-            if not seq:
-                break
-        self.buffer.clear()
-        self.buffer.add(<const unsigned char*>PyBytes_AS_STRING(self.before_op), PyBytes_GET_SIZE(self.before_op))
-        self.buffer.add(&op, 1)
-        self.buffer.add(<const unsigned char*>PyBytes_AS_STRING(self.before_seq), PyBytes_GET_SIZE(self.before_seq))
-        self.buffer.add(&digits[first], _MOST_DIGITS - first)
-        self.buffer.add(<const unsigned char*>PyBytes_AS_STRING(self.behind_seq), PyBytes_GET_SIZE(self.behind_seq))
         return self.buffer.taken()
 
 
