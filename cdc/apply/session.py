@@ -198,8 +198,9 @@ class MirrorSession:
 
     def _leave_behind(self) -> None:
         """A first backfill may bring more than the replica can take; the other tables go on without its table."""
-        flooded = self._buffer.flooded(self._loading.topics, self._reader.positions())
-        if flooded:
+        if not self._loading.topics:
+            return
+        if flooded := self._buffer.flooded(self._loading.topics, self._reader.positions()):
             self._settle()
             self._topics.fall_behind(flooded, self._judge.caught_up_at)
             log.info("a table that is loading is left behind for now", topics=sorted(flooded))

@@ -138,18 +138,14 @@ class KafkaPublisher:
                 raise self._error("produce", error) from error
 
     def produce_all(self, records: Iterable[Ready]) -> None:
-        """As ``produce`` for each of them, which each have a header; the stream's way, and so without its call."""
+        """As ``produce`` for each of them, at least one, each with a header; without a call of ours for each."""
         if not self._open:
             self._begin()
-        send, topics, left = self._send, self._topics, iter(records)
-        topic = ""
-        while True:
+        send, topics = self._send, self._topics
+        for topic, key, value, header, _ in records:
+            topics.add(topic)
             try:
-                for topic, key, value, header, _ in left:
-                    if topic not in topics:
-                        topics.add(topic)
-                    send(topic, value, key, -1, None, None, 0, [("cdc", header)])
-                return
+                send(topic, value, key, -1, None, None, 0, [("cdc", header)])
             except (BufferError, KafkaException):
                 self.produce(topic, key, value, header)  # once more: it waits for room, and knows what errors say
 
