@@ -2,5 +2,16 @@
 
 from cdc.config.load import load
 from cdc.config.model import Config, HttpConfig, KafkaConfig, SinkConfig, SourceConfig, TopicsConfig
+from cdc.config.view import OtherTopic, ViewConfig
 
-__all__ = ["Config", "HttpConfig", "KafkaConfig", "SinkConfig", "SourceConfig", "TopicsConfig", "load"]
+__all__ = [
+    "Config",
+    "HttpConfig",
+    "KafkaConfig",
+    "OtherTopic",
+    "SinkConfig",
+    "SourceConfig",
+    "TopicsConfig",
+    "ViewConfig",
+    "load",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 MAX_IDENTIFIER_BYTES = 63
 MAX_TOPIC_NAME = 249
@@ -99,6 +100,27 @@ def split_list(value: object) -> object:
     return value
 
 
+def one_or_more(value: object) -> object:
+    """One name stands for a list of one."""
+    return (value,) if isinstance(value, str) else value
+
+
+MAX_INDEX_COLUMNS: Final = 8
+"""They share the 200 bytes that an entry has for their values; a value beyond its share sorts by its beginning only."""
+
+
+def indexes(listed: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+    """Each index has columns, each once, and no index is there twice."""
+    for columns in listed:
+        if len(columns) > MAX_INDEX_COLUMNS:
+            raise ValueError(f"an index has {MAX_INDEX_COLUMNS} columns at most; got {len(columns)}")
+        if not columns or len(set(columns)) < len(columns):
+            raise ValueError(f"an index lists each of its columns once, at least one; got {list(columns)}")
+    if len(set(listed)) < len(listed):
+        raise ValueError("an index is given twice; keep one of them")
+    return listed
+
+
 def not_empty(patterns: tuple[str, ...]) -> tuple[str, ...]:
     """A bridge without tables would only hold WAL back."""
     if not patterns:
@@ -151,6 +173,13 @@ def topic_names(name: str, names: Mapping[str, str]) -> None:
                 f'topics.names: {table} → "{topic}" may collide with another table or an internal topic, '
                 f'because "{name}." begins the default names; choose one that begins differently'
             )
+
+
+def other_topics(name: str, topics: Iterable[str]) -> None:
+    """Topics of the bridge are tables, and belong together."""
+    for topic in topics:
+        if topic.startswith(f"{name}."):
+            raise ValueError(f"view.topics: {topic} is a topic of this bridge; choose its tables with view.tables")
 
 
 def history_retention_ms(value: int) -> int:

@@ -1,8 +1,8 @@
-"""Configuration file + environment → ``Config``. Only ``app`` calls this; nothing is read on import."""
+"""Configuration file + environment → ``Config``. Only commands call this; nothing is read on import."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +26,44 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Config:
         ConfigError: lists all that is wrong, each with its place; never shows a secret.
     """
     content, lines = yaml_file.read(path) if path is not None else ({}, {})
-    merged = _lay_over(content, environment.overrides(environ))
-    origins = environment.origins(environ)
 
     def where(keys: tuple[str, ...]) -> str:
         for length in range(len(keys), 0, -1):
-            if variable := origins.get(".".join(keys[:length])):
-                return f"environment variable {variable}"
             if line := lines.get(keys[:length]):
                 return f"{path}, line {line}"
         return str(path) if path is not None else "environment"
 
+    return checked(content, environ, where, path.parent if path is not None else Path())
+
+
+def checked(
+    content: dict[str, Any], environ: Mapping[str, str], where: Callable[[tuple[str, ...]], str], directory: Path
+) -> Config:
+    """Lay ``CDC_…`` variables over what a file says or would say, and check everything.
+
+    Args:
+        content: as YAML has it.
+        environ: as for ``load``.
+        where: names the place of a key path in the content, for people.
+        directory: of the file.
+
+    Raises:
+        ConfigError: as ``load``.
+    """
+    merged = _lay_over(content, environment.overrides(environ))
+    origins = environment.origins(environ)
+
+    def place(keys: tuple[str, ...]) -> str:
+        for length in range(len(keys), 0, -1):
+            if variable := origins.get(".".join(keys[:length])):
+                return f"environment variable {variable}"
+        return where(keys)
+
     try:
-        return Config.model_validate(merged, context={"directory": path.parent if path is not None else Path()})
+        return Config.model_validate(merged, context={"directory": directory})
     except ValidationError as error:
         # Its text and cause carry raw input, passwords included.
-        raise explain(error, where) from None
+        raise explain(error, place) from None
 
 
 def _lay_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ The sentence under a field is what ``cdc config schema`` shows for it.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import (
@@ -19,6 +20,9 @@ from pydantic import (
 )
 
 from cdc.config import checks, masking, password_file
+from cdc.config.serve import ServeConfig
+from cdc.config.view import ViewConfig
+from cdc.errors import ConfigError
 
 _STRICT = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
 
@@ -36,8 +40,9 @@ class SourceConfig(BaseModel):
 
     model_config = _STRICT
 
-    dsn: _Dsn
-    """libpq connection string or URL, best without the password: host=db dbname=shop user=cdc."""
+    dsn: _Dsn | None = None
+    """libpq connection string or URL, best without the password: host=db dbname=shop user=cdc. The bridge needs it;
+    readers of the topics (cdc sink, cdc serve) do without."""
     password: SecretStr | None = None
     """Password of that user; kept out of dsn so that it is never printed. PGPASSWORD and ~/.pgpass work as well."""
     password_file: str | None = None
@@ -65,12 +70,23 @@ class SourceConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> SourceConfig:
-        password_file.settle(self, info, self.dsn.get_secret_value())
+        password_file.settle(self, info, *(() if self.dsn is None else (self.dsn.get_secret_value(),)))
+        if self.dsn is None and self.password is not None:
+            raise ValueError("password is given, but no dsn that it would belong to")
         checks.key_columns(self.keys)
         return self
 
     def connection(self) -> dict[str, str]:
-        """Arguments for ``psycopg.connect`` or ``psycopg.conninfo.make_conninfo``: ``conninfo``, maybe ``password``."""
+        """Arguments for ``psycopg.connect`` or ``psycopg.conninfo.make_conninfo``: ``conninfo``, maybe ``password``.
+
+        Raises:
+            ConfigError: the configuration names no source, as that of a mere reader of the topics.
+        """
+        if self.dsn is None:
+            raise ConfigError(
+                "source.dsn is missing, and this command reads the source database",
+                remedy="add source: {dsn: …} to the configuration, or set CDC_SOURCE__DSN",
+            )
         return password_file.connection(self.dsn, self.password)
 
 
@@ -220,7 +236,7 @@ class SinkConfig(BaseModel):
 
 
 class HttpConfig(BaseModel):
-    """Where /metrics, /live and /ready are served."""
+    """Where the dashboard, /metrics, /live and /ready are served."""
 
     model_config = _STRICT
 
@@ -230,21 +246,36 @@ class HttpConfig(BaseModel):
     """Port of cdc run: 0 picks a free one and logs it, null (default) serves nothing."""
     sink_port: int | None = Field(default=None, ge=0, le=65535)
     """Port of cdc sink: 0 picks a free one and logs it, null (default) serves nothing."""
+    tokens_file: str | None = None
+    """YAML file of the bearer tokens that may see the dashboard, as serve.tokens_file; a relative path starts at the
+    configuration file. By default nobody needs one, and the dashboard is shown on this machine only."""
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> HttpConfig:
+        if self.tokens_file is not None:
+            directory = Path((info.context or {}).get("directory", ""))
+            object.__setattr__(self, "tokens_file", str(directory / self.tokens_file))
+        return self
 
 
 class Config(BaseModel):
-    """One source database, its topics and its replica."""
+    """One source database, its topics and what is made of them."""
 
     model_config = _STRICT
 
     name: Annotated[str, AfterValidator(checks.bridge_name)]
     """Begins every topic name (<name>.<schema>.<table>) and names slot and publication; unique in both clusters."""
-    source: SourceConfig
+    delivery: Literal["transactional", "idempotent"] = "transactional"
+    """transactional (default, because nothing is given up): rows and progress in one Kafka transaction. idempotent:
+    rows of the stream go out at once, and progress follows when Kafka has them: no row waits for a commit there."""
+    source: SourceConfig = SourceConfig()
     snapshot: SnapshotConfig = SnapshotConfig()
     kafka: KafkaConfig
     topics: TopicsConfig = TopicsConfig()
     sink: SinkConfig | None = None
+    view: ViewConfig | None = None
     http: HttpConfig = HttpConfig()
+    serve: ServeConfig = ServeConfig()
 
     @model_validator(mode="after")
     def _check(self) -> Config:
@@ -253,6 +284,12 @@ class Config(BaseModel):
         filled = {"slot": self.source.slot or default, "publication": self.source.publication or default}
         object.__setattr__(self, "source", self.source.model_copy(update=filled))
         checks.topic_names(self.name, self.topics.names)
+        if self.view is not None:
+            checks.other_topics(self.name, self.view.topics)
+        if self.delivery == "idempotent" and self.topics.history:
+            raise ValueError(
+                "topics.history needs delivery: transactional, so that a change and its history are readable together"
+            )
         if self.snapshot.mode == "never" and self.source.on_gap == "rebackfill":
             raise ValueError(
                 "source.on_gap: rebackfill publishes tables again, which snapshot.mode: never forbids; change one"
@@ -269,7 +306,7 @@ class Config(BaseModel):
     def secrets(self) -> tuple[str, ...]:
         """Every secret text in use, for the log filter; longest first, so that none leaves a remainder of another."""
         found: set[str] = set()
-        for section in (self.source, self.snapshot, self.kafka, self.sink):
+        for section in (self.source, self.snapshot, self.kafka, self.sink, self.view):
             if section is not None and section.password is not None:
                 found.add(section.password.get_secret_value())
             if isinstance(section, SourceConfig | SnapshotConfig | SinkConfig) and section.dsn is not None:

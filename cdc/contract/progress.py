@@ -8,7 +8,7 @@ import orjson
 
 from cdc.contract.parsing import parse_record
 from cdc.lsn import LSN
-from cdc.record import Position, Progress, SourceIdentity
+from cdc.record import Lead, Position, Progress, SourceIdentity
 
 
 def stream_key(slot: str) -> bytes:
@@ -18,7 +18,8 @@ def stream_key(slot: str) -> bytes:
 
 def progress_value(progress: Progress) -> bytes:
     """The record's value, one JSON object."""
-    partial, source = progress.partial, progress.source
+    partial, source, lead = progress.partial, progress.source, progress.lead
+    ahead = {} if lead is None else {"lead": {"sent": str(lead.sent), "open": lead.is_open}}
     return orjson.dumps(
         {
             "v": 1,
@@ -31,6 +32,7 @@ def progress_value(progress: Progress) -> bytes:
                 "database_oid": source.database_oid,
             },
             "unseen": progress.unseen,
+            **ahead,
         }
     )
 
@@ -45,7 +47,7 @@ def parse_progress(value: bytes) -> Progress:
 
 
 def _progress(fields: dict[str, Any]) -> Progress:
-    partial, source = fields["partial"], fields["source"]
+    partial, source, lead = fields["partial"], fields["source"], fields.get("lead")
     return Progress(
         lsn=LSN.parse(fields["lsn"]),
         partial=None if partial is None else Position(LSN.parse(partial["lsn"]), _integer(partial["seq"])),
@@ -54,6 +56,7 @@ def _progress(fields: dict[str, Any]) -> Progress:
             _text(source["system_identifier"]), _integer(source["timeline"]), _integer(source["database_oid"])
         ),
         unseen=tuple(map(_integer, fields["unseen"])),
+        lead=None if lead is None else Lead(LSN.parse(lead["sent"]), lead["open"] is True),
     )
 
 

@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 import yaml
 
-from cdc.config import Config, load
+from cdc.config import Config, OtherTopic, load
 from cdc.errors import ConfigError
+from tests.unit.config import serve_rows
 
 BASE: dict[str, Any] = {
     "name": "shop",
     "source": {"dsn": "host=db dbname=shop user=cdc"},
     "kafka": {"bootstrap": "kafka:9092"},
     "sink": {"dsn": "host=replica"},
+    "view": {"store": "memory"},
 }
 
 
@@ -39,6 +41,9 @@ def option(config: Config, key: str) -> Any:
 
 
 DEFAULTS = {
+    **serve_rows.DEFAULTS,
+    "delivery": "transactional",
+    "source.dsn": None,
     "source.password": None,
     "source.password_file": None,
     "source.slot": "cdc_shop",
@@ -75,16 +80,25 @@ DEFAULTS = {
     "sink.schema": None,
     "sink.prefix": "",
     "sink.tables": {},
+    "view.password": None,
+    "view.password_file": None,
+    "view.tables": ("*.*",),
+    "view.exclude": (),
+    "view.index": {},
+    "view.topics": {},
     "http.host": "127.0.0.1",
     "http.bridge_port": None,
     "http.sink_port": None,
+    "http.tokens_file": None,
 }
 
-REQUIRED = ("name", "source", "source.dsn", "kafka", "kafka.bootstrap", "sink.dsn")
+REQUIRED = ("name", "kafka", "kafka.bootstrap", "sink.dsn", "view.store")
 
 ACCEPTED = [
+    *serve_rows.ACCEPTED,
     ("name", "a"),
     ("name", "Shop_2" * 8),
+    ("delivery", "idempotent"),
     ("source.slot", "a_1"),
     ("source.slot", "x" * 63),
     ("source.publication", "Any Name ü"),
@@ -122,15 +136,23 @@ ACCEPTED = [
     ("sink.schema", "mirror"),
     ("sink.prefix", "r_"),
     ("sink.tables", {"public.orders": "sales.orders_copy"}),
+    ("view.store", "redis://redis:6379/3"),
+    ("view.store", "rediss://view@redis:6379"),
+    ("view.tables", ("public.orders", "sales.*")),
+    ("view.tables", ()),
+    ("view.exclude", ("public.log_*",)),
+    ("view.index", {"public.orders": (("customer_id",), ("status", "placed_at"))}),
     ("http.host", "0.0.0.0"),
     ("http.bridge_port", 0),
     ("http.sink_port", 65535),
 ]
 
 REFUSED = [
+    *serve_rows.REFUSED,
     ("name", "shop-1", "write 1 to 48 letters, digits or underscores; found 'shop-1'"),
     ("name", "x" * 49, "write 1 to 48 letters"),
     ("name", 7, "should be a valid string; found 7"),
+    ("delivery", "at once", "should be 'transactional' or 'idempotent'"),
     ("source.dsn", "", "must not be empty; found ********"),
     ("source.slot", "Slot", "lower-case letters, digits or underscores: PostgreSQL allows no others in a slot"),
     ("source.slot", "x" * 64, "write up to 63"),
@@ -184,6 +206,21 @@ REFUSED = [
     ("sink.prefix", "x" * 64, "write at most 63 bytes"),
     ("sink.tables", {"public.orders": "orders"}, "write schema.table, for instance public.orders; found 'orders'"),
     ("sink.tables", {"public.a": "r.t", "public.b": "r.t"}, 'public.a and public.b both lead to "r.t"'),
+    ("view.store", "", "must not be empty"),
+    ("view.store", "mongodb://db", "write a folder, redis://host:port/db, or memory"),
+    ("view.store", "redis://:hunter2@redis", "the password does not belong into store"),
+    ("view.password", "x", "only Redis asks for one"),
+    ("view.tables", ["orders"], "view.tables[0]: write schema.table with *"),
+    ("view.exclude", ["orders"], "view.exclude[0]: write schema.table with *"),
+    ("view.index", {"orders": ["id"]}, "write schema.table, for instance public.orders"),
+    ("view.index", {"public.orders": [[]]}, "an index lists each of its columns once, at least one; got []"),
+    ("view.index", {"public.orders": [list("abcdefghi")]}, "an index has 8 columns at most; got 9"),
+    ("view.index", {"public.orders": [["a", "a"]]}, "an index lists each of its columns once"),
+    ("view.index", {"public.orders": ["a", ["a"]]}, "an index is given twice"),
+    ("view.topics", {"a b": {}}, "write 1 to 249 letters"),
+    ("view.topics", {"shop.public.a": {}}, "is a topic of this bridge; choose its tables with view.tables"),
+    ("view.topics", {"t": {"key": "avro"}}, "should be 'string', 'json' or 'bytes'"),
+    ("view.topics", {"t": {"value": "avro"}}, "should be 'json', 'string' or 'bytes'"),
     ("http.host", "", "must not be empty"),
     ("http.bridge_port", -1, "greater than or equal to 0"),
     ("http.sink_port", 65536, "less than or equal to 65535"),
@@ -192,13 +229,16 @@ REFUSED = [
 
 @pytest.mark.parametrize("key", DEFAULTS)
 def test_default(tmp_path: Path, key: str) -> None:
-    assert option(load_with(tmp_path, "name", "shop"), key) == DEFAULTS[key]
+    content = {name: part for name, part in BASE.items() if name != "source"}
+    path = tmp_path / "cdc.yaml"
+    path.write_text(yaml.safe_dump(content))
+    assert option(load(path, {}), key) == DEFAULTS[key]
 
 
 def test_every_option_has_a_default_here_or_is_required() -> None:
     schema = Config.model_json_schema()
-    options = {"name"}
-    for section in ("source", "snapshot", "kafka", "topics", "sink", "http"):
+    options = {"name", "delivery"}
+    for section in ("source", "snapshot", "kafka", "topics", "sink", "view", "serve", "http"):
         options |= {f"{section}.{key}" for key in schema["$defs"][f"{section.capitalize()}Config"]["properties"]}
     assert options == (set(DEFAULTS) | set(REQUIRED)) - {"source", "kafka"}, (
         "give each option a default or a requirement"
@@ -244,6 +284,45 @@ def test_slot_and_publication_follow_the_name_in_lower_case(tmp_path: Path) -> N
     assert (config.source.slot, config.source.publication) == ("cdc_shop", "cdc_shop")
 
 
+def test_a_reader_of_topics_needs_no_source(tmp_path: Path) -> None:
+    path = tmp_path / "cdc.yaml"
+    path.write_text(yaml.safe_dump({name: part for name, part in BASE.items() if name != "source"}))
+    with pytest.raises(ConfigError, match=r"source\.dsn is missing.*\n.*CDC_SOURCE__DSN"):
+        load(path, {}).source.connection()
+    with pytest.raises(ConfigError, match="password is given, but no dsn"):
+        load(path, {"CDC_SOURCE__PASSWORD": "x"})
+
+
+def test_the_folder_of_a_view_starts_at_the_configuration_file(tmp_path: Path) -> None:
+    config = load_with(tmp_path, "view.store", "tables")
+    assert config.view is not None
+    assert config.view.store == str(tmp_path / "tables")
+
+
+def test_an_index_is_a_column_or_several(tmp_path: Path) -> None:
+    config = load_with(tmp_path, "view.index", {"public.orders": ["a", ["b", "c"]], "public.items": "a, b"})
+    assert config.view is not None
+    assert config.view.index == {"public.orders": (("a",), ("b", "c")), "public.items": (("a",), ("b",))}
+
+
+def test_topics_of_other_programs_say_what_they_hold(tmp_path: Path) -> None:
+    config = load_with(tmp_path, "view.topics", {"app-configs": {}, "prices": {"key": "json", "value": "bytes"}})
+    assert config.view is not None
+    assert config.view.topics == {
+        "app-configs": OtherTopic(key="string", value="json"),
+        "prices": OtherTopic(key="json", value="bytes"),
+    }
+
+
+def test_the_password_of_redis_is_kept_from_the_logs(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hunter2\n")
+    path = tmp_path / "cdc.yaml"
+    path.write_text(yaml.safe_dump(BASE | {"view": {"store": "redis://redis", "password_file": "secret"}}))
+    config = load(path, {})
+    assert config.secrets() == ("hunter2",)
+    assert "hunter2" not in repr(config)
+
+
 def test_no_sink_section_is_a_bridge_alone(tmp_path: Path) -> None:
     path = tmp_path / "cdc.yaml"
     path.write_text(yaml.safe_dump({name: part for name, part in BASE.items() if name != "sink"}))
@@ -284,6 +363,13 @@ def test_a_gap_cannot_be_healed_where_no_snapshot_may_be_taken(tmp_path: Path) -
     content = BASE | {"source": BASE["source"] | {"on_gap": "rebackfill"}, "snapshot": {"mode": "never"}}
     path.write_text(yaml.safe_dump(content))
     with pytest.raises(ConfigError, match=r"on_gap: rebackfill publishes tables again, which snapshot\.mode: never"):
+        load(path, {})
+
+
+def test_a_history_needs_kafka_transactions(tmp_path: Path) -> None:
+    path = tmp_path / "cdc.yaml"
+    path.write_text(yaml.safe_dump(BASE | {"delivery": "idempotent", "topics": {"history": ["public.a"]}}))
+    with pytest.raises(ConfigError, match=r"topics\.history needs delivery: transactional"):
         load(path, {})
 
 

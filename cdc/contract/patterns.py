@@ -1,0 +1,23 @@
+"""Which tables a list of patterns names: ``schema.table`` with ``*`` for any characters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+
+def in_scope(namespace: str, name: str, patterns: Iterable[str], exclude: Iterable[str]) -> bool:
+    """Whether the patterns name a table of that name and ``exclude`` does not take it out again."""
+    return _matches(namespace, name, patterns) and not _matches(namespace, name, exclude)
+
+
+def _matches(namespace: str, name: str, patterns: Iterable[str]) -> bool:
+    for pattern in patterns:
+        wanted_namespace, _, wanted_name = pattern.partition(".")
+        if _glob(wanted_namespace, namespace) and _glob(wanted_name, name):
+            return True
+    return False
+
+
+def _glob(pattern: str, text: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None

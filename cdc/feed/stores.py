@@ -1,0 +1,69 @@
+"""Where a view is kept: one store for the tables of a bridge, and one for topics of other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from cdc.config import Config, ViewConfig
+from cdc.errors import ConfigError
+from cdc.store.open import MEMORY, open_store
+from cdc.store.port import Store
+
+TABLES: Final = "tables"
+TOPICS: Final = "topics"
+
+
+class ViewStores:
+    """Opens the stores of one view, as often as they are wanted; those in memory are the same each time.
+
+    Args:
+        config: with a ``view`` section.
+
+    Raises:
+        ConfigError: there is no such section.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._view = wanted_view(config)
+        self._name = config.name
+        self._memory: dict[str, Store] = {}
+
+    def open(self, part: str, *, read_only: bool = False) -> Store:
+        """A store, to be closed.
+
+        Args:
+            part: ``TABLES`` or ``TOPICS``.
+            read_only: refuse to write.
+        """
+        if self._view.store != MEMORY:
+            secret = self._view.password
+            password = None if secret is None else secret.get_secret_value()
+            return open_store(place_of(self._view, self._name, part), password=password, read_only=read_only)
+        from cdc.store.memory import MemoryStore
+
+        first = self._memory.setdefault(part, open_store(MEMORY))
+        assert isinstance(first, MemoryStore)
+        return MemoryStore(first.contents)
+
+
+def wanted_view(config: Config) -> ViewConfig:
+    """The section ``view``.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if config.view is None:
+        raise ConfigError("there is no view section", remedy="add view: {store: …} to the configuration")
+    return config.view
+
+
+def place_of(view: ViewConfig, name: str, part: str) -> str:
+    """What ``open_store`` opens: a folder below the configured one, or a prefix of keys in Redis."""
+    if not view.is_redis:
+        return str(Path(view.store, part))
+    parts = urlsplit(view.store)
+    options = dict(parse_qsl(parts.query))
+    options["prefix"] = f"{options.get('prefix', name)}:{part}"
+    return urlunsplit(parts._replace(query=urlencode(options)))

@@ -1,0 +1,96 @@
+"""Reads partitions of a topic: to their ends for one key, or on and on for all that comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, Final
+
+from cdc.brokers import BrokerAdmin
+from cdc.contract.partition import partition_of
+from cdc.errors import TopicUnavailable
+from cdc.ports import Partition, StoredRecord
+from cdc.replay.bounded import FETCH_ONCE, partitions_of, read_until
+from cdc.replay.reader import TopicReader
+from cdc.replay.topic_state import look_at
+
+_RECORDS_PER_POLL: Final = 1_000
+_POLL_S: Final = 0.2
+
+
+def newest_of_key(
+    options: Mapping[str, Any],
+    topic: str,
+    key: bytes,
+    *,
+    is_ours: bool,
+    show: Callable[[int, int], None] = lambda *_: None,
+) -> list[StoredRecord]:
+    """The key's newest record of each partition that has one: at most one record, unless somebody mixes partitioners.
+
+    Args:
+        options: librdkafka settings, ``bootstrap.servers`` among them.
+        topic: its name.
+        key: the record key.
+        is_ours: the bridge writes it, so only the partition in which the key belongs is read.
+        show: told how many offsets of how many are behind us, several times a second.
+
+    Raises:
+        TopicRefused: there is no such topic, or we may not read it.
+        TopicUnavailable: no broker answers, or a Kafka transaction hides the end for minutes.
+    """
+    places = partitions_of(options, topic)
+    if is_ours:
+        places = [(topic, partition_of(key, len(places)))]
+    low = look_at(BrokerAdmin(options), options, [topic])[topic].low
+    found: dict[int, StoredRecord] = {}
+    with closing(TopicReader({**FETCH_ONCE, **options})) as reader:
+        reader.add(dict.fromkeys(places, 0))
+        ends = reader.high_watermarks(places)
+        total = sum(end - low[number] for (_, number), end in ends.items())
+
+        def tell() -> None:
+            show(sum(max(at - low[number], 0) for (_, number), at in reader.positions().items()), total)
+
+        for record in read_until(reader, ends, before_poll=tell):
+            if record.key == key:
+                found[record.partition] = record
+    return [found[number] for number in sorted(found)]
+
+
+def follow(
+    options: Mapping[str, Any],
+    topic: str,
+    *,
+    from_beginning: bool,
+    begun: Callable[[], None],
+    trouble: Callable[[TopicUnavailable], None],
+) -> Iterator[StoredRecord]:
+    """Every committed record of a topic, from now on or from its beginning, without end.
+
+    Args:
+        options: librdkafka settings, ``bootstrap.servers`` among them.
+        topic: its name.
+        from_beginning: what is there, too.
+        begun: told when everything that is committed from then on will be seen.
+        trouble: told when no broker answers; reading goes on where it was as soon as one does.
+
+    Raises:
+        TopicRefused: there is no such topic any more, or we may not read it.
+        TopicUnavailable: no broker answers at the beginning.
+    """
+    places = partitions_of(options, topic)
+    with closing(TopicReader(options)) as reader:
+        starts: Mapping[Partition, int] = dict.fromkeys(places, 0) if from_beginning else reader.high_watermarks(places)
+        reader.add(starts)
+        begun()
+        while True:
+            yield from _polled(reader, trouble)
+
+
+def _polled(reader: TopicReader, trouble: Callable[[TopicUnavailable], None]) -> Sequence[StoredRecord]:
+    try:
+        return reader.poll(_RECORDS_PER_POLL, _POLL_S)
+    except TopicUnavailable as error:
+        trouble(error)
+        return ()

@@ -1,0 +1,82 @@
+"""Server-sent events about a table, as bytes. Pure.
+
+https://html.spec.whatwg.org/multipage/server-sent-events.html
+
+``row`` and ``delete`` bring a key; ``snapshot`` says that every row was sent; ``reset`` that what was sent counts no
+more, because the rows come anew; ``heartbeat`` that nothing changed; ``end`` why the service hangs up. ``id`` stands
+where it is safe to go on: behind the whole snapshot, and behind all that one look at the journal found. A browser sends
+it back as ``Last-Event-ID``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import orjson
+
+from cdc.errors import CdcError
+from cdc.lsn import LSN
+from cdc.serve.answer import item
+from cdc.view.answers import ChangedRow
+from cdc.view.facts import Facts, TableFacts
+from cdc.view.rows import StoredRow
+from cdc.web.problem import Problem
+
+
+def event(name: str, data: bytes | dict[str, Any], token: str = "") -> bytes:
+    """One event; data of several lines is several lines of data.
+
+    Args:
+        name: of the event.
+        data: JSON text, or what is written as JSON.
+        token: its ``id``, if it is safe to go on behind it.
+    """
+    raw = data if isinstance(data, bytes) else orjson.dumps(data)
+    lines = raw.splitlines() if b"\n" in raw or b"\r" in raw else [raw]
+    body = b"event: %b\n%b\n\n" % (name.encode(), b"\n".join(b"data: " + line for line in lines or [b""]))
+    return b"id: %b\n%b" % (token.encode(), body) if token else body
+
+
+def every_row(rows: Iterable[StoredRow]) -> bytes:
+    """Of a snapshot."""
+    return b"".join(event("row", item(row)) for row in rows)
+
+
+def changed_rows(changed: Sequence[ChangedRow], token: str) -> bytes:
+    """What one look at the journal found; the last event has the token. Nothing when nothing was found."""
+    return b"".join(_change(each, token if each is changed[-1] else "") for each in changed)
+
+
+def heartbeat(facts: Facts, table: str, token: str) -> bytes:
+    """Nothing changed: what the table is worth now."""
+    view, known = facts.view, facts.tables.get(table)
+    said: dict[str, Any] = {"state": _state(known), "lsn": str(LSN(view.lsn)) if view is not None else None}
+    if view is not None and view.caught_up_at:
+        said["age_s"] = round(max(time.time() - view.caught_up_at, 0), 3)
+    return event("heartbeat", said, token)
+
+
+def farewell(error: BaseException | None) -> bytes:
+    """Why the service hangs up: it stops, or cannot go on."""
+    match error:
+        case None:
+            reason = "the service stops"
+        case CdcError():
+            reason = error.message
+        case Problem():
+            reason = error.detail
+        case _:
+            reason = "our bug"
+    return event("end", {"reason": reason})
+
+
+def _change(changed: ChangedRow, token: str) -> bytes:
+    if changed.row is None:
+        return event("delete", b'{"key":%b}' % changed.key, token)
+    return event("row", item(changed.row), token)
+
+
+def _state(table: TableFacts | None) -> str:
+    return "gone" if table is None else table.state

@@ -1,0 +1,230 @@
+"""Keys as URLs and JSON spell them → values of the table's key columns. Pure.
+
+A key in a path is one segment for each key column, percent-encoded: ``/rows/eu/7``. In JSON it is an object of the key
+columns, as in the topic: ``{"region":"eu","user_id":7}``. Of topics whose keys are no objects of columns, it is one
+segment, and the text itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote, unquote_to_bytes
+
+import orjson
+
+from cdc.kinds import FLOATS, INTEGERS, ColumnKind, Kind, kind_of
+from cdc.view.facts import KeyColumn, TableFacts
+from cdc.web.problem import Problem
+
+KeyValues: TypeAlias = tuple[Any, ...]
+"""A value for each key column, as JSON has it; of other keys, one text."""
+
+_INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
+_BOOLEANS: Final = {"true": True, "false": False}
+_LARGEST: Final = 2**63
+
+
+@lru_cache(maxsize=1024)
+def _kind(sql_type: str) -> ColumnKind:
+    return kind_of(sql_type)
+
+
+def from_path(table: TableFacts, tail: bytes) -> KeyValues:
+    """The key in a URL's path.
+
+    Args:
+        table: whose key it is.
+        tail: what stands behind ``/rows/``, still percent-encoded.
+
+    Raises:
+        Problem: ``malformed-key`` or ``wrong-key-columns``.
+    """
+    try:
+        texts = [(unquote_to_bytes(part) if b"%" in part else part).decode() for part in tail.split(b"/")]
+    except UnicodeDecodeError:
+        raise Problem("malformed-key", "The key in the path is not UTF-8 when percent-decoded.") from None
+    columns = key_columns(table)
+    if len(texts) != len(columns):
+        shape = "/".join(f"{{{column.name}}}" for column in columns)
+        raise Problem(
+            "wrong-key-columns",
+            f"{table.name} has the key ({_names(columns)}), the path gives {len(texts)} values. "
+            f"Write /v1/tables/{table.name}/rows/{shape}, and %2F for a / inside a value.",
+        )
+    return tuple(_from_text(table, column, text) for column, text in zip(columns, texts, strict=True))
+
+
+def from_json(table: TableFacts, given: object) -> KeyValues:
+    """The key as JSON has it: an object of the key columns.
+
+    Raises:
+        Problem: ``malformed-key`` or ``wrong-key-columns``.
+    """
+    columns = key_columns(table)
+    if table.key_kind != "columns" and isinstance(given, str):
+        return (given,)
+    if not isinstance(given, dict):
+        raise Problem("malformed-key", f"A key of {table.name} is a JSON object, such as {_example(columns)}.")
+    if given.keys() != {column.name for column in columns}:
+        raise Problem(
+            "wrong-key-columns",
+            f"{table.name} has the key ({_names(columns)}), this key gives ({', '.join(map(str, given))}).",
+        )
+    return tuple(_checked(table, column, given[column.name]) for column in columns)
+
+
+def from_query(table: TableFacts, text: str) -> KeyValues:
+    """The key in the parameter ``key``: JSON.
+
+    Raises:
+        Problem: as ``from_json``.
+    """
+    if table.key_kind != "columns":
+        return (text,)
+    try:
+        given = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        example = quote(_example(key_columns(table)), safe="")
+        raise Problem(
+            "malformed-key", f"The parameter key is not JSON ({error}). Write key={example} for {table.name}."
+        ) from None
+    return from_json(table, given)
+
+
+def from_segments(table: TableFacts, path: str) -> KeyValues:
+    """The first values of a key, as a path has them: ``eu``, or ``eu/7``.
+
+    Raises:
+        Problem: ``malformed-key`` or ``wrong-key-columns``.
+    """
+    return _first_values(table, path.split("/"))
+
+
+def leading(table: TableFacts, prefix: str) -> tuple[KeyValues, str | None]:
+    """How the paths of keys begin: ``eu/`` is the value eu, ``eu`` also every text that begins with it.
+
+    Returns:
+        The first values, and what the value behind them begins with.
+
+    Raises:
+        Problem: ``malformed-key`` or ``wrong-key-columns``.
+    """
+    *whole, last = prefix.split("/")
+    columns = key_columns(table)
+    if not last:
+        return _first_values(table, whole), None
+    if len(whole) < len(columns) and _is_text(columns[len(whole)]):
+        return _first_values(table, whole), _unquoted(last)
+    return _first_values(table, [*whole, last]), None
+
+
+def _first_values(table: TableFacts, segments: Sequence[str]) -> KeyValues:
+    columns = key_columns(table)
+    if len(segments) > len(columns):
+        raise Problem(
+            "wrong-key-columns",
+            f"{table.name} has the key ({_names(columns)}), and {len(segments)} values are given. "
+            "Write %2F for a / inside a value, and percent-encode it once more in a query: %252F.",
+        )
+    return tuple(_from_text(table, column, _unquoted(text)) for column, text in zip(columns, segments, strict=False))
+
+
+def _unquoted(text: str) -> str:
+    try:
+        return unquote_to_bytes(text).decode()
+    except UnicodeDecodeError:
+        raise Problem("malformed-key", "A value of the key is not UTF-8 when percent-decoded.") from None
+
+
+def _is_text(column: KeyColumn) -> bool:
+    kind, is_array, _ = _kind(column.sql_type)
+    return not is_array and kind not in {*INTEGERS, *FLOATS, Kind.BOOL, Kind.DOCUMENT}
+
+
+def values_of(table: TableFacts, columns: Sequence[str], texts: Sequence[str]) -> KeyValues:
+    """Values of any columns of a table, such as an index's or the first of a key.
+
+    Raises:
+        Problem: ``malformed-key``.
+    """
+    types = types_of(table)
+    return tuple(
+        _from_text(table, KeyColumn(name, types.get(name, "text")), text)
+        for name, text in zip(columns, texts, strict=True)
+    )
+
+
+def types_of(table: TableFacts) -> Mapping[str, str]:
+    """Type by column, as far as the table's definition tells."""
+    return {column.name: column.sql_type for column in (*table.columns, *table.key)}
+
+
+def key_columns(table: TableFacts) -> tuple[KeyColumn, ...]:
+    """Its key columns; one column ``key`` where keys are no objects."""
+    return table.key if table.key_kind == "columns" else (KeyColumn("key", "text"),)
+
+
+def _from_text(table: TableFacts, column: KeyColumn, text: str) -> Any:
+    kind, is_array, _ = _kind(column.sql_type)
+    if is_array or kind is Kind.DOCUMENT:
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            raise _not_of_its_type(table, column, text, "write it as JSON") from None
+    if kind in INTEGERS:
+        value = int(text) if _INTEGER.fullmatch(text) else _LARGEST
+        if not -_LARGEST <= value < _LARGEST:
+            raise _not_of_its_type(table, column, text, "write a whole number")
+        return value
+    if kind is Kind.BOOL:
+        if text not in _BOOLEANS:
+            raise _not_of_its_type(table, column, text, "write true or false")
+        return _BOOLEANS[text]
+    if kind in FLOATS:
+        try:
+            return float(text)
+        except ValueError:
+            raise _not_of_its_type(table, column, text, "write a number") from None
+    return text
+
+
+def _checked(table: TableFacts, column: KeyColumn, value: object) -> Any:
+    """Numbers and booleans must be what they are; everything else that is no text stays as JSON has it."""
+    kind, is_array, _ = _kind(column.sql_type)
+    if is_array or kind is Kind.DOCUMENT:
+        return value
+    if kind in INTEGERS:
+        fits = type(value) is int and -_LARGEST <= value < _LARGEST
+    elif kind is Kind.BOOL:
+        fits = type(value) is bool
+    elif kind in FLOATS:
+        fits = type(value) in (int, float) or value in ("NaN", "Infinity", "-Infinity")
+    else:
+        fits = type(value) is str
+    if not fits:
+        raise _not_of_its_type(table, column, value, f"write it as in {_example(key_columns(table))}")
+    return float(value) if kind in FLOATS else value  # type: ignore[arg-type]  # checked above
+
+
+def _not_of_its_type(table: TableFacts, column: KeyColumn, value: object, instead: str) -> Problem:
+    shown = repr(value)
+    shown = shown if len(shown) <= 80 else shown[:80] + "…"
+    return Problem("malformed-key", f"{table.name}.{column.name} is {column.sql_type}, not {shown}: {instead}.")
+
+
+def _names(columns: Sequence[KeyColumn]) -> str:
+    return ", ".join(column.name for column in columns)
+
+
+def _example(columns: Sequence[KeyColumn]) -> str:
+    return orjson.dumps({column.name: _example_value(column.sql_type) for column in columns}).decode()
+
+
+def _example_value(sql_type: str) -> object:
+    kind, is_array, _ = _kind(sql_type)
+    if is_array:
+        return []
+    return 7 if kind in INTEGERS else True if kind is Kind.BOOL else 1.5 if kind in FLOATS else "…"

@@ -1,0 +1,51 @@
+"""``/metrics``: what all processes counted, and what the view is worth."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from cdc.errors import CdcError
+from cdc.metrics import ServedTable, ServedView, ServeMetrics
+from cdc.serve.answer import Answer
+from cdc.serve.tally import Tally
+from cdc.view.table_view import TableView
+
+
+class Published(NamedTuple):
+    """What there is to show.
+
+    Attributes:
+        tally: of the process.
+        more: what the process that fills the view counts, as Prometheus reads it.
+    """
+
+    tally: Tally
+    more: Callable[[], bytes]
+
+    def page(self, views: Sequence[TableView]) -> Answer:
+        """The page, for Prometheus."""
+        registry = ServeMetrics(self.tally.numbers, lambda: _served(views)).registry
+        said = generate_latest(registry) + self.more()
+        return Answer(200, [(b"cache-control", b"no-store")], said, CONTENT_TYPE_LATEST.encode())
+
+
+def _served(views: Sequence[TableView]) -> ServedView | None:
+    """None when the store does not answer: gauges that are gone can be alarmed about, old ones cannot."""
+    try:
+        known = [(view, view.facts()) for view in views]
+        tables = [
+            ServedTable(name, table.state, view.count(name)[0] if table.generation else 0, table.unreadable)
+            for view, facts in known
+            for name, table in sorted(facts.tables.items())
+        ]
+    except CdcError:
+        return None
+    facts = [each.view for _, each in known if each.view is not None]
+    caught_up_at = min((each.caught_up_at for each in facts), default=0.0)
+    age_s = max(time.time() - caught_up_at, 0) if caught_up_at else math.nan
+    return ServedView(max((each.lsn for each in facts), default=0), age_s, tables)

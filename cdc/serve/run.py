@@ -1,0 +1,172 @@
+"""``cdc serve``: the view is filled in this process, and answered from in others."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+from prometheus_client.exposition import generate_latest
+
+from cdc.config import Config
+from cdc.config.serve import ServeConfig
+from cdc.daemon.logs import configure
+from cdc.daemon.worker import Worker
+from cdc.errors import ConfigError
+from cdc.feed.meter import FeedMeter
+from cdc.feed.run import run_feeds
+from cdc.feed.stores import TABLES, TOPICS, ViewStores, wanted_view
+from cdc.serve.children import LONGEST_STOP_S, Children, answer_as_child
+from cdc.serve.desk import Served
+from cdc.serve.http import Server
+from cdc.serve.listening import ServerThread, listen, url_of
+from cdc.serve.notice import Notice, SharedNotice, shared_notice
+from cdc.serve.opening import OpenedWhenAsked
+from cdc.serve.service import OpenPages, make_server
+from cdc.serve.tally import SharedCells, Tally, shared_cells
+from cdc.store.open import MEMORY
+from cdc.view.table_view import TableView
+from cdc.web.certificate import Certificate
+from cdc.web.tokens import Tokens
+
+log = structlog.get_logger("cdc.serve")
+
+
+class Shared(NamedTuple):
+    """What the processes of a service share. It may be handed to a process that is spawned."""
+
+    config: Config
+    log_level: str
+    listening: socket.socket
+    cells: SharedCells
+    notice: SharedNotice
+    open_pages: OpenPages | None
+
+
+def run_service(
+    config: Config,
+    stop: threading.Event,
+    log_level: str = "info",
+    *,
+    feeds: bool = True,
+    open_pages: OpenPages | None = None,
+) -> None:
+    """Answer until ``stop`` is set, which also happens when a feed cannot go on.
+
+    Args:
+        config: with a ``view`` section.
+        stop: ends it.
+        log_level: of the processes that answer.
+        feeds: fill the view, too; otherwise another process does.
+        open_pages: what is shown at ``/``; found by its name in its module, for processes are started afresh.
+
+    Raises:
+        CdcError: the operator must act.
+    """
+    view, settings = wanted_view(config), config.serve
+    in_memory = view.store == MEMORY
+    check(settings, in_memory=in_memory, feeds=feeds)
+    with closing(listen(settings)) as listening:
+        count = 1 if in_memory else settings.workers
+        shared = Shared(config, log_level, listening, shared_cells(count), shared_notice(), open_pages)
+        meter, stores = FeedMeter(), ViewStores(config)
+        tell = partial(_tell, Notice(shared.notice), meter)
+        answering = _Here(shared, stores, tell) if in_memory else _There(shared, count, tell)
+        worker = Worker(partial(answering.run, stop), name="serve", on_failure=stop.set)
+        worker.start()
+        log.info("serving", url=url_of(listening, settings), processes=count)
+        try:
+            run_feeds(config, stop, stores, meter) if feeds else stop.wait()
+        finally:
+            stop.set()
+            worker.join()
+        worker.check()
+
+
+def check(settings: ServeConfig, *, in_memory: bool, feeds: bool) -> None:
+    """What would otherwise be found out by processes that nobody looks at.
+
+    Raises:
+        ConfigError: names the option.
+    """
+    if in_memory and (settings.workers > 1 or not feeds):
+        raise ConfigError(
+            "a store in memory is in one process, which fills it and answers from it",
+            remedy="set serve.workers: 1 and leave --no-feed out, or name a folder or a Redis server in view.store",
+        )
+    Tokens(None if settings.tokens_file is None else Path(settings.tokens_file))
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        Certificate(settings.tls_cert, settings.tls_key).check()
+    if settings.tokens_file is None and not _is_loopback(settings.host):
+        log.warning("everybody who reaches the port reads everything", host=settings.host, remedy="serve.tokens_file")
+
+
+def served_of(config: Config, stores: ViewStores) -> Served:
+    """The parts of the view that the configuration wants, for reading."""
+    view = wanted_view(config)
+
+    def part(name: str) -> TableView:
+        return TableView(OpenedWhenAsked(partial(stores.open, name, read_only=True)))
+
+    tables = part(TABLES) if view.tables else None
+    topics = part(TOPICS) if view.topics else None
+    return Served(tables, topics, frozenset(view.topics), is_local=not view.is_redis)
+
+
+def answer(shared: Shared, number: int) -> None:
+    """One process that answers; started by ``Children``."""
+    configure(shared.log_level, shared.config.secrets())
+    served = served_of(shared.config, ViewStores(shared.config))
+    answer_as_child(partial(_server, shared, served, number), shared.listening)
+
+
+def _server(shared: Shared, served: Served, number: int) -> Server:
+    return make_server(
+        shared.config, served, Tally(shared.cells, number), Notice(shared.notice).read, shared.open_pages
+    )
+
+
+def _tell(notice: Notice, meter: FeedMeter) -> None:
+    notice.write(generate_latest(meter.metrics.registry))
+
+
+class _There:
+    """Other processes answer."""
+
+    def __init__(self, shared: Shared, count: int, tell: Callable[[], None]) -> None:
+        self._children = Children(answer, lambda number: (shared, number), count)
+        self._tell = tell
+
+    def run(self, stop: threading.Event) -> None:
+        self._children.run(stop, self._tell)
+
+
+class _Here:
+    """This process answers."""
+
+    def __init__(self, shared: Shared, stores: ViewStores, tell: Callable[[], None]) -> None:
+        self._thread = ServerThread(partial(_server, shared, served_of(shared.config, stores), 0), shared.listening)
+        self._tell = tell
+
+    def run(self, stop: threading.Event) -> None:
+        worker = Worker(self._thread.run, name="http", on_failure=stop.set)
+        worker.start()
+        while not stop.wait(1.0):
+            self._tell()
+        self._thread.stop()
+        if not worker.ended_within(LONGEST_STOP_S):
+            log.error("what answers did not end in time: it is left behind", limit_s=LONGEST_STOP_S)
+        worker.check()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

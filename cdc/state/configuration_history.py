@@ -1,0 +1,86 @@
+"""The history of a configuration topic: every version of every setting, in ``<topic>.history``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import orjson
+
+from cdc.contract.naming import history_topic as history_of
+from cdc.errors import TopicRefused
+from cdc.ports import StoredRecord
+from cdc.replay.bounded import partitions_of, read_to_end
+from cdc.replay.client import TopicMissing
+
+
+class ConfigVersion(NamedTuple):
+    """One version of a setting.
+
+    Attributes:
+        name: of the setting.
+        version: counts its changes from 1, deletes included; never given twice.
+        value: JSON, None when the setting was deleted.
+        at: when it was written, by the writer's clock.
+        by: who wrote it, as told.
+    """
+
+    name: str
+    version: int
+    value: bytes | None
+    at: str
+    by: str
+
+
+def version_header(version: int) -> bytes:
+    """The header of a record of the configuration topic."""
+    return orjson.dumps({"version": version})
+
+
+def version_in(header: bytes) -> int:
+    """The version that such a header tells; 0 for a record of another program."""
+    try:
+        return int(orjson.loads(header)["version"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        return 0
+
+
+def history_value(version: int, value: bytes | None, by: str) -> bytes:
+    """The value of a record of the history."""
+    content = None if value is None else orjson.Fragment(value)
+    return orjson.dumps({"version": version, "at": datetime.now(UTC).isoformat(), "by": by, "value": content})
+
+
+def read_history(options: Mapping[str, Any], topic: str, name: str | None = None) -> list[ConfigVersion]:
+    """The versions of one setting or of all of them, oldest first; none when nobody wrote a history.
+
+    Args:
+        options: librdkafka settings.
+        topic: of the configuration.
+        name: of a setting, None for all.
+
+    Raises:
+        TopicUnavailable: no broker answers.
+        TopicRefused: we may not read the history, or it is of another program.
+    """
+    try:
+        partitions = partitions_of(options, history_of(topic))
+    except TopicMissing:
+        return []
+    wanted = None if name is None else name.encode()
+    records = (each for each in read_to_end(options, partitions) if each.key is not None)
+    return [_version(each) for each in records if wanted in (None, each.key)]
+
+
+def _version(record: StoredRecord) -> ConfigVersion:
+    try:
+        content = orjson.loads(record.value or b"")
+        value = None if content["value"] is None else orjson.dumps(content["value"])
+        name = (record.key or b"").decode()
+        return ConfigVersion(name, int(content["version"]), value, str(content["at"]), str(content["by"]))
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise TopicRefused(
+            f"offset {record.offset} of partition {record.partition} of {record.topic!r} is no version of a setting",
+            remedy="only ConfigWriter may write this topic; find out who else does",
+        ) from error

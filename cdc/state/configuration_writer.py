@@ -1,0 +1,156 @@
+"""Who changes settings: checked before they are written, with a version and a history, and with a way back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ValidationError
+
+from cdc.config import TopicsConfig
+from cdc.contract.naming import history_topic as history_of
+from cdc.errors import ConfigError, ValueRefused, VersionConflict
+from cdc.state.configuration_history import ConfigVersion, history_value, read_history, version_header, version_in
+from cdc.state.options import client_options
+from cdc.state.topics import history_topic, state_topic
+from cdc.state.writer import FencedWriter
+
+
+class ConfigWriter:
+    """The one writer of a configuration topic and of its history; each change is one Kafka transaction over both.
+
+    Args:
+        options: librdkafka settings, ``bootstrap.servers`` among them.
+        topic: compacted.
+        models: what the value of each setting has to fit, by name.
+        create: how to make topic and history when they are missing; None: they must be there. The history is kept for
+            ever, unless ``history_retention_ms`` is given.
+
+    Raises:
+        ConfigError: an option or a name is wrong.
+        TopicRefused: a topic is missing, or has the wrong cleanup policy.
+        TopicUnavailable: no broker answers.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        topic: str,
+        models: Mapping[str, type[BaseModel]],
+        *,
+        create: TopicsConfig | None = None,
+    ) -> None:
+        self._options, self._topic, self._models = client_options(options), topic, dict(models)
+        self._history = history_of(topic)
+        if create is not None and "history_retention_ms" not in create.model_fields_set:
+            create = create.model_copy(update={"history_retention_ms": -1})
+        state_topic(self._options, topic, create)
+        history_topic(self._options, self._history, create)
+        self._writer = FencedWriter(self._options, topic)
+        self._versions = {key.decode(): version_in(entry.header) for key, entry in self._writer.entries.now.items()}
+        for each in read_history(self._options, topic):
+            self._versions[each.name] = max(each.version, self._versions.get(each.name, 0))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def version(self, name: str) -> int:
+        """How often the setting was changed: the number of its newest version; 0 for never."""
+        return self._versions.get(name, 0)
+
+    def put(self, name: str, value: BaseModel | Mapping[str, Any], *, by: str = "", expected: int | None = None) -> int:
+        """Change a setting, and return its new version. Every instance has it within moments.
+
+        Args:
+            name: of the setting.
+            value: what its model accepts; what is not given has the model's default.
+            by: who does it, for the history.
+            expected: the version that it has to have; None takes any.
+
+        Raises:
+            ConfigError: no model is given for this setting.
+            ValueRefused: the value does not fit the model, or would not come back as it was.
+            VersionConflict: somebody changed it meanwhile.
+            FencedError: a second writer of the topic was opened.
+            TopicUnavailable: Kafka does not answer. Close, and open again: whether it was written is read back then.
+        """
+        return self._change(name, self._checked(name, value), by, expected)
+
+    def delete(self, name: str, *, by: str = "", expected: int | None = None) -> int:
+        """Have every instance go back to its default; returns the new version. Errors as for ``put``."""
+        self._model(name)
+        return self._change(name, None, by, expected)
+
+    def rollback(self, name: str, version: int, *, by: str = "", expected: int | None = None) -> int:
+        """Let the setting be what it was at an older version; returns the new version, for that is another change.
+
+        Raises:
+            ValueRefused: there is no such version, or it does not fit today's model.
+        """
+        found = next((each for each in self.versions(name) if each.version == version), None)
+        if found is None:
+            known = ", ".join(str(each.version) for each in self.versions(name)) or "none"
+            raise ValueRefused(
+                f"setting {name!r} has no version {version} in its history", remedy=f"choose one of these: {known}"
+            )
+        if found.value is None:
+            return self.delete(name, by=by, expected=expected)
+        try:
+            former = self._model(name).model_validate_json(found.value)
+        except ValidationError as error:
+            raise _misfit(name, error, f"version {version}") from error
+        return self.put(name, former, by=by, expected=expected)
+
+    def versions(self, name: str) -> list[ConfigVersion]:
+        """The setting's history, oldest first, as far as Kafka keeps it."""
+        return read_history(self._options, self._topic, name)
+
+    def close(self) -> None:
+        """Let the brokers go."""
+        self._writer.close()
+
+    def _change(self, name: str, value: bytes | None, by: str, expected: int | None) -> int:
+        version = self.version(name)
+        if expected is not None and expected != version:
+            raise VersionConflict(
+                f"setting {name!r} of topic {self._topic!r} has version {version}, not {expected}",
+                remedy="look at what it is now, and decide anew",
+            )
+        key = name.encode()
+        with self._writer.transaction():
+            self._writer.write(key, value, version_header(version + 1))
+            self._writer.write_beside(self._history, key, history_value(version + 1, value, by))
+        self._versions[name] = version + 1
+        return version + 1
+
+    def _checked(self, name: str, value: BaseModel | Mapping[str, Any]) -> bytes:
+        model = self._model(name)
+        try:
+            # An instance, too, may hold what its model forbids: nothing checks assignments, or model_construct.
+            checked = model.model_validate(value.model_dump(by_alias=True) if isinstance(value, BaseModel) else value)
+            encoded = checked.model_dump_json(by_alias=True, round_trip=True).encode()
+            if model.model_validate_json(encoded) == checked:
+                return encoded
+        except ValidationError as error:
+            raise _misfit(name, error, "the value") from error
+        raise ValueRefused(
+            f"setting {name!r} would not come back as it was written: JSON or the model hides a part of it",
+            remedy="keep secrets out of the topic, and write what JSON lacks as text",
+        )
+
+    def _model(self, name: str) -> type[BaseModel]:
+        if name not in self._models:
+            raise ConfigError(
+                f"setting {name!r} has no model here", remedy=f"there are: {', '.join(sorted(self._models)) or 'none'}"
+            )
+        return self._models[name]
+
+
+def _misfit(name: str, error: ValidationError, what: str) -> ValueRefused:
+    return ValueRefused(
+        f"{what} does not fit setting {name!r}: {error}",
+        remedy="correct the fields that are named; nothing was written",
+    )

@@ -1,0 +1,89 @@
+"""An application's key → the key bytes that the bridge would write for it.
+
+Compaction compares bytes. Two spellings of one key are two keys for ever: each keeps its own value, each may lie in its
+own partition, and a delete of one leaves the other. So there is one spelling: a JSON object of the key columns, in the
+order that was given once, without blanks; or, for topics with plain keys, the text itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from cdc.errors import ConfigError, ValueRefused
+
+Key: TypeAlias = "str | Mapping[str, Any]"
+"""A text, for a topic with plain keys; or the key columns by name."""
+
+_INTEGERS: Final = 2**63
+
+
+class KeyForm:
+    """How the keys of one topic are written.
+
+    Args:
+        columns: of the key, in order; none for plain texts.
+
+    Raises:
+        ConfigError: a column is named twice, or has no name.
+    """
+
+    def __init__(self, columns: Sequence[str] = ()) -> None:
+        if isinstance(columns, str) or len(set(columns)) < len(columns) or not all(columns):
+            raise ConfigError(
+                f"key columns {columns!r} are not a list of different names",
+                remedy='write them as a tuple, for instance ("region", "user_id")',
+            )
+        self._columns = tuple(columns)
+
+    def encode(self, key: Key) -> bytes:
+        """The key's bytes.
+
+        Raises:
+            ValueRefused: other columns than the topic's, or a value that has more than one spelling.
+        """
+        if not self._columns:
+            if not isinstance(key, str) or not key:
+                raise ValueRefused(
+                    f"{key!r} is no key: this topic has plain keys",
+                    remedy="give a text that is not empty, or name the key columns when you open the topic",
+                )
+            return _utf8(key)
+        if isinstance(key, str) or key.keys() != set(self._columns):
+            raise ValueRefused(
+                f"{key!r} is no key: this topic's keys have the columns {', '.join(self._columns)}",
+                remedy="give each of them a value, and no others",
+            )
+        return orjson.dumps({column: _plain(column, key[column]) for column in self._columns})
+
+    def canonical(self, key: bytes) -> bytes | None:
+        """How these bytes should have been written, if they are a key of these columns in whatever spelling."""
+        try:
+            content = orjson.loads(key)
+            return self.encode(content) if isinstance(content, dict) else None
+        except (orjson.JSONDecodeError, ValueRefused):
+            return None
+
+
+def _plain(column: str, value: object) -> str | int | bool:
+    if isinstance(value, str):
+        _utf8(value)
+        return value
+    if isinstance(value, int) and -_INTEGERS <= value < _INTEGERS:
+        return value
+    raise ValueRefused(
+        f"key column {column!r} is {value!r}: only texts, booleans and integers of 64 bits have one spelling",
+        remedy="write it as text in one fixed form: numeric, dates and times as PostgreSQL prints them",
+    )
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueRefused(
+            f"{text!r} is no key: half a surrogate pair is not a character",
+            remedy="repair the text where it comes from",
+        ) from error

@@ -1,0 +1,102 @@
+"""The topics of an application: made when missing, refused when their settings would lose its state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cdc.config import TopicsConfig
+from cdc.config.checks import topic_name
+from cdc.errors import ConfigError, TopicRefused
+from cdc.ports import Partition
+from cdc.publish.topics import TopicAdmin, TopicSpecification, history_settings, state_settings
+from cdc.replay.bounded import partitions_of
+from cdc.replay.client import TopicMissing
+
+_POLICY: Final = "cleanup.policy"
+
+
+def checked_name(topic: str) -> str:
+    """The name.
+
+    Raises:
+        ConfigError: Kafka does not allow it.
+    """
+    try:
+        return topic_name(topic)
+    except ValueError as error:
+        raise ConfigError(f"{topic!r} is not a topic name", remedy=str(error)) from error
+
+
+def changelog_topic(app: str, store: str) -> str:
+    """``{app}-{store}-changelog``.
+
+    Raises:
+        ConfigError: a part is empty, or Kafka does not allow the name.
+    """
+    if not app or not store:
+        raise ConfigError(f"app {app!r} and store {store!r} both need a name", remedy="give each a name of its own")
+    return checked_name(f"{app}-{store}-changelog")
+
+
+def partitions_of_topic(options: Mapping[str, Any], topic: str) -> list[Partition]:
+    """The topic's partitions.
+
+    Raises:
+        TopicRefused: there is no such topic, or we may not see it.
+        TopicUnavailable: no broker answers.
+    """
+    try:
+        return partitions_of(options, topic)
+    except TopicMissing as error:
+        raise TopicRefused(error.message, remedy="correct the name, or start what writes the topic first") from error
+
+
+def state_topic(options: Mapping[str, Any], topic: str, create: TopicsConfig | None) -> int:
+    """A compacted topic; returns the number of its partitions.
+
+    Args:
+        options: librdkafka settings.
+        topic: its name.
+        create: how to make it when it is missing; None: it must be there.
+
+    Raises:
+        ConfigError: Kafka does not allow the name.
+        TopicRefused: it is missing, or its cleanup policy is not exactly ``compact``.
+        TopicUnavailable: no broker answers.
+    """
+    settings = None if create is None else state_settings(create)
+    return _topic(options, topic, create, settings, "compact")
+
+
+def history_topic(options: Mapping[str, Any], topic: str, create: TopicsConfig | None) -> int:
+    """A topic that keeps every record; arguments and errors as for ``state_topic``, the policy being ``delete``."""
+    settings = None if create is None else history_settings(create)
+    return _topic(options, topic, create, settings, "delete")
+
+
+def _topic(
+    options: Mapping[str, Any],
+    topic: str,
+    create: TopicsConfig | None,
+    settings: Mapping[str, str] | None,
+    policy: str,
+) -> int:
+    admin = TopicAdmin(options)
+    checked_name(topic)
+    if create is not None and settings is not None:
+        admin.create_missing([TopicSpecification(topic, create.partitions, create.replication_factor, settings)])
+    count = admin.partitions().get(topic)
+    if count is None:
+        raise TopicRefused(
+            f"topic {topic!r} does not exist",
+            remedy="create it with cleanup.policy=" + policy + ", or pass create=TopicsConfig(partitions=…)",
+        )
+    drift = admin.drift([TopicSpecification(topic, count, 1, {_POLICY: policy})])
+    if drift:
+        loses = "its history" if policy == "delete" else "the values of quiet keys, or keeps every version"
+        raise TopicRefused(
+            f"topic {topic!r} has {_POLICY}={drift[0].found}, which loses {loses}; it has to be {policy}",
+            remedy=drift[0].remedy,
+        )
+    return count

@@ -1,0 +1,199 @@
+"""Keys as bytes that sort as their values do, so that a store of sorted bytes answers prefixes and ranges. Pure.
+
+A key is a tuple of values, one for each key column, and never a joined string: ``a:b`` with ``c`` and ``a`` with
+``b:c`` are different keys. Each value is written so that it ends by itself: a tag for its kind, then bytes that sort as
+the values of that kind. The scheme is that of FoundationDB's tuple layer (its page "Tuples"), as far as it is needed.
+
+Integers and floats sort by number, text by its UTF-8 bytes. Types that topics carry as text, ``numeric`` among them,
+sort as that text.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from cdc.kinds import FLOATS, kind_of
+from cdc.store.port import MAX_ORDER, Key
+
+Value: TypeAlias = Any
+"""What JSON can say; bytes, where keys are bytes."""
+
+_NULL, _FALSE, _TRUE, _ZERO, _FLOAT, _TEXT, _DOCUMENT = 0x02, 0x03, 0x04, 0x20, 0x30, 0x40, 0x41
+_NO_KEY: Final = 0xFE
+_DIGEST: Final = 16
+_INDEXED: Final = 200
+"""Bytes of an index entry for the indexed values; the rest is the row's own."""
+
+
+def order_of(values: Sequence[Value], floats: Sequence[bool] = ()) -> bytes:
+    """The tuple as sortable bytes.
+
+    Args:
+        values: as JSON has them.
+        floats: which of them are floating point, whose whole numbers JSON writes like integers; none unless given.
+    """
+    parts = [_part(value, floats[place] if floats else False) for place, value in enumerate(values)]
+    return bounded(b"".join(parts), MAX_ORDER)
+
+
+def prefix_range(values: Sequence[Value], floats: Sequence[bool] = (), text: str | None = None) -> tuple[bytes, bytes]:
+    """Where the keys that begin with these values start and stop; with ``text``, the next value begins with it.
+
+    Raises:
+        ValueError: the prefix is too long to be looked for.
+    """
+    start = b"".join(_part(value, floats[place] if floats else False) for place, value in enumerate(values))
+    if text is not None:
+        start += bytes((_TEXT,)) + _escaped(text.encode())
+    if len(start) > MAX_ORDER - _DIGEST:
+        raise ValueError(f"a prefix may have {MAX_ORDER - _DIGEST} bytes, this one has {len(start)}")
+    return start, _next(start)
+
+
+def index_order(values: Sequence[Value], row: bytes, floats: Sequence[bool] = ()) -> bytes:
+    """An index entry: the indexed values, then the row's own order."""
+    return index_prefix(values, len(values), floats) + bounded(row, MAX_ORDER - _INDEXED)
+
+
+def index_prefix(values: Sequence[Value], width: int, floats: Sequence[bool] = ()) -> bytes:
+    """What all index entries with these values begin with, and no others but by a chance of 1 in 2^128.
+
+    Args:
+        values: of the index's first columns.
+        width: how many columns it has; they share the room.
+        floats: as for ``order_of``.
+    """
+    limit = _INDEXED // width
+    parts = [_part(value, floats[place] if floats else False) for place, value in enumerate(values)]
+    return b"".join([part if len(part) <= limit else _cut(part, limit) for part in parts])
+
+
+def pointer(row: Key) -> bytes:
+    """What an index entry holds: where its row stands."""
+    return len(row.order).to_bytes(2, "big") + row.order + row.text
+
+
+def pointed(value: bytes) -> Key:
+    """The row that an index entry leads to: what ``pointer`` wrote."""
+    ends = 2 + int.from_bytes(value[:2], "big")
+    return Key(value[2:ends], value[ends:])
+
+
+def order_of_no_key(text: bytes | None, partition: int, offset: int) -> bytes:
+    """Of a record whose key is not one of its table: behind all keys that are. Without a key, by its place."""
+    if text is None:
+        return bytes((_NO_KEY, _NO_KEY)) + struct.pack(">IQ", partition, offset)
+    return bounded(bytes((_NO_KEY, _TEXT)) + text, MAX_ORDER)
+
+
+def bounded(order: bytes, limit: int) -> bytes:
+    """The bytes, or as much of them as fits before a digest of all: such keys sort by their beginnings only."""
+    if len(order) <= limit:
+        return order
+    return order[: limit - _DIGEST] + blake2b(order, digest_size=_DIGEST).digest()
+
+
+def _cut(part: bytes, limit: int) -> bytes:
+    """As ``bounded``, and never the beginning of what was not cut: no value has that byte there."""
+    return part[: limit - _DIGEST - 1] + b"\xff" + blake2b(part, digest_size=_DIGEST).digest()
+
+
+def stop_of(start: bytes) -> bytes:
+    """Behind everything that begins with these bytes."""
+    return _next(start)
+
+
+class KeyForm:
+    """The keys of one table.
+
+    Args:
+        columns: name and type of each key column, the type as ``__schemas`` spells it.
+    """
+
+    def __init__(self, columns: Sequence[tuple[str, str]]) -> None:
+        self.names: Final = tuple(name for name, _ in columns)
+        kinds = [kind_of(sql_type) for _, sql_type in columns]
+        self.floats: Final = tuple(kind in FLOATS and not is_array for kind, is_array, _ in kinds)
+
+    def order(self, text: bytes) -> bytes:
+        """Of a record's key.
+
+        Raises:
+            ValueError: not a JSON object with these columns.
+        """
+        found = orjson.loads(text)
+        if type(found) is not dict or len(found) != len(self.names):
+            raise ValueError(f"not a key of ({', '.join(self.names)})")
+        try:
+            values = [found[name] for name in self.names]
+        except KeyError as error:
+            raise ValueError(f"not a key of ({', '.join(self.names)}): it lacks {error}") from None
+        return order_of(values, self.floats)
+
+
+def raw_order(text: bytes) -> bytes:
+    """Of a key that is just bytes or text: sorts as it is."""
+    return bounded(bytes((_TEXT,)) + _escaped(text) + b"\0", MAX_ORDER)
+
+
+def _part(value: Value, is_float: bool) -> bytes:
+    if is_float and not isinstance(value, bool) and value is not None:
+        if isinstance(value, (list, dict)):
+            raise ValueError("a document is no number")
+        return bytes((_FLOAT,)) + _double(float(value))
+    write = _WRITERS.get(type(value), _document)
+    return write(value)
+
+
+def _integer(value: int) -> bytes:
+    if value == 0:
+        return bytes((_ZERO,))
+    size = (abs(value).bit_length() + 7) // 8
+    if size > 8:
+        raise ValueError(f"{value} is beyond 64 bits")
+    if value > 0:
+        return bytes((_ZERO + size,)) + value.to_bytes(size, "big")
+    return bytes((_ZERO - size,)) + (value + (1 << 8 * size) - 1).to_bytes(size, "big")
+
+
+def _double(value: float) -> bytes:
+    if value != value:  # PostgreSQL sorts NaN behind everything
+        return b"\xff" * 8
+    raw: bytes = struct.pack(">d", value + 0.0)  # -0.0 and 0.0 are one value
+    return bytes(byte ^ 0xFF for byte in raw) if raw[0] & 0x80 else bytes((raw[0] | 0x80,)) + raw[1:]
+
+
+def _text(value: str) -> bytes:
+    return bytes((_TEXT,)) + _escaped(value.encode()) + b"\0"
+
+
+def _document(value: Value) -> bytes:
+    try:
+        return bytes((_DOCUMENT,)) + _escaped(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)) + b"\0"
+    except orjson.JSONEncodeError as error:
+        raise ValueError(f"it does not sort: {error}") from None
+
+
+def _escaped(raw: bytes) -> bytes:
+    return raw.replace(b"\0", b"\0\xff")
+
+
+def _next(start: bytes) -> bytes:
+    """The least bytes behind everything that begins with ``start``; tags keep it below 0xff at the front."""
+    kept = start.rstrip(b"\xff")
+    return kept[:-1] + bytes((kept[-1] + 1,)) if kept else b"\xff" * (MAX_ORDER + 1)
+
+
+_WRITERS: Final[dict[type, Callable[[Any], bytes]]] = {
+    type(None): lambda _: bytes((_NULL,)),
+    bool: lambda value: bytes((_TRUE if value else _FALSE,)),
+    int: _integer,
+    float: lambda value: bytes((_FLOAT,)) + _double(value),
+    str: _text,
+    bytes: lambda value: bytes((_TEXT,)) + _escaped(value) + b"\0",
+}

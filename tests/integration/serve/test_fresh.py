@@ -1,0 +1,84 @@
+"""Answers that must show a commit: who asks with ``min_lsn`` never reads an older row."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cdc.lsn import LSN
+from cdc.store.open import open_store
+from cdc.store.port import Store
+from tests.integration.serve.conftest import ADA, Serve, planted
+from tests.support.planted_view import SOURCE, PlantedView
+
+ROW = "/v1/tables/public.users/rows/1"
+
+
+def test_a_commit_that_is_shown_is_not_waited_for(view: PlantedView, serve: Serve) -> None:
+    got = serve(view.store).get(f"{ROW}?min_lsn={LSN(view.lsn)}&timeout=0&source={SOURCE}")
+    assert (got.status_code, got.headers["cdc-lsn"]) == (200, str(LSN(view.lsn)))
+
+
+def test_a_commit_that_comes_is_waited_for(store: Store, serve: Serve) -> None:
+    view = planted(store)
+    client = serve(store)
+    coming = LSN(view.lsn + 0x10)
+    paths = [
+        f"{ROW}?min_lsn={coming}",
+        f'/v1/tables/public.users/rows?key={{"id":1}}&min_lsn={coming}',
+        f"/v1/tables/public.users/rows?limit=1&min_lsn={coming}",
+    ]
+    with ThreadPoolExecutor() as threads:
+        waiting = [threads.submit(client.get, path) for path in paths]
+        batch = threads.submit(
+            client.post, f"/v1/tables/public.users/rows:batchGet?min_lsn={coming}", json={"keys": [{"id": 1}]}
+        )
+        assert client.get(f"{ROW}?min_lsn={coming}&timeout=0").status_code == 412  # it is not there yet
+        view.put("public.users", {**ADA, "city": "Turin"})
+        answers = [each.result() for each in (*waiting, batch)]
+    assert [each.status_code for each in answers] == [200] * 4
+    assert all("Turin" in each.text for each in answers)
+
+
+def test_a_commit_that_does_not_come_is_told_with_where_the_view_is(view: PlantedView, serve: Serve) -> None:
+    view.say(caught_up_at=time.time())
+    got = serve(view.store).get(f"{ROW}?min_lsn=F/0&timeout=0.1")
+    said = got.json()
+    assert (got.status_code, said["type"], said["lsn"], got.headers["cdc-lsn"]) == (412, "not-yet", "0/1030", "0/1030")
+    assert got.headers["retry-after"] == "1"
+    assert said["detail"].startswith("After 0.1 s the view shows everything before 0/1030, not F/0. The topics held no")
+    assert "or the LSN is not one of this server." in said["detail"]
+
+
+def test_a_view_that_is_behind_says_so(view: PlantedView, serve: Serve) -> None:
+    view.say(caught_up_at=time.time() - 3600)
+    said = serve(view.store).get(f"{ROW}?min_lsn=F/0&timeout=0").json()
+    assert "The view is behind its topics" in said["detail"]
+
+
+def test_the_lsn_of_another_timeline(view: PlantedView, serve: Serve) -> None:
+    got = serve(view.store).get(f"{ROW}?min_lsn=0/1&source=7301,2,16384")
+    assert (got.status_code, got.json()["type"], got.json()["source"]) == (409, "other-source", SOURCE)
+    assert "after a failover or a restore, LSNs of before say nothing" in got.json()["detail"]
+
+
+def test_a_thousand_commits_are_each_read_back_through_either_of_two_services(tmp_path: Path, serve: Serve) -> None:
+    writer = open_store(str(tmp_path / "view"))
+    view = planted(writer)
+    clients = [serve(open_store(str(tmp_path / "view"), read_only=True)) for _ in range(2)]
+    for number in range(1000):
+        view.put("public.users", {"id": 1, "name": "Ada", "city": str(number)})
+        got = clients[number % 2].get(f"{ROW}?min_lsn={LSN(view.lsn)}")
+        assert got.json()["city"] == str(number), f"commit {number}"
+
+
+@pytest.mark.parametrize("path", [ROW, "/v1/tables/public.users/count"])
+def test_both_services_answer_alike(tmp_path: Path, serve: Serve, path: str) -> None:
+    planted(open_store(str(tmp_path / "view")))
+    answers = [serve(open_store(str(tmp_path / "view"), read_only=True)).get(path) for _ in range(2)]
+    told = [{**each.headers, "date": "", "cdc-age": ""} for each in answers]
+    assert answers[0].content == answers[1].content
+    assert told[0] == told[1]

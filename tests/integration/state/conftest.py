@@ -1,0 +1,30 @@
+"""Topics of a test's own on the session's broker."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from cdc.publish.topics import TopicAdmin, TopicSpecification
+from cdc.stack import Kafka
+
+
+@pytest.fixture
+def options(kafka: Kafka) -> dict[str, Any]:
+    return {"bootstrap.servers": kafka.bootstrap}
+
+
+@pytest.fixture
+def name() -> str:
+    """Begins the names of the test's topics."""
+    return f"state-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def compacted(options: dict[str, Any], name: str) -> str:
+    """A compacted topic with two partitions."""
+    topic = f"{name}-compacted"
+    TopicAdmin(options).create_missing([TopicSpecification(topic, 2, 1, {"cleanup.policy": "compact"})])
+    return topic

@@ -1,0 +1,69 @@
+"""A view's tables over the stores that processes share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from cdc.store.open import open_store
+from cdc.store.port import Store
+from cdc.view.answers import Range
+from cdc.view.facts import KeyColumn, TableFacts
+from cdc.view.table_view import TableView
+from tests.integration.store.redis_place import Prefix
+from tests.unit.view.filled import Filled, row
+
+POINTS = TableFacts(number=1, name="points", topic="points", key=(KeyColumn("x", "float8"),), generation=1)
+DAYS = TableFacts(number=1, name="days", topic="days", key=(KeyColumn("days", "int4[]"),), generation=1)
+
+
+@pytest.fixture(params=["folder", "redis"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "redis":
+        place = Prefix(request.getfixturevalue("redis").url)
+        with closing(place.open()) as store:
+            yield store
+    else:
+        with closing(open_store(str(tmp_path / "store"))) as store:
+            yield store
+
+
+def test_rows_are_found_by_their_key_and_by_its_values(store: Store) -> None:
+    Filled(store).put(*(row(region, number) for region in ("a", 'é\n"') for number in (-1, 0, 2**31)))
+    view = TableView(store)
+    for values in (("a", -1), ('é\n"', 0), ("a", 2**31)):
+        found = view.get("public.items", values).row
+        assert found is not None
+        assert view.get("public.items", found.key).row == found
+    assert view.get("public.items", ("a", 1)).row is None
+    assert len(view.scan("public.items", Range(by={"color": "red"})).rows) == 6
+    assert view.count("public.items")[0] == 6
+
+
+@pytest.mark.parametrize(
+    ("table", "value", "spelled"), [(POINTS, 1e15, b"1e+15"), (POINTS, 3.0, b"3"), (DAYS, [1, 2], b"[1, 2]")]
+)
+def test_values_that_have_several_spellings(store: Store, table: TableFacts, value: object, spelled: bytes) -> None:
+    filled = Filled(store, table)
+    filled.put_as(b'{"%b":%b}' % (table.key[0].name.encode(), spelled), table)
+    view = TableView(store)
+    found = view.get(table.name, (value,))
+    assert found.row is not None
+    assert spelled in found.row.key
+    assert view.get(table.name, ([9] if table is DAYS else 9.5,)).row is None
+
+
+def test_changes_are_followed(store: Store) -> None:
+    filled, view = Filled(store), TableView(store)
+    filled.put(row("eu", 1))
+    token = view.changes("", ["public.items"]).token
+    filled.put(row("eu", 2), row("eu", 1, "blue"))
+    filled.delete({"region": "eu", "id": 2})
+    found = view.changes(token, ["public.items"])
+    assert [(each.key, each.row and each.row.row) for each in found.changed] == [
+        (b'{"region":"eu","id":2}', None),
+        (b'{"region":"eu","id":1}', b'{"region":"eu","id":1,"color":"blue"}'),
+    ]
