@@ -1,1 +1,1 @@
-"""The command line, and nothing else: a module for each command."""
+"""The command line, and nothing else: a module for each command about a deployment."""

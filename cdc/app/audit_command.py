@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from cdc.app.options import ConfigOption, LogLevelOption, load_config
 from cdc.daemon.logs import configure
 from cdc.jobs.as_of import parse_time
 from cdc.jobs.describe import describe_deployment, spark_settings
 from cdc.jobs.launch import run_job
 from cdc.jobspec.audit import AuditJob
+from cdc.options import ConfigOption, LogLevelOption, load_config
 
 
 def audit(

@@ -9,7 +9,6 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from cdc.app.options import ConfigOption, LogLevelOption, load_config
 from cdc.asking import allowed as asking
 from cdc.asking.display import as_lines, as_table, ending_line
 from cdc.asking.follow import display, follow
@@ -20,6 +19,7 @@ from cdc.config import Config
 from cdc.contract.naming import progress_topic
 from cdc.daemon.logs import configure
 from cdc.errors import CdcError, ConfigError
+from cdc.options import ConfigOption, LogLevelOption, load_config
 from cdc.ports import Partition
 from cdc.publish.requests import withdraw_request
 from cdc.record import BackfillCommand, BackfillOptions, BackfillProgress, BackfillRequest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
@@ -13,11 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cdc.app.options import ConfigOption, load_config
+from cdc.options import ConfigOption, load_config
 from cdc.source.preflight import Finding
-from cdc.status.checks import check_kafka, check_program, check_source
-from cdc.status.replica_checks import check_replica
-from cdc.status.standby_checks import check_standby
+from cdc.status.checkup import as_document, check_all
 
 _FAILED: Final = 3
 """Exit code: the operator must change something (as ``SourceRefused`` and its like)."""
@@ -39,18 +36,10 @@ def check(
 
         cdc check -c shop.yaml --json | jq '.findings[] | select(.level == "FAIL")'
     """
-    loaded = load_config(config)
-    source, tables = check_source(loaded)
-    source += check_standby(loaded, tables)
-    parts = {
-        "cdc": check_program(),
-        "source": source,
-        "kafka": check_kafka(loaded, tables),
-        "sink": check_replica(loaded, tables),
-    }
+    parts = check_all(load_config(config))
     console = Console(highlight=False)
     if as_json:
-        typer.echo(as_document(parts))
+        typer.echo(json.dumps(as_document(parts), indent=2, ensure_ascii=False))
     elif console.is_terminal:
         console.print(as_table(parts))
         console.print(as_remedies(parts), soft_wrap=True)
@@ -58,13 +47,6 @@ def check(
         typer.echo("\n".join(as_lines(parts)))
     if any(finding.level == "FAIL" for findings in parts.values() for finding in findings):
         raise typer.Exit(_FAILED)
-
-
-def as_document(parts: Mapping[str, Sequence[Finding]]) -> str:
-    """One JSON object: ``ok``, and ``findings`` with part, level, subject, text and remedy."""
-    findings = [{"part": part, **dataclasses.asdict(each)} for part, found in parts.items() for each in found]
-    ok = not any(each["level"] == "FAIL" for each in findings)
-    return json.dumps({"ok": ok, "findings": findings}, indent=2, ensure_ascii=False)
 
 
 def as_lines(parts: Mapping[str, Sequence[Finding]]) -> list[str]:

@@ -20,7 +20,7 @@ class Command(NamedTuple):
     """A command that is not imported yet.
 
     Attributes:
-        module: of ``cdc.app``.
+        module: of ``cdc``, room first.
         function: its name there; of a group of commands, the name of its ``Typer``.
         summary: the first line of the function's docstring or of the group's help.
         answers: its exit code 1 is an answer, so a crash must have another.
@@ -33,87 +33,127 @@ class Command(NamedTuple):
 
 
 COMMANDS: Final[Mapping[str, Command]] = {
+    "init": Command(
+        "app.init_command",
+        "init",
+        "Look at source, Kafka and replica, write a configuration with comments, and print the next commands.",
+    ),
     "check": Command(
-        "check_command",
+        "app.check_command",
         "check",
         "Check server, standby, rights, tables, publication, slot, topics and replica before the start. "
         "Changes nothing.",
     ),
     "status": Command(
-        "status_command",
+        "app.status_command",
         "status",
         "Show how far slot, topics and replica are, and what is wrong with them. Changes nothing.",
     ),
     "backfill": Command(
-        "backfill_command",
+        "app.backfill_command",
         "backfill",
         "Publish tables again while the stream goes on: ask the running bridge, or run one until it is done.",
     ),
     "history": Command(
-        "history_command",
+        "app.history_command",
         "history",
         "Show each change of one row: time, kind, LSN, transaction and columns, old → new. Needs topics.history.",
     ),
+    "get": Command(
+        "toolkit.lookup_commands",
+        "get",
+        "Show the row of a key as its topic has it now: columns, partition, offset, LSN, and when it was committed.",
+        answers=True,
+    ),
+    "watch": Command(
+        "toolkit.lookup_commands",
+        "watch",
+        "Print a line for each row that changes, as soon as it is committed, until Ctrl-C.",
+    ),
     "reconcile": Command(
-        "reconcile_command",
+        "app.reconcile_command",
         "reconcile",
         "Compare source, topics and replica row by row with Spark, while all of them go on.",
         answers=True,
     ),
     "health": Command(
-        "health_command",
+        "app.health_command",
         "health",
         "Read topics with Spark from beginning to end, and report garbage, tombstones, skew and strange keys.",
         answers=True,
     ),
     "mirror": Command(
-        "mirror_command",
+        "app.mirror_command",
         "mirror",
         "Copy topics with Spark, exactly once, until SIGTERM or Ctrl-C: for tables too big or busy for one sink.",
         answers=True,
     ),
     "snapshot": Command(
-        "snapshot_command",
+        "app.snapshot_command",
         "snapshot",
         "Write tables as they were at one commit: Parquet files, and a manifest with the commit and the counts.",
         answers=True,
     ),
     "audit": Command(
-        "audit_command",
+        "app.audit_command",
         "audit",
         "Write the audit trail of a table: each change with its commit, its old and new row, and what differs.",
         answers=True,
     ),
     "connect-schema": Command(
-        "connect_schema_command",
+        "app.connect_schema_command",
         "connect_schema",
         "Print a Kafka Connect sink connector (Debezium's JDBC sink) that copies one table, as JSON.",
     ),
     "demo": Command(
-        "demo_command",
+        "toolkit.demo_command",
         "demo",
         "Run everything once on real servers, and prove that nothing is lost, doubled or reordered.",
     ),
+    "learn": Command(
+        "toolkit.learn_command",
+        "learn",
+        "Run lessons about compacted topics: real records, segments and offsets, on a broker that is started for them.",
+    ),
     "run": Command(
-        "run_command",
+        "app.run_command",
         "run",
         "Run the bridge: PostgreSQL's row changes to compacted topics, until SIGTERM or Ctrl-C.",
     ),
     "sink": Command(
-        "sink_command",
+        "app.sink_command",
         "sink",
         "Run the sink: compacted topics to replica tables, one consistent cut after another, until SIGTERM or Ctrl-C.",
     ),
-    "config": Command("config_command", "config_app", "Show the effective configuration, or the schema of the file."),
+    "serve": Command(
+        "app.serve_command",
+        "serve",
+        "Keep topics as tables, and answer questions about them over HTTP, until SIGTERM or Ctrl-C.",
+    ),
+    "dashboard": Command(
+        "app.dashboard_command",
+        "dashboard",
+        "Show deployments in the browser, each as cdc status and cdc check see it, until SIGTERM or Ctrl-C.",
+    ),
+    "config": Command(
+        "app.config_command", "config_app", "Show the effective configuration, or the schema of the file."
+    ),
     "grants": Command(
-        "grants_command", "grants_app", "Print the rights that bridge and sink need, and no more, as commands to paste."
+        "app.grants_command",
+        "grants_app",
+        "Print the rights that bridge and sink need, and no more, as commands to paste.",
     ),
     "stack": Command(
-        "stack_command",
+        "toolkit.stack_command",
         "stack_app",
-        "A PostgreSQL and a Kafka to try things on: yours by URL, in Docker, or embedded.",
+        "A PostgreSQL, a Kafka and a Redis to try things on: yours by URL, in Docker, or embedded.",
     ),
-    "tables": Command("tables_command", "tables_app", "Show which tables are captured; add or remove one."),
+    "topics": Command(
+        "toolkit.topics_command",
+        "topics_app",
+        "Look at compacted topics, yours or other programs': why they are not compacted, what that costs.",
+    ),
+    "tables": Command("app.tables_command", "tables_app", "Show which tables are captured; add or remove one."),
 }
 """By name, in the order of ``cdc --help``."""
 
@@ -153,4 +193,4 @@ def load(name: str) -> Any:
 
 
 def _imported(where: Command) -> Any:
-    return getattr(importlib.import_module(f"cdc.app.{where.module}"), where.function)
+    return getattr(importlib.import_module(f"cdc.{where.module}"), where.function)

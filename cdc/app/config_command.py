@@ -10,10 +10,10 @@ import typer
 import yaml
 from pydantic import BaseModel, SecretStr
 
-from cdc.app.options import DEFAULT_PATH, ConfigOption, load_config
 from cdc.config import Config
 from cdc.config.environment import origins
 from cdc.config.masking import MASK, is_secret_key, mask_dsn
+from cdc.options import DEFAULT_PATH, ConfigOption, load_config
 
 config_app = typer.Typer(help="Show the effective configuration, or the schema of the file.", no_args_is_help=True)
 

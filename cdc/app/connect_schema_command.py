@@ -8,11 +8,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cdc.app.options import ConfigOption, load_config
 from cdc.config import Config
 from cdc.contract.naming import schemas_topic
 from cdc.errors import ConfigError
 from cdc.kinds import FLOATS, Kind, kind_of
+from cdc.options import ConfigOption, load_config
 from cdc.record import TableSchema
 from cdc.replay.definitions import read_definitions
 from cdc.scope.topics import state_topic

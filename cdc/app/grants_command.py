@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, TypeAlias
 
 import psycopg
 import typer
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from cdc.acls import bridge_acls, sink_acls
-from cdc.app.options import ConfigOption, load_config
 from cdc.config import Config
-from cdc.config.masking import dsn_secrets
-from cdc.contract.naming import history_topic
-from cdc.errors import ConfigError, SourceRefused
+from cdc.errors import SourceRefused
+from cdc.options import ConfigOption, load_config
 from cdc.pgroles import role_and_database
-from cdc.record import TableSchema
-from cdc.scope.topics import state_topic
-from cdc.source.catalog import find_tables, in_scope
+from cdc.scope.acls import kafka_grants
+from cdc.scope.topics import state_topic_schema
+from cdc.setup.conninfo import over
+from cdc.source.catalog import find_tables
 from cdc.source.connect import connect
 from cdc.source.grants import Capture, capture_grants
 from cdc.source.publication import inspect_publication
@@ -86,13 +82,13 @@ def sink(config: ConfigOption = None, admin: AdminOption = "") -> None:
     replica = open_replica(loaded, application_name="cdc grants")
     naming = replica.naming
     with _look(loaded, admin) as conn:
-        schemas = {naming.name(_described(loaded, info)).schema for info in _tables(conn, loaded)}
+        schemas = {naming.name(state_topic_schema(loaded, info)).schema for info in _tables(conn, loaded)}
     typer.echo("\n".join(replica.grants(schemas)))
 
 
 @grants_app.command("kafka")
 def kafka(config: ConfigOption = None) -> None:
-    """Print the kafka-acls.sh commands for bridge and sink; admin.properties is how your administrator connects.
+    """Print the kafka-acls.sh commands for bridge, sink and view; admin.properties is how your administrator connects.
 
     Examples:
 
@@ -101,27 +97,13 @@ def kafka(config: ConfigOption = None) -> None:
         CDC_KAFKA__OPTIONS='{"sasl.username": "cdc-sink"}' cdc grants kafka -c shop.yaml
     """
     loaded = load_config(config)
-    options = loaded.kafka.client_options()
-    others = list(loaded.topics.names.values())
-    written = [*others, *_histories(loaded)]
-    for part, acls in (("bridge", bridge_acls(loaded.name, written)), ("sink", sink_acls(loaded.name, others))):
-        typer.echo("\n".join([f"# What {part} {loaded.name} needs.", *(acl.command(options) for acl in acls)]))
-
-
-def _histories(config: Config) -> list[str]:
-    """History topics whose names do not begin like all the others."""
-    named = {table.partition("."): topic for table, topic in config.topics.names.items()}
-    return [
-        history_topic(topic)
-        for (namespace, _, table), topic in named.items()
-        if in_scope(namespace, table, config.topics.history, ())
-    ]
+    typer.echo("\n".join(kafka_grants(loaded)))
 
 
 def _look(config: Config, admin: str) -> psycopg.Connection[tuple[object, ...]]:
     arguments = config.source.connection()
     if admin:
-        arguments = {"conninfo": _over(arguments, admin)}
+        arguments = {"conninfo": over(arguments, admin)}
     try:
         return connect(arguments, application_name="cdc grants")
     except SourceRefused as error:
@@ -129,21 +111,6 @@ def _look(config: Config, admin: str) -> psycopg.Connection[tuple[object, ...]]:
             raise
         raise SourceRefused(
             error.message, remedy="if this role does not exist yet, or has no rights yet, add: --admin user=postgres"
-        ) from None
-
-
-def _over(arguments: Mapping[str, str], admin: str) -> str:
-    if dsn_secrets(admin):
-        raise ConfigError(
-            "--admin: everybody on this machine can see a password on the command line",
-            remedy="put it into PGPASSWORD or ~/.pgpass",
-        )
-    try:
-        ours, theirs = conninfo_to_dict(make_conninfo(**arguments)), conninfo_to_dict(admin)
-        return make_conninfo("", **{**ours, "password": None, **theirs})
-    except psycopg.ProgrammingError:
-        raise ConfigError(
-            "--admin or source.dsn: libpq does not understand it", remedy="write keywords such as user=postgres host=db"
         ) from None
 
 
@@ -156,8 +123,3 @@ def _tables(conn: psycopg.Connection[tuple[object, ...]], config: Config) -> tup
             remedy="correct source.tables, or create the tables first",
         )
     return tables
-
-
-def _described(config: Config, info: TableInfo) -> TableSchema:
-    """As much of a definition as naming takes."""
-    return TableSchema("", info.namespace, info.name, state_topic(config, info.namespace, info.name), info.key, ())

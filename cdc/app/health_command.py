@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from cdc.app.options import ConfigOption, load_config
 from cdc.contract.naming import schemas_topic
 from cdc.jobs.describe import describe_deployment, kafka_settings, spark_settings
 from cdc.jobs.launch import run_job
 from cdc.jobspec.health import TOP_KEYS, HealthJob, HealthTopic
+from cdc.options import ConfigOption, load_config
 
 
 def health(

@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from cdc.app.options import ConfigOption, load_config
 from cdc.config import Config
 from cdc.contract.naming import history_topic, progress_topic, schemas_topic
+from cdc.contract.patterns import in_scope
 from cdc.contract.progress import stream_key
 from cdc.errors import ConfigError, TopicUnavailable
 from cdc.history.display import as_lines, as_table, entry_json, reach_line, row_json, row_lines
@@ -21,11 +21,11 @@ from cdc.history.key import record_key
 from cdc.history.scan import KeyScan
 from cdc.history.trail import Moment, Trail, parse_moment, row_at, with_changes, within
 from cdc.lsn import LSN
+from cdc.options import ConfigOption, load_config
 from cdc.record import TableSchema
 from cdc.replay.definitions import read_definitions
 from cdc.replay.topic_state import read_known
 from cdc.scope.topics import state_topic
-from cdc.source.catalog import in_scope
 
 _MOMENT: Final = "ISO time or LSN"
 

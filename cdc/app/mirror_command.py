@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from cdc.app.options import ConfigOption, load_config
 from cdc.contract.naming import schemas_topic
 from cdc.errors import ConfigError
 from cdc.jobs.describe import Deployment, describe_deployment, spark_settings
 from cdc.jobs.launch import run_job
 from cdc.jobspec.mirror import COMPACT_EVERY, INTERVAL_S, RECORDS_PER_BATCH, MirrorJob, ParquetTarget, PostgresTarget
+from cdc.options import ConfigOption, load_config
 
 _NAMESPACE = "mirror"
 """A schema that is not the sink's by any default."""

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from cdc import __version__
-from cdc.app.options import ConfigOption, LogLevelOption, load_config
 from cdc.config import Config
 from cdc.daemon.logs import configure
 from cdc.errors import ConfigError
@@ -21,6 +20,7 @@ from cdc.jobs.heal import repair_and_verify
 from cdc.jobs.launch import run_job
 from cdc.jobspec.deployment import SparkSettings
 from cdc.jobspec.reconcile import ReconcileJob
+from cdc.options import ConfigOption, LogLevelOption, load_config
 
 Tables = Annotated[
     list[str] | None, typer.Argument(metavar="TABLE", help="schema.table; all captured tables unless given.")

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from cdc.app.options import ConfigOption, LogLevelOption, load_config
+from cdc.app.dashboard_pages import pages_of
 from cdc.apply.run import run_sink
 from cdc.apply.topics import RebuildOrder
 from cdc.daemon.logs import configure
 from cdc.daemon.supervise import stop_on_signals
 from cdc.errors import ConfigError
+from cdc.options import ConfigOption, LogLevelOption, load_config
 
 
 def sink(
@@ -40,4 +41,5 @@ def sink(
     configure(log_level, loaded.secrets())
     if tables and not rebuild:
         raise ConfigError("cdc sink mirrors every table", remedy="leave the names out, or add --rebuild")
-    run_sink(loaded, stop_on_signals(), RebuildOrder(tables or (), everything=rebuild and not tables))
+    pages = None if loaded.http.sink_port is None else pages_of("sink", config, loaded)
+    run_sink(loaded, stop_on_signals(), RebuildOrder(tables or (), everything=rebuild and not tables), pages)

@@ -10,7 +10,6 @@ from typing import Annotated
 import psycopg
 import typer
 
-from cdc.app.options import ConfigOption, LogLevelOption, load_config
 from cdc.config import Config
 from cdc.daemon.logs import configure
 from cdc.errors import ConfigError
@@ -19,6 +18,7 @@ from cdc.jobs.describe import Deployment, describe_deployment, spark_settings
 from cdc.jobs.launch import INTERRUPTED, run_job
 from cdc.jobspec.deployment import SparkSettings
 from cdc.jobspec.snapshot import AsOf, SnapshotJob
+from cdc.options import ConfigOption, LogLevelOption, load_config
 from cdc.source.connect import connect, source_errors
 
 _HERE = (

@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from cdc.app.options import ConfigOption, load_config
 from cdc.config import Config
+from cdc.options import ConfigOption, load_config
 from cdc.status.display import as_lines, as_table
 from cdc.status.document import Document, as_document, problems
 from cdc.status.parts import Status, read_status

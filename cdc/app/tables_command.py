@@ -16,12 +16,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from cdc.app.options import DEFAULT_PATH, ConfigOption, load_config
 from cdc.config import Config
 from cdc.config.edit import CannotEdit, add_entry, remove_entry
+from cdc.contract.patterns import in_scope
 from cdc.errors import CdcError, ConfigError
+from cdc.options import DEFAULT_PATH, ConfigOption, load_config
 from cdc.scope.topics import state_topic
-from cdc.source.catalog import find_others, find_tables, in_scope, table_info
+from cdc.source.catalog import find_others, find_tables, table_info
 from cdc.source.connect import connect
 from cdc.source.publication import inspect_publication
 from cdc.source.table import TableInfo, why_unusable

@@ -1,4 +1,7 @@
-"""An HTTP server beside a daemon: ``/metrics`` for Prometheus, ``/live`` and ``/ready`` for whoever restarts it."""
+"""An HTTP server beside a daemon: ``/metrics`` for Prometheus, ``/live`` and ``/ready`` for whoever restarts it.
+
+More pages may be handed in: the dashboard's, which knows rooms that a daemon does not.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +21,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from cdc.daemon.pages import OpenPages, Pages, Reply, Request
 from cdc.daemon.worker import Worker
 from cdc.errors import ConfigError
 
@@ -37,16 +42,25 @@ class HealthServer:
         ready: called for each ``/ready``, from a thread of the server: whether the work is being done, and facts
             (JSON values) for the person who asks.
         stop: set when the listening thread fails; ``close`` then raises why.
+        more: pages beside these.
 
     ``/live`` answers 200 as long as the process can answer at all; ``/ready`` 200 or 503.
     """
 
     def __init__(
-        self, host: str, port: int, registry: CollectorRegistry, ready: Ready, stop: threading.Event | None = None
+        self,
+        host: str,
+        port: int,
+        registry: CollectorRegistry,
+        ready: Ready,
+        stop: threading.Event | None = None,
+        more: OpenPages | None = None,
     ) -> None:
         self._address = (host, port)
         self._registry = registry
         self._ready = ready
+        self._more = more
+        self._opened = ExitStack()
         self._server: _Server | None = None
         self._stop = stop or threading.Event()
         self._worker: Worker | None = None
@@ -70,6 +84,8 @@ class HealthServer:
                 f"cannot serve /metrics and /ready on {host}:{port}: {error.strerror or error}",
                 remedy="choose another http.host or port; 0 picks a free port, null serves nothing",
             ) from error
+        if self._more is not None:
+            self._server.more = self._opened.enter_context(self._more(self._registry))
         self._worker = Worker(partial(self._server.serve_forever, 0.1), name="http", on_failure=self._stop.set)
         self._worker.start()
         log.info("serving /metrics, /live and /ready", url=f"http://{_in_url(host)}:{self.port}")
@@ -85,6 +101,7 @@ class HealthServer:
         if server is not None and worker is not None:
             server.shutdown()
             server.server_close()
+            self._opened.close()
             worker.end(error)
 
     def __enter__(self) -> HealthServer:
@@ -105,6 +122,7 @@ class _Server(ThreadingHTTPServer):
         self.address_family = _family(address[0])
         self.registry = registry
         self.ready = ready
+        self.more: Pages = lambda _: None
         super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - overrides
@@ -121,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
+        path, _, query = self.path.partition("?")
         match path:
             case "/metrics":
                 self._answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self.server.registry))
@@ -130,9 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
             case "/ready":
                 self._answer_ready()
             case _:
-                self._answer_json(
-                    HTTPStatus.NOT_FOUND, {"error": "no such page", "pages": ["/metrics", "/live", "/ready"]}
-                )
+                self._answer_more(path, query)
 
     do_HEAD = do_GET  # noqa: N815 - the standard library's name
 
@@ -144,6 +160,29 @@ class _Handler(BaseHTTPRequestHandler):
             ready, facts = False, {"error": type(error).__name__}
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
         self._answer_json(status, {"ready": ready, **facts})
+
+    def _answer_more(self, path: str, query: str) -> None:
+        headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in self.headers.items()]
+        reply = self.server.more(Request(path, query, headers))
+        if reply is None:
+            pages = ["/metrics", "/live", "/ready"]
+            self._answer_json(HTTPStatus.NOT_FOUND, {"error": "no such page", "pages": pages})
+        elif isinstance(reply.body, bytes):
+            self._begin(reply, [("Content-Length", str(len(reply.body)))])
+            if self.command != "HEAD":
+                self.wfile.write(reply.body)
+        else:
+            with closing(reply.body):
+                self.close_connection = True  # its end is the end of the answer
+                self._begin(reply, [("Connection", "close")])
+                for piece in () if self.command == "HEAD" else reply.body:
+                    self.wfile.write(piece)
+
+    def _begin(self, reply: Reply, more: list[tuple[str, str]]) -> None:
+        self.send_response(reply.status)
+        for name, value in (*reply.headers, *more):
+            self.send_header(name, value)
+        self.end_headers()
 
     def _answer_json(self, status: HTTPStatus, body: Mapping[str, object]) -> None:
         self._answer(status, "application/json", json.dumps(body, default=str).encode() + b"\n")

@@ -54,19 +54,25 @@ class Worker:
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
 
+    def ended_within(self, timeout_s: float) -> bool:
+        """Wait for its end for so long at most; whether it came."""
+        self.join(timeout_s)
+        return not self.is_alive
+
     def check(self) -> None:
         """Raise what ended it, once; nothing while it works, and when it came to its end."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
 
-    def end(self, error: BaseException | None) -> None:
+    def end(self, error: BaseException | None, timeout_s: float | None = None) -> None:
         """Join it at the end of a ``with`` block; an error that ends the block already is not replaced.
 
         Args:
             error: what ``__exit__`` was given.
+            timeout_s: to wait for it at most.
         """
-        self.join()
+        self.join(timeout_s)
         if error is None:
             self.check()
 

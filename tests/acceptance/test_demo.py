@@ -79,7 +79,10 @@ def figure(pattern: str, output: str) -> int:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("when", "number"), [("tables over", signal.SIGINT), ("SIGKILL", signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("when", "number"),
+    [("tables over", signal.SIGINT), pytest.param("SIGKILL", signal.SIGTERM, marks=pytest.mark.long)],
+)
 def test_ended_in_the_middle_it_leaves_nothing_behind(
     environment: dict[str, str], when: str, number: signal.Signals
 ) -> None:

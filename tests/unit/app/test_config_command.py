@@ -10,9 +10,9 @@ import yaml
 from typer.testing import CliRunner
 
 from cdc.app.config_command import config_app
-from cdc.app.options import load_config
 from cdc.config import Config
 from cdc.errors import ConfigError
+from cdc.options import load_config
 
 TEXT = """\
 name: shop
@@ -92,6 +92,6 @@ def test_schema_is_json_schema_of_the_file() -> None:
     result = CliRunner().invoke(config_app, ["schema"], catch_exceptions=False)
     schema = json.loads(result.stdout)
     assert schema["$schema"].startswith("https://json-schema.org/")
-    assert schema["required"] == ["name", "source", "kafka"]
+    assert schema["required"] == ["name", "kafka"]
     assert schema["additionalProperties"] is False
     assert schema["$defs"]["TopicsConfig"]["properties"]["partitions"]["maximum"] == 1000

@@ -24,6 +24,18 @@ sys.addaudithook(count)
 main()
 """
 
+# Sends itself the signal that the argument names.
+ENDED = """
+import os, signal, sys
+from cdc import interrupts
+interrupts.raise_at_every_polite_end()
+try:
+    os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+    print("goes on")
+except KeyboardInterrupt:
+    print("ends in good order")
+"""
+
 # --help does about 330 imports, the others more than 700.
 PRESSED = [
     (("--help",), 1),
@@ -69,3 +81,11 @@ def test_a_command_that_was_started_with_sigint_ignored_goes_on() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_command_with_servers_ends_in_good_order_at_every_polite_signal(name: str) -> None:
+    command = [sys.executable, "-c", ENDED, name]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "ends in good order\n"
+    ignoring = ["sh", "-c", f'trap "" {name[3:]}; exec "$@"', "sh", *command]
+    assert subprocess.run(ignoring, capture_output=True, text=True, check=True).stdout == "goes on\n"

@@ -19,14 +19,21 @@ from cdc.backfill.readers import ChunkReaders
 from cdc.backfill.tasks import ReadFailure, ViewTask
 from cdc.bridge import rereader, scope_watch, slot_watch, topic_watch
 from cdc.change import UNCHANGED_TOAST, Column, Relation, ReplicaIdentity
-from cdc.config import Config
+from cdc.config import Config, ViewConfig
+from cdc.config.serve import ServeConfig
 from cdc.daemon import http
 from cdc.daemon.worker import Worker
+from cdc.dashboard.board import Board
 from cdc.demo import probes
 from cdc.encode.table import TableEncoder
 from cdc.errors import CdcError, SourceRefused, SourceUnavailable
+from cdc.feed import run as feed
 from cdc.order.needs import Rows
+from cdc.publish import prompt
+from cdc.serve import run as service
 from cdc.source.connect import source_errors
+from cdc.store import redis_lock
+from cdc.store.redis_link import Place
 from tests.architecture.test_tidy import calls
 from tests.architecture.tree import modules
 from tests.support.waiting import eventually
@@ -67,6 +74,14 @@ def http_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     stop = threading.Event()
     with http.HealthServer("127.0.0.1", 0, CollectorRegistry(), lambda: (True, {}), stop):
         assert stop.wait(10)
+
+
+def store_lock_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_lock, "_RENEW_S", 0)
+    monkeypatch.setattr(redis_lock, "connect", lambda *_, **__: SimpleNamespace(register_script=lambda _: boom))
+    lock = redis_lock.RedisLock(Place("", "", ""), "")
+    eventually(lambda: not lock._worker.is_alive, 10)
+    lock.check()
 
 
 def reader_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,6 +126,18 @@ def topic_watch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         running.close()
 
 
+def progress_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = prompt.PromptPublisher(
+        {"bootstrap.servers": "127.0.0.1:1"}, transactional_id="t", max_message_bytes=1_000_000
+    )
+    monkeypatch.setattr(running, "_write", boom)
+    try:
+        running.write("topic", b"key", b"value")
+        eventually(running.is_written, 10)
+    finally:
+        running.close()
+
+
 def rereader_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rereader, "connect", boom)
     running = rereader.Rereader({}, application_name="")
@@ -118,6 +145,31 @@ def rereader_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         running.read(Rows(TABLE, ((b"1", UNCHANGED_TOAST),), (7,), ((b"1",),)), 10)
     finally:
         running.close()
+
+
+def feed_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other feed ends, too."""
+    monkeypatch.setattr(feed, "_fill_tables", boom)
+    monkeypatch.setattr(feed, "_fill_topics", lambda config, stores, stop, meter, works: stop.wait(10))
+    view = ViewConfig.model_validate({"store": "memory", "topics": {"apps": {}}})
+    feed.run_feeds(CONFIG.model_copy(update={"view": view}), threading.Event())
+
+
+def service_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fills its view ends, too."""
+    monkeypatch.setattr(service, "make_server", boom)
+    monkeypatch.setattr(service, "run_feeds", lambda config, stop, stores, meter: stop.wait(10))
+    serve = ServeConfig(port=0)
+    service.run_service(
+        CONFIG.model_copy(update={"view": ViewConfig(store="memory"), "serve": serve}), threading.Event()
+    )
+
+
+def dashboard_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that fails is shown (``test_pages.py``); what raises beside it ends the looking."""
+    board = Board([SimpleNamespace(name="shop", look=lambda *, is_watched: {}, close=boom)])
+    board.start()
+    board.close()
 
 
 class Connection:
@@ -142,6 +194,11 @@ ENDS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "cdc/demo/probes.py": probe_ends,
     "cdc/bridge/topic_watch.py": topic_watch_ends,
     "cdc/bridge/rereader.py": rereader_ends,
+    "cdc/publish/prompt.py": progress_ends,
+    "cdc/store/redis_lock.py": store_lock_ends,
+    "cdc/feed/run.py": feed_ends,
+    "cdc/serve/run.py": service_ends,
+    "cdc/dashboard/recorder.py": dashboard_ends,
 }
 
 
@@ -156,10 +213,24 @@ def test_every_thread_of_ours_is_among_these() -> None:
     bare = [f"{path}:{call.lineno}" for path in modules("cdc") for call in calls(path, "Thread", "threading")]
     assert [each.split(":")[0] for each in bare] == ["cdc/daemon/worker.py"], f"use cdc.daemon.worker.Worker: {bare}"
     started = {
-        str(path) for path in modules("cdc") for name in ("Worker", "ThreadPoolExecutor") for _ in calls(path, name)
+        str(path)
+        for path in modules("cdc")
+        for name in ("Worker", "Threads", "ThreadPoolExecutor")
+        for _ in calls(path, name)
     }
-    # Their futures are waited for on the next line, or in tests/unit/daemon/test_threads.py::test_the_writer…
-    waited_for = {"cdc/status/parts.py", "cdc/stack/artefacts.py", "cdc/apply/loop.py"}
+    # Their futures are waited for on the next line, or in tests/unit/daemon/test_threads.py::test_the_writer…; the
+    # first two are shown in test_ending.py
+    waited_for = {
+        "cdc/daemon/supervise.py",
+        "cdc/daemon/threads.py",
+        "cdc/status/parts.py",
+        "cdc/stack/artefacts.py",
+        "cdc/apply/loop.py",
+        "cdc/serve/desk.py",
+        "cdc/dashboard/deployment.py",
+        "cdc/serve/beside.py",
+        "cdc/store/lmdb_store.py",
+    }
     assert started - waited_for == set(ENDS), "show here what happens when it raises"
 
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import signal
 from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Literal
 
 import typer
 
-from cdc import extras
+from cdc import extras, interrupts
 
 _DOES_NOT_HOLD = 1
-_INTERRUPTED = 130
 
 
 def demo(
     rows: Annotated[
         int, typer.Option(min=10_000, help="About how many rows the shop has before bridge and sink start.")
     ] = 250_000,
-    changes: Annotated[int, typer.Option(min=1_000, help="Row changes to make once these rows are loaded.")] = 30_000,
+    changes: Annotated[int, typer.Option(min=1_000, help="Row changes to make once these rows are loaded.")] = 20_000,
     seed: Annotated[int, typer.Option(help="Seed of the traffic: the same one makes the same transactions.")] = 1,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave everything running after the proof, until Ctrl-C.")
@@ -47,13 +44,11 @@ def demo(
 
         cdc demo --keep
     """
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, _interrupt)
+    interrupts.raise_at_every_polite_end()
     try:
         holds = _run(rows, changes, seed, keep, report.resolve(), backend)
     except KeyboardInterrupt:
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(interrupts.EXIT_CODE) from None
     if not holds:
         raise typer.Exit(_DOES_NOT_HOLD)
 
@@ -89,7 +84,3 @@ def _run(
         if keep:
             demo.watch()
         return outcome.holds and agrees
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

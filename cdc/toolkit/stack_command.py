@@ -1,4 +1,4 @@
-"""``cdc stack``: a PostgreSQL and a Kafka to try things on, with nothing to install."""
+"""``cdc stack``: a PostgreSQL, a Kafka and a Redis to try things on, with nothing to install."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from cdc import extras
 from cdc.errors import StackError
 
 stack_app = typer.Typer(
-    help="A PostgreSQL and a Kafka to try things on: yours by URL, in Docker, or embedded.", no_args_is_help=True
+    help="A PostgreSQL, a Kafka and a Redis to try things on: yours by URL, in Docker, or embedded.",
+    no_args_is_help=True,
 )
 
 BackendName = Literal["auto", "docker", "embedded"]
 BackendOption = Annotated[
     BackendName,
-    typer.Option(help="Insist on one way; auto takes CDC_PG_URL and CDC_KAFKA, else Docker, else embedded servers."),
+    typer.Option(
+        help="Insist on one way; auto: CDC_PG_URL, CDC_KAFKA and CDC_REDIS_URL, else Docker, else embedded servers."
+    ),
 ]
 
 
@@ -26,11 +29,12 @@ BackendOption = Annotated[
 def up(
     backend: BackendOption = "auto",
     pg: Annotated[Literal["14", "15", "16", "17", "18"], typer.Option(help="PostgreSQL version.")] = "16",
+    redis: Annotated[bool, typer.Option("--redis", help="A Redis too, for views.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Leave it running, until: cdc stack down")] = False,
 ) -> None:
-    """Start both servers and print how to reach them; Ctrl-C stops and removes them.
+    """Start the servers and print how to reach them; Ctrl-C stops and removes them.
 
-    The first start downloads Kafka (45 MB), and PostgreSQL 14, 15 or 17 when asked for (15 MB each).
+    The first start downloads Kafka (45 MB), and PostgreSQL 14, 15 or 17 (15 MB each) and Redis (11 MB) when asked for.
     The data are in a temporary directory.
 
     Examples:
@@ -38,6 +42,8 @@ def up(
         cdc stack up
 
         cdc stack up --pg 18 --backend embedded
+
+        cdc stack up --redis
 
         eval "$(cdc stack up --detach)"     # sets CDC_PG_URL and CDC_KAFKA in this shell
     """
@@ -54,13 +60,16 @@ def up(
     # A polite end must remove the servers as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
-        stack = open_stack(backend=backend, major=cast(PostgresMajor, int(pg)), detached=detach, say=_tell)
+        major = cast(PostgresMajor, int(pg))
+        stack = open_stack(backend=backend, major=major, with_redis=redis, detached=detach, say=_tell)
         typer.echo(f"export CDC_PG_URL='{stack.postgres.dsn()}'\nexport CDC_KAFKA='{stack.kafka.bootstrap}'")
+        if stack.redis is not None:
+            typer.echo(f"export CDC_REDIS_URL='{stack.redis.url}'")
         if detach:
-            _tell("both stay up; stop them with: cdc stack down")
+            _tell("they stay up; stop them with: cdc stack down")
             return
         with stack:
-            _tell("ready; copy the lines above into another shell. Ctrl-C stops and removes both servers.")
+            _tell("ready; copy the lines above into another shell. Ctrl-C stops and removes the servers.")
             while True:
                 signal.pause()
 
@@ -117,6 +126,7 @@ def _materials() -> list[tuple[str, str]]:
     from cdc.stack.cache import cache_dir
     from cdc.stack.jars import kafka_home
     from cdc.stack.java import find_java
+    from cdc.stack.redis_server import redis_version
 
     try:
         java = find_java()
@@ -129,6 +139,7 @@ def _materials() -> list[tuple[str, str]]:
         ("Java for Kafka", found),
         ("PostgreSQL binaries", f"{materials()}; run as {accounts}"),
         ("Kafka jars", f"in {home}" if home.exists() else "not downloaded yet (45 MB at the first start)"),
+        ("Redis", redis_version()),
         ("cache", str(cache_dir())),
     ]
 

@@ -1,0 +1,1 @@
+"""``cdc learn``: lessons about compacted topics, each run on a real broker and checked against it."""

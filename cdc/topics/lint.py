@@ -1,0 +1,230 @@
+"""What is wrong with a topic that is meant to hold state: rules over its settings, replicas, keys and readers. Pure.
+
+An *error* loses rows or deletes, or will; a *warning* costs availability, time or disk some day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from cdc.topics.settings import NEVER_MS, TopicSettings, topic_settings
+from cdc.topics.verdict import alter
+from cdc.words import counted, duration
+
+Level: TypeAlias = Literal["error", "warning"]
+
+_MINUTE_MS: Final = 60_000
+_DAY_MS: Final = 86_400_000
+_LOW_RATIO: Final = 0.1
+"""Below, the cleaner rewrites each byte more than ten times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lint:
+    """One thing to change.
+
+    Attributes:
+        code: stays the same between versions.
+        remedy: the command or change that mends it.
+    """
+
+    level: Level
+    code: str
+    text: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A topic as far as lint looks.
+
+    Attributes:
+        settings: as Kafka writes them.
+        replicas: copies of the partition that has fewest.
+        keyless: records without a key among those that were read.
+        empty: records whose value is empty, but not null.
+        looked_at: how many records were read.
+        share_groups: of its readers.
+        rebuild_ms: how long a reader needs from the beginning to the end; None when nobody said.
+    """
+
+    topic: str
+    settings: Mapping[str, str]
+    replicas: int
+    keyless: int = 0
+    empty: int = 0
+    looked_at: int = 0
+    share_groups: Collection[str] = ()
+    rebuild_ms: int | None = None
+
+
+def lint(subject: Subject) -> list[Lint]:
+    """Everything that is wrong, errors first."""
+    settings = topic_settings(subject.settings)
+    found = [
+        *_policy(subject, settings),
+        *_tombstones(subject, settings),
+        *_copies(subject),
+        *_segments(subject, settings),
+        *_times(subject),
+        *_use(subject),
+    ]
+    return sorted(found, key=lambda each: each.level != "error")
+
+
+def _policy(subject: Subject, settings: TopicSettings) -> Iterator[Lint]:
+    mend, policy = alter(subject.topic, "cleanup.policy=compact"), settings.cleanup_policy
+    if policy == {"compact", "delete"}:
+        yield Lint(
+            "error",
+            "compact_delete",
+            "cleanup.policy is compact,delete: retention deletes the latest row of every key that has not changed for "
+            f"{_retention(subject)}",
+            mend,
+        )
+    elif "delete" in policy:
+        yield Lint(
+            "error",
+            "delete",
+            f"cleanup.policy is delete: whatever is older than {_retention(subject)} is gone, rows that never changed "
+            "first",
+            f"{mend}; the rows that are gone must be published again",
+        )
+    elif not policy:
+        yield Lint("warning", "keeps_all", "cleanup.policy is empty: every record stays for ever", mend)
+    if subject.settings.get("remote.storage.enable") == "true":
+        yield Lint(
+            "error",
+            "remote_storage",
+            "remote.storage.enable is true: tiered storage and compaction exclude each other, in every Kafka so far",
+            "copy the topic into a new one without tiered storage: it cannot be taken back where data was uploaded",
+        )
+    if subject.settings.get("unclean.leader.election.enable") == "true":
+        yield Lint(
+            "error",
+            "unclean_election",
+            "unclean.leader.election.enable is true: a copy that lags may lead, and what it lacks is lost",
+            alter(subject.topic, "unclean.leader.election.enable=false"),
+        )
+
+
+def _tombstones(subject: Subject, settings: TopicSettings) -> Iterator[Lint]:
+    # The clock starts when the cleaner first meets the tombstone, and the cleaner waits for the lag before.
+    window_ms = settings.delete_retention_ms + settings.min_compaction_lag_ms
+    if subject.rebuild_ms is not None and window_ms < subject.rebuild_ms:
+        yield Lint(
+            "error",
+            "tombstones_too_short",
+            f"tombstones are sure to be there for {duration(window_ms)} only, and a rebuild takes "
+            f"{duration(subject.rebuild_ms)}: a reader misses deletes and keeps the rows",
+            alter(subject.topic, f"delete.retention.ms={2 * subject.rebuild_ms}"),
+        )
+    elif window_ms < _MINUTE_MS:
+        yield Lint(
+            "error",
+            "tombstones_too_short",
+            f"tombstones are sure to be there for {duration(window_ms)} only: a reader that restarts misses deletes",
+            alter(subject.topic, f"delete.retention.ms={_DAY_MS}"),
+        )
+
+
+def _copies(subject: Subject) -> Iterator[Lint]:
+    least = int(subject.settings.get("min.insync.replicas") or 1)
+    if subject.replicas == 1:
+        yield Lint(
+            "warning",
+            "one_replica",
+            "there is one copy of each partition: a lost disk is a lost topic",
+            "kafka-reassign-partitions.sh --bootstrap-server … --execute with three replicas for each partition",
+        )
+    elif least == 1:
+        yield Lint(
+            "warning",
+            "min_insync",
+            f"min.insync.replicas is 1 of {subject.replicas}: a record may be acknowledged and lie on one disk only",
+            alter(subject.topic, "min.insync.replicas=2"),
+        )
+    elif least >= subject.replicas:
+        yield Lint(
+            "warning",
+            "min_insync",
+            f"min.insync.replicas is {least} of {subject.replicas}: with one broker down nobody can write",
+            alter(subject.topic, f"min.insync.replicas={subject.replicas - 1}"),
+        )
+
+
+def _segments(subject: Subject, settings: TopicSettings) -> Iterator[Lint]:
+    for name, value in (("segment.ms", settings.segment_ms), ("max.compaction.lag.ms", settings.max_compaction_lag_ms)):
+        if value < _MINUTE_MS:
+            yield Lint(
+                "warning",
+                "short_segments",
+                f"{name} is {duration(value)}: a segment is three files, and Kafka 5.0 is to refuse that",
+                alter(subject.topic, f"{name}={_MINUTE_MS}"),
+            )
+    if not settings.is_compacted:
+        return
+    if settings.max_compaction_lag_ms == NEVER_MS:
+        yield Lint(
+            "warning",
+            "no_max_lag",
+            "max.compaction.lag.ms is not set: below min.cleanable.dirty.ratio old rows stay for ever",
+            alter(subject.topic, f"max.compaction.lag.ms={_DAY_MS}"),
+        )
+    if settings.min_cleanable_dirty_ratio < _LOW_RATIO:
+        ratio = settings.min_cleanable_dirty_ratio
+        times = f"about {1 / ratio:,.0f} times" if ratio > 0 else "with every closed segment"
+        yield Lint(
+            "warning",
+            "low_ratio",
+            f"min.cleanable.dirty.ratio is {ratio:g}: the cleaner writes each byte {times}",
+            f"{alter(subject.topic, 'min.cleanable.dirty.ratio=0.3')}; cdc topics estimate shows the cost of both",
+        )
+
+
+def _times(subject: Subject) -> Iterator[Lint]:
+    if subject.settings.get("message.timestamp.type", "CreateTime") != "CreateTime":
+        return
+    ahead_ms = int(subject.settings.get("message.timestamp.after.max.ms") or NEVER_MS)
+    if ahead_ms > _DAY_MS:
+        far = "as far ahead as they like" if ahead_ms == NEVER_MS else f"{duration(ahead_ms)} ahead"
+        yield Lint(
+            "warning",
+            "future_timestamps",
+            f"writers may date records {far}: one such record keeps its segment from being closed or cleaned",
+            f"{alter(subject.topic, 'message.timestamp.after.max.ms=3600000')}; first make sure that no writer's "
+            "clock is further ahead, for brokers refuse its records then",
+        )
+
+
+def _use(subject: Subject) -> Iterator[Lint]:
+    if subject.keyless:
+        yield Lint(
+            "error",
+            "keyless",
+            f"{counted(subject.keyless, 'record')} without a key among the {subject.looked_at:,} that were read: the "
+            "cleaner drops them, and no record ever replaces one",
+            "find the writer that sends them and stop it; what they say must be published again under keys",
+        )
+    if subject.empty:
+        yield Lint(
+            "warning",
+            "empty_values",
+            f"{counted(subject.empty, 'record')} with an empty value among the {subject.looked_at:,} that were read: "
+            "as deletes they have no effect, their keys stay for ever",
+            "let the writer send real nulls: only a record without a value is a tombstone",
+        )
+    for group in sorted(subject.share_groups):
+        yield Lint(
+            "error",
+            "share_group",
+            f"share group {group!r} reads it: its members get records in no order, so an older row may be applied last",
+            "read the topic with a consumer, or with all partitions assigned",
+        )
+
+
+def _retention(subject: Subject) -> str:
+    retention_ms = int(subject.settings.get("retention.ms") or -1)
+    return "retention.bytes allow" if retention_ms < 0 else duration(retention_ms)

@@ -1,0 +1,83 @@
+"""What ``cdc topics partitioner`` found: for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from cdc.topics.partitioner import WRITERS, Placement
+from cdc.words import counted
+
+_LONGEST = 60
+
+
+def placement_table(found: Placement) -> Table:
+    """A row for each partition."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("P", "Keys", "of all", "Records", "of all"):
+        table.add_column(title, justify="right")
+    for number, (keys, records) in enumerate(zip(found.keys, found.records, strict=True)):
+        row = (number, f"{keys:,}", _share(keys, sum(found.keys)), f"{records:,}", _share(records, sum(found.records)))
+        table.add_row(*map(str, row))
+    return table
+
+
+def placement_lines(found: Placement) -> Iterator[str]:
+    """The verdict, then what is wrong, then the busiest keys."""
+    yield f"  {_verdict(found)}"
+    if found.split_count:
+        yield f"! {counted(found.split_count, 'key')} in more than one partition; for instance:"
+        for each in found.split:
+            yield f"    {_text(each.key)} in {', '.join(map(str, each.partitions))}"
+        yield (
+            "    what to do: give both writers one partitioner (librdkafka: partitioner=murmur2_random), or if "
+            "partitions were added: write everything into a new topic. The old values stay until each partition that "
+            "has one gets a tombstone for the key"
+        )
+    if found.keyless:
+        yield f"! {counted(found.keyless, 'record')} without a key"
+    for key, records in found.hot:
+        yield f"  {records:>12,} records of {_text(key)}"
+
+
+def placement_document(found: Placement) -> dict[str, Any]:
+    """Plain values."""
+    return {
+        "partitioner": found.partitioner,
+        "mixed": found.mixed,
+        "matches": dict(found.matches),
+        "sampled_keys": found.sampled,
+        "partitions": [
+            {"partition": number, "keys": keys, "records": records}
+            for number, (keys, records) in enumerate(zip(found.keys, found.records, strict=True))
+        ],
+        "split_count": found.split_count,
+        "split": [{"key": _text(each.key), "partitions": each.partitions} for each in found.split],
+        "hot": [{"key": _text(key), "records": records} for key, records in found.hot],
+        "keyless": found.keyless,
+    }
+
+
+def _verdict(found: Placement) -> str:
+    if not found.matches:
+        few = "one partition holds everything" if len(found.keys) == 1 else "too few keys to tell"
+        return f"partitioner unknown: {few}"
+    if found.partitioner is not None:
+        return f"partitioner {found.partitioner}: {WRITERS[found.partitioner]} ({found.sampled:,} keys tried)"
+    if found.mixed is not None:
+        shares = " and ".join(f"{name} ({found.matches[name]:.0%} of the keys)" for name in found.mixed)
+        return f"two writers with different partitioners: {shares}"
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in found.matches.items())
+    return f"no partitioner that is known here: the writer has its own, or names partitions itself ({shares})"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "-"
+
+
+def _text(key: bytes) -> str:
+    text = key.decode("utf-8", "backslashreplace")
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

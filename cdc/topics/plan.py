@@ -1,0 +1,159 @@
+"""Which settings of a topic should be others, why, and whether changing them is safe. Pure.
+
+Safe is what can be taken back and loses nothing. A change that may delete rows or tombstones, move keys or stop a
+writer is refused: the plan says what has to be true first, and a person does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cdc.topics.verdict import alter
+from cdc.words import counted, duration
+
+_MINUTE_MS: Final = 60_000
+
+REASONS: Final[Mapping[str, str]] = {
+    "cleanup.policy": "a state topic keeps the latest record of each key, however old it is",
+    "delete.retention.ms": "for so long a reader may be away and still see each tombstone",
+    "max.compaction.lag.ms": "bounds how long a superseded row stays while too little is dirty for the ratio",
+    "max.message.bytes": "the largest row must fit",
+    "message.timestamp.after.max.ms": "a record dated far ahead keeps its segment from being closed and cleaned",
+    "min.cleanable.dirty.ratio": "when the cleaner starts: lower keeps rebuilds short, and rewrites more",
+    "min.compaction.lag.ms": "for so long readers see each version of a row",
+    "min.insync.replicas": "an acknowledged record lies on so many disks at least",
+    "partitions": "a key's partition depends on their count",
+    "retention.bytes": "time alone decides what goes",
+    "retention.ms": "for so long a change stays in the history",
+    "segment.ms": "the active segment is never cleaned, so it must be closed now and then",
+}
+_LOWERING: Final[Mapping[str, str]] = {
+    "delete.retention.ms": "a reader that is behind misses deletes: check with cdc topics tombstones first",
+    "max.message.bytes": "a writer whose rows fit now would be stopped: make sure that there is none",
+    "message.timestamp.after.max.ms": "a writer whose clock is ahead by more would be refused: make sure that "
+    "there is none",
+    "retention.ms": "changes older than that are deleted at once",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One setting that differs from what is wanted.
+
+    Attributes:
+        reason: what the wanted value is for.
+        refusal: why it is not changed by a program; empty when it is safe.
+        by_hand: the command for a person who knows that it is right; empty where none is right.
+    """
+
+    topic: str
+    setting: str
+    found: str
+    wanted: str
+    reason: str
+    refusal: str = ""
+    by_hand: str = ""
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether ``cdc topics apply`` makes it."""
+        return not self.refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A topic as it is.
+
+    Attributes:
+        settings: as Kafka writes them, and ``partitions``.
+        replicas: copies of the partition that has fewest.
+        keyless: its records without a key; None when nobody looked.
+        is_state: somebody said that only the newest record of each key counts.
+    """
+
+    topic: str
+    settings: Mapping[str, str]
+    replicas: int
+    keyless: int | None = None
+    is_state: bool = False
+
+
+def changes(standing: Standing, wanted: Mapping[str, str]) -> list[Change]:
+    """What differs; safe changes first."""
+    found = [_change(standing, name, value) for name, value in sorted(wanted.items()) if differs(standing, name, value)]
+    return sorted(found, key=lambda each: not each.is_safe)
+
+
+def differs(standing: Standing, setting: str, wanted: str) -> bool:
+    """Whether a setting is another; a setting that the broker does not know is not missed."""
+    found = standing.settings.get(setting)
+    if found is None:
+        return False
+    if setting == "cleanup.policy":
+        return _policies(found) != _policies(wanted)
+    try:
+        return float(found) != float(wanted)
+    except ValueError:
+        return found != wanted
+
+
+def general_settings(standing: Standing) -> dict[str, str]:
+    """What suits any state topic, where its own settings do not: for topics that no configuration describes."""
+    wanted = {"cleanup.policy": "compact"}
+    least = {"segment.ms": _MINUTE_MS, "delete.retention.ms": 1_440 * _MINUTE_MS}
+    most = {"max.compaction.lag.ms": 7 * 1_440 * _MINUTE_MS}
+    if standing.settings.get("message.timestamp.type") != "LogAppendTime":  # the broker's clock dates records then
+        most["message.timestamp.after.max.ms"] = 60 * _MINUTE_MS
+    for name, bound in least.items():
+        wanted[name] = str(max(int(standing.settings.get(name) or bound), bound))
+    for name, bound in most.items():
+        wanted[name] = str(min(int(standing.settings.get(name) or bound), bound))
+    if standing.replicas >= 3:
+        wanted["min.insync.replicas"] = str(max(int(standing.settings.get("min.insync.replicas") or 1), 2))
+    return wanted
+
+
+def _change(standing: Standing, setting: str, wanted: str) -> Change:
+    found = standing.settings[setting]
+    refusal = next(_refusals(standing, setting, found, wanted), "")
+    by_hand = alter(standing.topic, f"{setting}={wanted}") if refusal and setting != "partitions" else ""
+    return Change(standing.topic, setting, found, wanted, REASONS.get(setting, ""), refusal, by_hand)
+
+
+def _refusals(standing: Standing, setting: str, found: str, wanted: str) -> Iterator[str]:
+    if setting == "partitions":
+        yield "keys would move, and one in two partitions is never compacted as one: write into a new topic instead"
+    elif setting == "cleanup.policy":
+        yield from _policy_refusals(standing, found, wanted)
+    elif setting == "min.insync.replicas" and int(wanted) > standing.replicas:
+        yield f"there are {standing.replicas} copies: nobody could write any more"
+    elif setting in ("segment.ms", "max.compaction.lag.ms") and int(wanted) < _MINUTE_MS:
+        yield f"{duration(int(wanted))} makes too many files, and Kafka 5.0 is to refuse it"
+    elif setting in _LOWERING and _lowers(found, wanted):
+        yield _LOWERING[setting]
+
+
+def _policy_refusals(standing: Standing, found: str, wanted: str) -> Iterator[str]:
+    if "delete" in _policies(wanted):
+        yield "retention would delete records that are kept now"
+    elif "compact" not in _policies(found):
+        if standing.keyless is None:
+            yield "nobody looked for records without a key, which the cleaner drops"
+        elif standing.keyless:
+            yield f"{counted(standing.keyless, 'record')} without a key would be dropped by the cleaner"
+        elif not standing.is_state:
+            yield (
+                "only the newest record of each key would stay, and nobody said that the others do not count, as those "
+                "of events do: if it holds state, add --set cleanup.policy=compact"
+            )
+
+
+def _policies(text: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in text.split(",") if part.strip())
+
+
+def _lowers(found: str, wanted: str) -> bool:
+    # -1 is for ever.
+    return int(wanted) >= 0 and (int(found) < 0 or int(wanted) < int(found))

@@ -1,0 +1,71 @@
+"""Plans for real topics: what the configuration wants of them, what they are, and making safe changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cdc.config import Config
+from cdc.contract.naming import progress_topic, schemas_topic
+from cdc.publish.topics import bookkeeping_settings, history_settings, state_settings
+from cdc.topics.cluster import Cluster, Place
+from cdc.topics.plan import Change, Standing, changes, general_settings
+from cdc.topics.scan import Begin, read_keys
+
+_HISTORY = ".history"
+_TABLE_PARTS = 2
+"""Schema and table: neither has a dot of its own in a topic's name."""
+
+
+def plan(
+    cluster: Cluster,
+    places: Sequence[Place],
+    settings: Mapping[str, str],
+    *,
+    config: Config | None,
+    overrides: Mapping[str, str],
+    begin: Begin,
+) -> list[Change]:
+    """What should change of one topic.
+
+    Args:
+        cluster: where it is.
+        places: its partitions.
+        settings: its settings, as Kafka writes them.
+        config: what is wanted of the bridge's own topics; None for a cluster of other programs.
+        overrides: what is wanted instead.
+        begin: told of the progress, if records must be looked at.
+
+    Raises:
+        TopicRefused: we may not read it.
+        TopicUnavailable: no broker answers.
+    """
+    topic = places[0].topic
+    found = {**settings, "partitions": str(len(places))}
+    replicas = min(len(each.replicas) for each in places)
+    ours = None if config is None else configured_settings(config, topic)
+    wanted = {**(general_settings(Standing(topic, found, replicas)) if ours is None else ours), **overrides}
+    keyless: int | None = None
+    if "compact" not in settings.get("cleanup.policy", "") and wanted["cleanup.policy"] == "compact":
+        keyless = sum(key is None for _, key, _ in read_keys(cluster, places, newest=None, begin=begin))
+    is_state = ours is not None or "cleanup.policy" in overrides
+    return changes(Standing(topic, found, replicas, keyless, is_state), wanted)
+
+
+def configured_settings(config: Config, topic: str) -> dict[str, str] | None:
+    """What the section ``topics`` says of this topic; None when the topic is none of this bridge's."""
+    topics = config.topics
+    if topic in (progress_topic(config.name), schemas_topic(config.name)):
+        return {**bookkeeping_settings(topics), "partitions": "1"}
+    partitions = {"partitions": str(topics.partitions)}
+    if _is_state(config, topic):
+        return {**state_settings(topics), **partitions}
+    if topic.endswith(_HISTORY) and _is_state(config, topic.removesuffix(_HISTORY)):
+        return {**history_settings(topics), **partitions}
+    return None
+
+
+def _is_state(config: Config, topic: str) -> bool:
+    if topic in config.topics.names.values():
+        return True
+    rest = topic.removeprefix(f"{config.name}.")
+    return rest != topic and len(rest.split(".")) == _TABLE_PARTS

@@ -1,0 +1,100 @@
+"""How long a reader needs from nothing to the exact state, and how much it then holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cdc.replay.bounded import read_what_is_stable
+from cdc.topics.cluster import Cluster, Place
+from cdc.topics.scan import Begin
+
+_OBJECT_BYTES: Final = 33
+"""What CPython adds to the bytes of a key or a value."""
+_ENTRY_BYTES: Final = 105
+"""Of a dict, for each key: slots are between a third and two thirds full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """One reading from the beginning to the end that the topic had when it began.
+
+    Attributes:
+        seconds: wall clock.
+        cpu_seconds: of this process.
+        records: that were committed.
+        size: bytes of their keys and values.
+        keys: that have a row at the end.
+        tombstones: records that only deleted.
+        state_bytes: of these keys and their rows.
+        whole: False when an open Kafka transaction hid the end.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    records: int
+    size: int
+    keys: int
+    tombstones: int
+    state_bytes: int
+    whole: bool
+
+    @property
+    def records_per_s(self) -> float:
+        """Rate."""
+        return self.records / self.seconds if self.seconds else 0.0
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Rate."""
+        return self.size / self.seconds if self.seconds else 0.0
+
+    @property
+    def memory_per_million(self) -> int:
+        """Bytes that a Python dict of a million such keys and rows takes, as estimated."""
+        return round(1e6 * (self.state_bytes / self.keys + 2 * _OBJECT_BYTES + _ENTRY_BYTES)) if self.keys else 0
+
+
+def rebuild(cluster: Cluster, places: Sequence[Place], *, begin: Begin) -> Rebuild:
+    """Read a topic as a new reader would, all partitions side by side.
+
+    Raises:
+        TopicRefused: we may not read it.
+        TopicUnavailable: no broker answers.
+    """
+    ends = cluster.ends(places)
+    advance = begin(places[0], sum(each.last_stable - each.start for each in ends.values()))
+    state: dict[bytes | None, int] = {}
+    records = size = tombstones = 0
+    reached: dict[int, int] = {place.partition: ends[place.topic, place.partition].start for place in places}
+    started, cpu = time.monotonic(), time.process_time()
+    for record in _records(cluster.options, places):
+        records += 1
+        key, value = record.key, record.value
+        length = len(key or b"")
+        if value is None:
+            tombstones += 1
+            state.pop(key, None)
+        else:
+            length += len(value)
+            state[key] = length
+        size += length
+        if records % 1_000 == 0:
+            advance(record.offset + 1 - reached[record.partition])
+            reached[record.partition] = record.offset + 1
+    return Rebuild(
+        seconds=time.monotonic() - started,
+        cpu_seconds=time.process_time() - cpu,
+        records=records,
+        size=size,
+        keys=len(state),
+        tombstones=tombstones,
+        state_bytes=sum(state.values()),
+        whole=all(each.last_stable == each.high_watermark for each in ends.values()),
+    )
+
+
+def _records(options: Mapping[str, Any], places: Sequence[Place]) -> Any:
+    return read_what_is_stable(options, [(each.topic, each.partition) for each in places])

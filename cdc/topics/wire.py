@@ -1,0 +1,242 @@
+"""The two questions that Kafka's client library does not ask: batches as they lie on disk, and sizes of partitions.
+
+Kafka's protocol in the versions that every broker since 2.1 speaks: Fetch 10, DescribeLogDirs 1, and SASL's handshake.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+from cdc.acls import Acl
+from cdc.errors import DecodeError, TopicRefused, TopicUnavailable
+from cdc.topics.door import authenticate, open_socket
+
+_FETCH: Final = 1
+_DESCRIBE_LOG_DIRS: Final = 35
+_TIMEOUT_S: Final = 30.0
+_FETCH_BYTES: Final = 4 * 1024 * 1024
+_MAX_FRAME: Final = 256 * 1024 * 1024
+"""A single batch may be larger than what was asked for, but no broker takes one of this size."""
+_NOT_AUTHORISED: Final = {29, 31}
+
+
+class BrokerWire:
+    """A connection to one broker.
+
+    Args:
+        host: of the broker, as it advertises itself.
+        port: of the broker.
+        options: librdkafka settings; those about TLS and SASL are followed.
+
+    Raises:
+        TopicUnavailable: the broker does not answer.
+        TopicRefused: it will not let us in, or the options ask for a way in that only the client library knows.
+    """
+
+    def __init__(self, host: str, port: int, options: Mapping[str, Any]) -> None:
+        self._where = f"{host}:{port}"
+        self._options = options
+        self._sent = 0
+        try:
+            self._socket: socket.socket = open_socket(host, port, options, timeout_s=_TIMEOUT_S)
+        except OSError as error:
+            raise TopicUnavailable(f"broker {self._where}: {error}") from error
+        try:
+            authenticate(self.ask, options)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def fetch(self, topic: str, partition: int, offset: int, *, limit: int = _FETCH_BYTES) -> memoryview:
+        """Batches from the one that holds this offset on, of Kafka transactions that are open or aborted, too.
+
+        Args:
+            topic, partition: which this broker leads.
+            offset: if it is gone, the next one that is there.
+            limit: bytes; the first batch comes whole, however large it is.
+
+        Raises:
+            TopicUnavailable: the broker went away, or does not lead the partition any more.
+            TopicRefused: we may not read the topic.
+        """
+        body = struct.pack(">iiiibii", -1, 100, 1, limit, 0, 0, -1)
+        body += struct.pack(">i", 1) + text(topic)
+        body += struct.pack(">iiiqqi", 1, partition, -1, offset, -1, limit) + struct.pack(">i", 0)
+        answer = Answer(self.ask(_FETCH, 10, body))
+        _, error, _, topics = answer.take(">ihii")
+        self._check(error, topic)
+        if topics != 1:
+            raise DecodeError(f"broker {self._where} answered a fetch of {topic!r} with {topics} topics")
+        answer.text()
+        _, _, error, _, _, _, aborted = answer.take(">iihqqqi")
+        self._check(error, topic)
+        answer.skip(16 * max(aborted, 0))
+        return answer.block()
+
+    def log_sizes(self, topics: Mapping[str, Iterable[int]]) -> dict[tuple[str, int], int]:
+        """Bytes on this broker's disks by partition; a partition that it does not hold is left out.
+
+        Raises:
+            TopicUnavailable: the broker went away.
+            TopicRefused: we may not ask (Describe on the cluster).
+        """
+        body = struct.pack(">i", len(topics))
+        for topic, partitions in topics.items():
+            numbers = list(partitions)
+            body += text(topic) + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
+        answer = Answer(self.ask(_DESCRIBE_LOG_DIRS, 1, body))
+        _, directories = answer.take(">ii")
+        found: dict[tuple[str, int], int] = {}
+        for _ in range(directories):
+            (error,) = answer.take(">h")
+            self._check(error, None)
+            answer.text()
+            (count,) = answer.take(">i")
+            for _ in range(count):
+                name = answer.text()
+                (partitions_count,) = answer.take(">i")
+                for _ in range(partitions_count):
+                    number, size, _, is_future = answer.take(">iqq?")
+                    if not is_future:
+                        found[name, number] = size
+        return found
+
+    def ask(self, api: int, version: int, body: bytes, *, flexible: bool = False) -> bytes:
+        """One request, and the bytes of its answer behind the header.
+
+        Args:
+            api, version: as Kafka's protocol page numbers them.
+            body: the request's fields.
+            flexible: this version has tagged fields; there are none in the headers.
+        """
+        self._sent += 1
+        tags = b"\0" if flexible else b""
+        frame = struct.pack(">hhi", api, version, self._sent) + text("cdc") + tags + body
+        try:
+            self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+            (size,) = struct.unpack(">i", self._receive(4))
+            if not 4 <= size <= _MAX_FRAME:
+                raise TopicUnavailable(
+                    f"broker {self._where} answered with a frame of {size} bytes",
+                    remedy="does security.protocol fit the broker's listener?",
+                )
+            answer = self._receive(size)
+        except OSError as error:
+            raise TopicUnavailable(f"broker {self._where}: {error}") from error
+        return answer[5:] if flexible else answer[4:]
+
+    def _receive(self, size: int) -> bytes:
+        data = bytearray(size)
+        view, filled = memoryview(data), 0
+        while filled < size:
+            count = self._socket.recv_into(view[filled:])
+            if count == 0:
+                raise TopicUnavailable(
+                    f"broker {self._where} closed the connection",
+                    remedy="does security.protocol fit the broker's listener?",
+                )
+            filled += count
+        return bytes(data)
+
+    def _check(self, error: int, topic: str | None) -> None:
+        if error in _NOT_AUTHORISED:
+            if topic is None:
+                raise TopicRefused(
+                    "not authorised to ask for the sizes of logs", remedy="allow Describe on the cluster"
+                )
+            raise TopicRefused(
+                f"not authorised to read topic {topic!r}", remedy=Acl("topic", topic, ("Read",)).remedy(self._options)
+            )
+        if error:
+            about = "" if topic is None else f" for topic {topic!r}"
+            raise TopicUnavailable(f"broker {self._where} answered with error {error}{about}", remedy="try again")
+
+
+class Answer:
+    """Reads an answer field by field; bytes are not trusted."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = memoryview(data)
+        self._place = 0
+
+    def take(self, shape: str) -> tuple[Any, ...]:
+        """Numbers in the shape of ``struct``."""
+        try:
+            found = struct.unpack_from(shape, self._data, self._place)
+        except struct.error as error:
+            raise DecodeError("a broker's answer is shorter than the protocol says") from error
+        self._place += struct.calcsize(shape)
+        return found
+
+    def text(self) -> str:
+        """A string; the empty one for null."""
+        (size,) = self.take(">h")
+        return bytes(self._part(max(size, 0))).decode()
+
+    def compact_text(self) -> str:
+        """A string of a flexible version; the empty one for null."""
+        return bytes(self._part(max(self.varint() - 1, 0))).decode()
+
+    def compact_count(self) -> int:
+        """How many elements an array of a flexible version has."""
+        return max(self.varint() - 1, 0)
+
+    def skip_tags(self) -> None:
+        """The tagged fields at the end of each structure of a flexible version."""
+        for _ in range(self.varint()):
+            self.varint()
+            self.skip(self.varint())
+
+    def varint(self) -> int:
+        """A number without sign, seven bits a byte."""
+        value = shift = 0
+        while True:
+            byte: int = self.take(">B")[0]
+            value |= (byte & 0x7F) << shift
+            if not byte & 0x80:
+                return value
+            shift += 7
+
+    def block(self) -> memoryview:
+        """Bytes, empty for null."""
+        (size,) = self.take(">i")
+        return self._part(max(size, 0))
+
+    def skip(self, size: int) -> None:
+        """Leave out fields that nobody needs."""
+        self._part(size)
+
+    def _part(self, size: int) -> memoryview:
+        part = self._data[self._place : self._place + size]
+        if len(part) < size:
+            raise DecodeError("a broker's answer is shorter than the protocol says")
+        self._place += size
+        return part
+
+
+def compact_text(value: str) -> bytes:
+    """A short string as flexible versions write it."""
+    encoded = value.encode()
+    size, head = len(encoded) + 1, bytearray()
+    while size > 0x7F:
+        head.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([*head, size]) + encoded
+
+
+def text(value: str) -> bytes:
+    """A string as the protocol writes it."""
+    encoded = value.encode()
+    return struct.pack(">h", len(encoded)) + encoded

@@ -1,0 +1,94 @@
+"""Each rule of ``cdc topics lint``: what it says, what it is silent about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cdc.topics.lint import Subject, lint
+
+GOOD = {
+    "cleanup.policy": "compact",
+    "delete.retention.ms": "604800000",
+    "max.compaction.lag.ms": "86400000",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.type": "CreateTime",
+    "min.cleanable.dirty.ratio": "0.3",
+    "min.compaction.lag.ms": "60000",
+    "min.insync.replicas": "2",
+    "remote.storage.enable": "false",
+    "retention.ms": "604800000",
+    "segment.ms": "3600000",
+    "unclean.leader.election.enable": "false",
+}
+HOUR = 3_600_000
+
+
+def codes(replicas: int = 3, settings: dict[str, str] | None = None, **more: Any) -> list[tuple[str, str]]:
+    subject = Subject("t", {**GOOD, **(settings or {})}, replicas, **more)
+    return [(each.level, each.code) for each in lint(subject)]
+
+
+def test_a_good_topic_is_passed_in_silence() -> None:
+    assert codes() == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "expected"),
+    [
+        ("cleanup.policy", "compact,delete", ("error", "compact_delete")),
+        ("cleanup.policy", "delete, compact", ("error", "compact_delete")),
+        ("cleanup.policy", "delete", ("error", "delete")),
+        ("cleanup.policy", "", ("warning", "keeps_all")),
+        ("remote.storage.enable", "true", ("error", "remote_storage")),
+        ("unclean.leader.election.enable", "true", ("error", "unclean_election")),
+        ("segment.ms", "10000", ("warning", "short_segments")),
+        ("max.compaction.lag.ms", "59999", ("warning", "short_segments")),
+        ("max.compaction.lag.ms", "9223372036854775807", ("warning", "no_max_lag")),
+        ("min.cleanable.dirty.ratio", "0.01", ("warning", "low_ratio")),
+        ("min.cleanable.dirty.ratio", "0.0", ("warning", "low_ratio")),
+        ("message.timestamp.after.max.ms", "9223372036854775807", ("warning", "future_timestamps")),
+        ("min.insync.replicas", "1", ("warning", "min_insync")),
+        ("min.insync.replicas", "3", ("warning", "min_insync")),
+    ],
+)
+def test_settings(setting: str, value: str, expected: tuple[str, str]) -> None:
+    assert codes(settings={setting: value}) == [expected]
+
+
+def test_append_time_needs_no_bound() -> None:
+    append_time = {"message.timestamp.type": "LogAppendTime", "message.timestamp.after.max.ms": "9223372036854775807"}
+    assert codes(settings=append_time) == []
+
+
+def test_one_copy_is_told_once() -> None:
+    assert codes(replicas=1, settings={"min.insync.replicas": "1"}) == [("warning", "one_replica")]
+
+
+@pytest.mark.parametrize(
+    ("retention", "lag", "rebuild_ms", "told"),
+    [
+        ("100", "0", None, True),
+        ("60000", "0", None, False),
+        (str(HOUR), "0", 2 * HOUR, True),
+        (str(HOUR), str(HOUR), 2 * HOUR, False),  # the cleaner meets no tombstone before the lag is over
+    ],
+)
+def test_tombstones_outlive_a_rebuild(retention: str, lag: str, rebuild_ms: int | None, told: bool) -> None:
+    found = codes(settings={"delete.retention.ms": retention, "min.compaction.lag.ms": lag}, rebuild_ms=rebuild_ms)
+    assert found == ([("error", "tombstones_too_short")] if told else [])
+
+
+def test_records_and_readers() -> None:
+    assert codes(keyless=3, looked_at=10, share_groups=["work"]) == [("error", "keyless"), ("error", "share_group")]
+    keyless, _ = lint(Subject("t", GOOD, 3, keyless=3, looked_at=10, share_groups=["work"]))
+    assert keyless.text.startswith("3 records without a key among the 10 that were read")
+
+
+def test_an_empty_value_deletes_nothing() -> None:
+    assert codes(empty=1, looked_at=5) == [("warning", "empty_values")]
+
+
+def test_errors_come_first() -> None:
+    assert [level for level, _ in codes(replicas=1, settings={"cleanup.policy": "delete"})] == ["error", "warning"]

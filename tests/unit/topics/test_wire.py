@@ -1,0 +1,42 @@
+"""A broker's answer is not trusted: whatever is cut off is an error with a type."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from cdc.errors import DecodeError
+from cdc.topics.wire import Answer, compact_text, text
+
+
+def test_strings_as_both_kinds_of_versions_write_them() -> None:
+    assert Answer(text("käse")).text() == "käse"
+    for length in (0, 1, 126, 127, 128, 20_000):
+        assert Answer(compact_text("x" * length)).compact_text() == "x" * length
+
+
+def test_null_is_empty() -> None:
+    assert Answer(struct.pack(">h", -1)).text() == Answer(b"\0").compact_text() == ""
+    assert bytes(Answer(struct.pack(">i", -1)).block()) == b""
+
+
+def test_tagged_fields_are_passed_over() -> None:
+    answer = Answer(b"\2\0\3abc\1\1x" + b"\7")
+    answer.skip_tags()
+    assert answer.take(">B") == (7,)
+
+
+@pytest.mark.parametrize(
+    ("whole", "read"),
+    [
+        (text("abc"), Answer.text),
+        (compact_text("abc"), Answer.compact_text),
+        (struct.pack(">i", 3) + b"abc", Answer.block),
+    ],
+)
+def test_a_truncated_answer(whole: bytes, read: Callable[[Answer], object]) -> None:
+    for length in range(len(whole)):
+        with pytest.raises(DecodeError):
+            read(Answer(whole[:length]))
