@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from cdc.errors import ReplicaRefused
 from cdc.record import Progress, SourceIdentity, TableSchema
 
 Partition: TypeAlias = tuple[str, int]
@@ -22,6 +23,24 @@ class StoredRecord(NamedTuple):
     header: bytes
 
 
+class TableRejected(ReplicaRefused):
+    """Rows that their replica table does not take: it stops, the others go on.
+
+    Attributes:
+        topic: of the table.
+        reason: in the replica's words, or ours.
+        record: the culprit, where one alone does it.
+    """
+
+    def __init__(
+        self, topic: str, reason: str, record: StoredRecord | None = None, *, message: str = "", remedy: str
+    ) -> None:
+        self.topic = topic
+        self.reason = reason
+        self.record = record
+        super().__init__(message or f"rows of topic {topic!r}: {reason}", remedy=remedy)
+
+
 class TopicFacts(NamedTuple):
     """A topic as the brokers tell it now.
 
@@ -31,6 +50,7 @@ class TopicFacts(NamedTuple):
         ends: by partition, the high watermark.
         compaction_lag_s: ``min.compaction.lag.ms``: a record cleans nothing away before it is that old.
         delete_retention_s: ``delete.retention.ms``: a tombstone stays so long after the cleaner met it.
+        policy: ``cleanup.policy``, with commas where it is several.
     """
 
     topic_id: str
@@ -38,6 +58,7 @@ class TopicFacts(NamedTuple):
     ends: Sequence[int]
     compaction_lag_s: float
     delete_retention_s: float
+    policy: str = "compact"
 
 
 class RecordReader(Protocol):
@@ -61,8 +82,12 @@ class RecordReader(Protocol):
     def positions(self) -> Mapping[Partition, int]:
         """Next offset per partition."""
 
-    def fence(self) -> Mapping[Partition, int]:
-        """Asks the brokers now: positions that, once reached, mean that all which was committed before was read."""
+    def fence(self, marked: Collection[str] | None = None) -> Mapping[Partition, int]:
+        """Asks the brokers now: positions that, once reached, mean that all which was committed before was read.
+
+        Args:
+            marked: topics in which every record belongs to a Kafka transaction; None for all.
+        """
 
     def hold(self, partitions: Collection[Partition]) -> None:
         """Read only the other partitions, until the next call says otherwise."""
@@ -165,13 +190,22 @@ class ReplicaWriter(Protocol[Rows]):
         """
 
     def begin(
-        self, topic: str, topic_id: str, *, resumes: bool, why_anew: str, is_asked: bool, now: float
+        self,
+        topic: str,
+        topic_id: str,
+        *,
+        ends: Sequence[int],
+        resumes: bool,
+        why_anew: str,
+        is_asked: bool,
+        now: float,
     ) -> Beginning:
         """Take up a topic after ``learn``: before its first record is read.
 
         Args:
             topic: its name.
             topic_id: of the topic that is there now.
+            ends: of its partitions, now.
             resumes: offsets of it are stored.
             why_anew: why they must not be used; empty when they may.
             is_asked: the operator wants the table rebuilt, whatever it holds.
@@ -200,14 +234,14 @@ class ReplicaWriter(Protocol[Rows]):
         """The last record of each key, in the database's form.
 
         Raises:
-            RecordRejected: a record has no form that the table takes.
+            TableRejected: a record has no form that the table takes.
         """
 
     def write(self, batches: Sequence[Rows]) -> None:
         """Apply rows in the open replica transaction.
 
         Raises:
-            RecordRejected: the database rejects a record.
+            TableRejected: the database rejects a record.
             ReplicaUnavailable: nothing of the open transaction is left.
         """
 
@@ -215,9 +249,23 @@ class ReplicaWriter(Protocol[Rows]):
         """Record the cut and the offsets to go on from, and commit.
 
         Raises:
-            CutRejected: rows that were taken one by one break a constraint together.
+            TableRejected: rows that were taken one by one break a constraint together.
             ReplicaUnavailable: nothing of the open transaction is left, or its outcome is unknown.
         """
 
     def stop_table(self, topic: str, reason: str, record: StoredRecord | None) -> None:
         """Roll back what is open; write down that a table is stopped, and why: by which record, where it is one."""
+
+
+class ReplicaPlace(Protocol):
+    """Where a replica is kept, as far as the loop that fills it needs to know."""
+
+    def upgrade(self) -> None:
+        """Make what the writer itself keeps there, or bring it to the version that this program needs."""
+
+    def writer(self, stopped: Collection[str] = ()) -> ReplicaWriter[Any]:
+        """A new session; to be closed.
+
+        Args:
+            stopped: topics that this process has stopped already.
+        """

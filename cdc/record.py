@@ -41,9 +41,22 @@ class SourceIdentity:
     database_oid: int
 
 
+class Lead(NamedTuple):
+    """How far rows may be ahead of the progress, with ``delivery: idempotent``.
+
+    Attributes:
+        sent: no row beyond this commit LSN was sent when the record was made.
+        is_open: rows without a Kafka transaction may follow before the next progress does, so the topics may hold rows
+            that no progress covers; False behind a clean end, and with ``delivery: transactional``.
+    """
+
+    sent: LSN
+    is_open: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the stream is published, written in the Kafka transaction that carries the rows it covers.
+    """How far the stream is published, written in the Kafka transaction that carries the rows it covers, or behind it.
 
     Attributes:
         lsn: everything that committed before this position is published.
@@ -52,6 +65,7 @@ class Progress:
         source: where the stream comes from.
         unseen: 64-bit ids of published transactions that a snapshot of the source may not see yet, for a commit is in
             the WAL before it is visible. A backfill must not read older rows than theirs. Most are seen long since.
+        lead: None as long as every row that was ever published came in a Kafka transaction with its progress.
     """
 
     lsn: LSN
@@ -59,6 +73,7 @@ class Progress:
     commit_ts: int
     source: SourceIdentity
     unseen: tuple[int, ...] = ()
+    lead: Lead | None = None
 
 
 BackfillState: TypeAlias = Literal["waiting", "running", "paused", "done", "cancelled", "failed"]

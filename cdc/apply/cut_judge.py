@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from cdc.lsn import ZERO
-from cdc.order.gaps import published_until
 from cdc.ports import Partition, RecordReader, Restored
 from cdc.record import Progress
 from cdc.replay.cut import Cut, CutBuffer
-from cdc.replay.horizon import Horizon, Mark
+from cdc.replay.horizon import Horizon, Mark, published_at_most
 
 _PATIENCE_S: Final = 1.0
 """For how long a cut that is not true is put off in favour of one that is."""
@@ -22,6 +21,10 @@ _ASK_AGAIN_S: Final = 0.05
 
 class CutJudge:
     """Asks for fences, and judges the places that they make possible.
+
+    Rows may be ahead of the progress (``delivery: idempotent``). Then a progress says how far they were when it was
+    drawn up. One that was drawn up after the brokers were asked says so of that moment, too; and the one behind another
+    was drawn up after that was written.
 
     Args:
         reader: tells where partitions end.
@@ -40,6 +43,8 @@ class CutJudge:
         self._progress = progress
         self._horizon = Horizon([])
         self._until = ZERO
+        self._is_open, self._may_be_unmarked = False, False
+        self._last_progress = -1
         self.caught_up_at = restored.caught_up_at or time.time()
         if restored.progress is not None:
             self._until = restored.progress.lsn
@@ -49,20 +54,25 @@ class CutJudge:
 
     def published(self, at: float, newest: Progress) -> None:
         """The progress topic was read to its end as it was not before ``at``."""
-        self._until = published_until(newest)
-        self._horizon.add(Mark(at, self._until))
+        self._note(newest)
+        if not self._is_open:
+            self._horizon.add(Mark(at, self._until))
 
     def bound(self, compaction_lag_s: float) -> None:
         """The shortest time after which a record cleans anything away."""
         self._horizon.bound(compaction_lag_s)
 
-    def saw(self, progress: Progress) -> None:
+    def saw(self, progress: Progress, offset: int) -> None:
         """A progress record was read."""
-        self._until = published_until(progress)
+        self._note(progress)
+        if self._is_open:
+            self._horizon.read(self._last_progress, self._until)
+        self._last_progress = offset
 
     def read(self) -> None:
         """Everything that was polled is known."""
-        self._horizon.read(self._reader.positions().get(self._progress, 0), self._until)
+        if not self._is_open:
+            self._horizon.read(self._reader.positions().get(self._progress, 0), self._until)
 
     def ask(self) -> None:
         """Ask for a fence when one is of use. What it tells of the progress topic is a mark.
@@ -76,9 +86,10 @@ class CutJudge:
             buffer.forget_fence()  # nothing came: another one shows that there is nothing
             self._asked_at = time.monotonic()
         if buffer.wants_fence(positions):
-            now, fence = time.time(), self._reader.fence()
+            now, fence = time.time(), self._fence()
             buffer.fence(fence)
             self._horizon.asked(now, fence[self._progress])
+            self.read()  # often all of it was read already: then the next cut is known to be as new as that
 
     def is_of_use(self, place: Cut, joining: Collection[str]) -> bool:
         """Whether a cut there says something new: it may be the last place once more."""
@@ -102,7 +113,7 @@ class CutJudge:
         if not buffer.is_passed(place, joining) or time.monotonic() - self._asked_at < _ASK_AGAIN_S:
             return False
         self._asked_at = time.monotonic()
-        if not buffer.is_passed(place, joining, positions, self._reader.fence()):
+        if not buffer.is_passed(place, joining, positions, self._fence()):
             return False
         self._horizon.add(Mark(now, place.progress.lsn))
         return True
@@ -117,6 +128,16 @@ class CutJudge:
         if mark is not None and self._buffer.has_joined:
             self.caught_up_at = max(self.caught_up_at, mark.at)
         self._last_offset, self._was_true, self._cut_at = place.offset, is_true, time.monotonic()
+
+    def _note(self, progress: Progress) -> None:
+        self._until = published_at_most(progress)
+        self._is_open = progress.lead is not None and progress.lead.is_open
+        self._may_be_unmarked = progress.lead is not None
+        if self._may_be_unmarked:
+            self._buffer.expect_stale()
+
+    def _fence(self) -> Mapping[Partition, int]:
+        return self._reader.fence([self._progress[0]] if self._may_be_unmarked else None)
 
     def _is_quiet(self) -> bool:
         return time.monotonic() - max(self._cut_at, self._asked_at) > _QUIET_S

@@ -13,20 +13,18 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
 from cdc.apply.session import CutReport, MirrorSession
 from cdc.apply.topics import BeginAnew, RebuildOrder
 from cdc.config import Config
-from cdc.ports import ReplicaWriter
+from cdc.ports import ReplicaPlace, TableRejected
 from cdc.replay.client import TopicMissing
 from cdc.replay.reader import TopicReader
-from cdc.sink.database import open_replica
-from cdc.sink.errors import TableRejected
 
-__all__ = ["CutReport", "run_mirror"]
+__all__ = ["CutReport", "run_mirror", "wait_for_lock"]
 
 _LOCK_POLL_S: Final = 0.5
 _ALLOCATIONS_PER_COLLECTION: Final = 100_000
@@ -36,6 +34,7 @@ log = structlog.get_logger("cdc.sink")
 
 def run_mirror(
     config: Config,
+    replica: ReplicaPlace,
     stop: threading.Event,
     on_cut: Callable[[CutReport], None] = lambda _: None,
     order: RebuildOrder | None = None,
@@ -43,7 +42,8 @@ def run_mirror(
     """Mirror topics into replica tables until ``stop`` is set; then the cut under way is finished.
 
     Args:
-        config: with a ``sink`` section.
+        config: names the topics.
+        replica: the tables' place.
         stop: ends it.
         on_cut: told in this thread after each commit of the replica.
         order: what the operator wants rebuilt; used up by the first session that knows the tables.
@@ -51,28 +51,27 @@ def run_mirror(
     Raises:
         CdcError: retryable after an outage: call again, everything goes on from what the replica stores.
     """
-    database = open_replica(config, application_name=f"cdc sink {config.name}")
     _collect_rarely()
-    database.upgrade()
+    replica.upgrade()
     stopped: set[str] = set()
     order = order or RebuildOrder()
     while not stop.is_set():
         with (
-            closing(database.writer(stopped)) as replica,
+            closing(replica.writer(stopped)) as rows,
             closing(TopicReader(config.kafka.client_options())) as reader,
-            ThreadPoolExecutor(max_workers=1, thread_name_prefix="replica") as writer,
+            ThreadPoolExecutor(max_workers=1, thread_name_prefix="replica") as thread,
         ):
-            if not _lock(replica, config.name, stop):
+            if not wait_for_lock(rows.lock, config.name, stop):
                 return
             session = MirrorSession(
-                config, reader=reader, replica=replica, writer=writer, stop=stop, on_cut=on_cut, order=order
+                config, reader=reader, replica=rows, writer=thread, stop=stop, on_cut=on_cut, order=order
             )
             try:
                 session.run()
             except TableRejected as error:
                 session.abandon()
                 log.error("a record stops its table, the others go on", error=error.message, remedy=error.remedy)
-                replica.stop_table(error.topic, error.reason, error.record)
+                rows.stop_table(error.topic, error.reason, error.record)
                 stopped.add(error.topic)
             except BeginAnew:
                 session.abandon()
@@ -87,13 +86,13 @@ def _collect_rarely() -> None:
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION, *gc.get_threshold()[1:])
 
 
-def _lock(replica: ReplicaWriter[Any], name: str, stop: threading.Event) -> bool:
-    """Become the only sink of this name; False when told to stop meanwhile."""
+def wait_for_lock(lock: Callable[[], bool], name: str, stop: threading.Event) -> bool:
+    """Become the only writer of this name; False when told to stop meanwhile."""
     refusals = 0
-    while not replica.lock():
+    while not lock():
         refusals += 1
         if refusals == 2:  # the first may be our own last session, which the server has not ended yet
-            log.warning("waiting: another sink of this name writes to the replica", name=name)
+            log.warning("waiting: another process of this name writes there", name=name)
         if stop.wait(_LOCK_POLL_S):
             return False
     return True

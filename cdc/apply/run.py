@@ -12,10 +12,12 @@ from cdc.apply.loop import CutReport, run_mirror
 from cdc.apply.topics import RebuildOrder
 from cdc.config import Config
 from cdc.daemon.http import HealthServer
+from cdc.daemon.pages import OpenPages
 from cdc.daemon.supervise import supervise
 from cdc.errors import CdcError
 from cdc.metrics import SinkMetrics
 from cdc.record import Progress
+from cdc.sink.database import open_replica
 
 log = structlog.get_logger("cdc.sink")
 
@@ -58,8 +60,16 @@ class SinkMeter:
         return self._is_working, {"cut_lsn": None if self._newest is None else str(self._newest.lsn)}
 
 
-def run_sink(config: Config, stop: threading.Event, order: RebuildOrder | None = None) -> None:
+def run_sink(
+    config: Config, stop: threading.Event, order: RebuildOrder | None = None, pages: OpenPages | None = None
+) -> None:
     """Run the sink until ``stop`` is set; first of all, it begins what ``order`` names anew.
+
+    Args:
+        config: of the deployment.
+        stop: ends it.
+        order: tables to rebuild.
+        pages: shown at ``http.sink_port`` beside metrics and probes.
 
     Raises:
         CdcError: the operator must act.
@@ -71,12 +81,13 @@ def run_sink(config: Config, stop: threading.Event, order: RebuildOrder | None =
             works()
             meter.cut(report)
 
-        run_mirror(config, stop, on_cut, order)
+        replica = open_replica(config, application_name=f"cdc sink {config.name}")
+        run_mirror(config, replica, stop, on_cut, order)
 
     http = config.http
     if http.sink_port is None:
         supervise(session, stop, meter.retried)
     else:
-        with HealthServer(http.host, http.sink_port, meter.metrics.registry, meter.ready, stop):
+        with HealthServer(http.host, http.sink_port, meter.metrics.registry, meter.ready, stop, pages):
             supervise(session, stop, meter.retried)
     log.info("stopped", rows=meter.rows)

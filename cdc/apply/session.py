@@ -308,12 +308,12 @@ class MirrorSession:
         if record.key != self._stream_key:
             return
         progress = parse_progress(record.value)
-        self._judge.saw(progress)
+        self._judge.saw(progress, record.offset)
         assert self._source is not None
         if not _is_same_database(progress.source, self._source):
             raise ReplicaRefused(
                 f"the replica mirrors {_named(self._source)}, but the topics now come from {_named(progress.source)}",
-                remedy="use an empty replica, or another sink.schema and a new `name`",
+                remedy="use an empty replica (or another sink.schema, or view.store) and a new `name`",
             )
         if progress.partial is None:
             self._buffer.saw(Cut(progress, record.offset))

@@ -131,7 +131,13 @@ class MirroredTopics:
         if why is None and stored and now - since >= longest_absence_s(facts):
             why = "it was not read for longer than its topic keeps tombstones (delete.retention.ms)"
         beginning = self._replica.begin(
-            topic, facts.topic_id, resumes=bool(stored), why_anew=why or "", is_asked=is_asked, now=now
+            topic,
+            facts.topic_id,
+            ends=facts.ends,
+            resumes=bool(stored),
+            why_anew=why or "",
+            is_asked=is_asked,
+            now=now,
         )
         if beginning == "stopped":
             return

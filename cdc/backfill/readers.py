@@ -27,6 +27,7 @@ from cdc.daemon.worker import Worker
 from cdc.encode.json_format import JSON
 from cdc.errors import CdcError
 from cdc.snapshot import Snapshot
+from cdc.source.giving_up import give_up
 
 _PORTION_BYTES: Final = 1024 * 1024
 _PORTIONS_PER_READER: Final = 8
@@ -96,11 +97,10 @@ class ChunkReaders:
         """End the threads; what they read is dropped, and what they wait for in the server is given up."""
         self._stop.set()
         self._ready.close()
-        for worker in self._workers:
-            while worker.is_alive:
-                if (servers := self._servers.get(worker.name)) is not None:
-                    servers.cancel()
-                worker.join(_POLL_S)
+        give_up(self._are_over, lambda: [each for servers in list(self._servers.values()) for each in servers.all()])
+
+    def _are_over(self, timeout_s: float) -> bool:
+        return all(worker.ended_within(timeout_s) for worker in self._workers)
 
     def _work(self, name: str) -> None:
         task: Task | None = None

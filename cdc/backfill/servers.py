@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,18 +55,13 @@ class ReadingServers:
     @property
     def are_closed(self) -> bool:
         """Whether one of them is."""
-        return any(each.closed for each in self._all())
-
-    def cancel(self) -> None:
-        """Give up what they wait for in the server."""
-        for each in self._all():
-            with contextlib.suppress(psycopg.Error):  # gone, which is as good
-                each.cancel()
+        return any(each.closed for each in self.all())
 
     def close(self) -> None:
         """Close them."""
-        for each in self._all():
+        for each in self.all():
             each.close()
 
-    def _all(self) -> tuple[psycopg.Connection[Any], ...]:
+    def all(self) -> tuple[psycopg.Connection[Any], ...]:
+        """The connections."""
         return (self.conn,) if self.primary is None else (self.conn, self.primary)

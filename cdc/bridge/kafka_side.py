@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -17,9 +18,11 @@ from cdc.contract.progress import progress_value, stream_key
 from cdc.contract.repair import parts_of, repair_request_key, repair_request_value
 from cdc.encode.table import TableEncoder
 from cdc.errors import SourceRefused
+from cdc.lsn import LSN, ZERO
 from cdc.order.needs import Empty
+from cdc.order.repeats import Repeats
 from cdc.publish.publisher import KafkaPublisher
-from cdc.record import Progress, Ready, RepairKey
+from cdc.record import Lead, Progress, Ready, RepairKey
 from cdc.scope.captured import CapturedTables
 
 _BUSY_RECORDS: Final = 5_000
@@ -37,13 +40,25 @@ class KafkaSide:
         publisher: started.
         registry: knows which definitions are written.
         watch: of the topics.
+        resume: the stored progress.
+        repeats: rows beyond it that are there already; None when there are none.
     """
 
-    def __init__(self, config: Config, publisher: KafkaPublisher, registry: CapturedTables, watch: TopicWatch) -> None:
+    def __init__(
+        self,
+        config: Config,
+        publisher: KafkaPublisher,
+        registry: CapturedTables,
+        watch: TopicWatch,
+        resume: Progress,
+        repeats: Repeats | None,
+    ) -> None:
         self._config = config
         self._publisher = publisher
         self._registry = registry
         self._watch = watch
+        self._tells_lead = resume.lead is not None
+        self._repeats = repeats
         self._progress_topic = progress_topic(config.name)
         self._progress_key = stream_key(config.source.slot)
 
@@ -68,7 +83,9 @@ class KafkaSide:
         self._watch.look()
 
     def send(self, records: Sequence[Ready]) -> None:
-        """Add records to the Kafka transaction."""
+        """Add records to the Kafka transaction, but for those that are there already."""
+        if self._repeats is not None and not (records := self._repeats.left(records)):
+            return
         self._publisher.produce_all(records)
 
     def describe(self, table: TableEncoder) -> None:
@@ -113,5 +130,19 @@ class KafkaSide:
 
     def commit(self, progress: Progress) -> None:
         """Commit, with this progress."""
-        self._publisher.produce(self._progress_topic, self._progress_key, progress_value(progress), b"")
+        value = progress_value(self._told(progress))
+        self._publisher.produce(self._progress_topic, self._progress_key, value, b"")
         self._publisher.commit()
+
+    def _told(self, progress: Progress) -> Progress:
+        """What readers need to know beside it, where rows were ever published without a Kafka transaction."""
+        if not self._tells_lead:
+            return progress
+        self._pass(progress.lsn)
+        lead = Lead(ZERO, False) if self._repeats is None else Lead(self._repeats.greatest, True)
+        return replace(progress, lead=lead)
+
+    def _pass(self, lsn: LSN) -> None:
+        """The stream was taken up to there: from where nothing is there already on, it is not looked at."""
+        if self._repeats is not None and self._repeats.is_behind(lsn):
+            self._repeats = None

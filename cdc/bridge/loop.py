@@ -167,8 +167,11 @@ class Bridge:
         reach("bridge.before_kafka_commit")
         started = time.monotonic()
         self._kafka.commit(progress)
+        self._confirm(progress, time.monotonic() - started)
+
+    def _confirm(self, progress: Progress, took_s: float) -> None:
+        """This progress is committed in Kafka, which took so long: the server may hear of it."""
         self._last_commit_at = time.monotonic()
-        took_s = self._last_commit_at - started
         reach("bridge.after_kafka_commit")
         self._stream.confirm(progress.lsn)
         reach("bridge.after_confirm")

@@ -10,6 +10,7 @@ from types import TracebackType
 from cdc.backfill.pace import remaining_rows
 from cdc.config import HttpConfig
 from cdc.daemon.http import HealthServer
+from cdc.daemon.pages import OpenPages
 from cdc.errors import CdcError
 from cdc.lsn import LSN
 from cdc.metrics import WAL_STATUSES, BridgeMetrics
@@ -26,9 +27,10 @@ class BridgeMeter:
         http: where to serve them, if at all.
         counts: read at every Kafka commit.
         stop: set when the server fails; leaving the ``with`` block then raises why.
+        more: pages beside metrics and probes.
     """
 
-    def __init__(self, http: HttpConfig, counts: Counts, stop: threading.Event) -> None:
+    def __init__(self, http: HttpConfig, counts: Counts, stop: threading.Event, more: OpenPages | None = None) -> None:
         self._metrics = BridgeMetrics()
         self._counts = counts
         self._exported: dict[str, TableCounts] = {}
@@ -41,7 +43,7 @@ class BridgeMeter:
         self._backfilled: dict[str, tuple[str, int]] = {}
         self._server: HealthServer | None = None
         if http.bridge_port is not None:
-            self._server = HealthServer(http.host, http.bridge_port, self._metrics.registry, self._ready, stop)
+            self._server = HealthServer(http.host, http.bridge_port, self._metrics.registry, self._ready, stop, more)
 
     def __enter__(self) -> BridgeMeter:
         if self._server is not None:

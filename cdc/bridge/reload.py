@@ -13,8 +13,8 @@ from cdc.errors import ConfigError
 RELOADABLE: Final = frozenset({"source.tables", "source.exclude", "source.keys", "topics.names"})
 """Keys that a session looks at when it begins, and that move no position, topic or secret of the ones before."""
 
-_READ_BY_OTHERS: Final = ("sink", "http.sink_port")
-"""What ``cdc sink`` reads, which takes no notice of SIGHUP."""
+_READ_BY_OTHERS: Final = ("sink", "http.sink_port", "serve")
+"""What ``cdc sink`` and ``cdc serve`` read, which take no notice of SIGHUP."""
 
 
 def reloaded(now: Config, read: Callable[[], Config]) -> tuple[Config, list[str]]:

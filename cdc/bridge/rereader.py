@@ -6,16 +6,16 @@ goes on: it gives signs of life, commits what is ready, and can be stopped.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from typing import Any, Final, NamedTuple
 
 import psycopg
 
 from cdc.capture.reread import RereadRow, reread
 from cdc.change import Row
+from cdc.daemon.threads import Threads
 from cdc.encode.table import TableEncoder
 from cdc.errors import SourceAltered, SourceBusy, SourceUnavailable
 from cdc.lsn import LSN
@@ -24,6 +24,7 @@ from cdc.order.needs import Answer, Filled, Rows, Unfilled
 from cdc.snapshot import Snapshot
 from cdc.source.catalog import exists
 from cdc.source.connect import connect
+from cdc.source.giving_up import give_up
 from cdc.source.slot import wal_end
 
 _FIRST_PORTION: Final = 16
@@ -57,7 +58,7 @@ class Rereader:
         self._connection = connection
         self._application_name = application_name
         self._stop = threading.Event()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reread")
+        self._thread = Threads(1, "reread")
         self._sql: psycopg.Connection[Any] | None = None
         self._asked: Rows | None = None
         self._answer: Future[Reading] | None = None
@@ -82,12 +83,13 @@ class Rereader:
     def close(self) -> None:
         """Break off what is under way, and end the thread."""
         self._stop.set()
-        if self._sql is not None:
-            with contextlib.suppress(psycopg.Error):  # the server is gone, which is as good
-                self._sql.cancel()
         self._thread.shutdown()
+        give_up(self._is_idle, lambda: [] if self._sql is None else [self._sql])
         if self._sql is not None:
             self._sql.close()
+
+    def _is_idle(self, timeout_s: float) -> bool:
+        return self._answer is None or not wait([self._answer], timeout_s).not_done
 
     def _read(self, need: Rows, portion: int) -> Reading:
         rows, xids = need.rows[:portion], need.xids[:portion]

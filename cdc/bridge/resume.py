@@ -23,7 +23,7 @@ from cdc.contract.membership import Membership, membership_key, membership_value
 from cdc.contract.naming import progress_topic, schemas_topic
 from cdc.contract.progress import stream_key
 from cdc.errors import CdcError, FencedError, GapError, SourceUnavailable, TopicRefused
-from cdc.lsn import LSN
+from cdc.lsn import LSN, ZERO
 from cdc.order.demand import Demand
 from cdc.order.gaps import (
     SlotGap,
@@ -38,13 +38,26 @@ from cdc.order.gaps import (
     stream_gap,
     topic_gaps,
 )
+from cdc.order.repeats import Repeats
 from cdc.record import Progress
-from cdc.replay.topic_state import Known, foreign_topics, look_at, newest_lsn, read_known, refuse_hidden_ends
+from cdc.replay.topic_state import (
+    Known,
+    foreign_topics,
+    last_records,
+    look_at,
+    newest_lsn,
+    read_known,
+    refuse_hidden_ends,
+)
 from cdc.slot_state import SlotState
 from cdc.source.connect import connect
 from cdc.source.membership import publication_oid
 from cdc.source.slot import create_slot, drop_slot, identify, inspect_slot, wal_end
 
+GRACE_S = 3.0
+"""Who finds that rows may be ahead of the progress waits for so long before he looks at them. The bridge before stops
+sending when it cannot prove for two seconds that it is the one, and takes back what is on its way after two and a half.
+"""
 _OPTIONS_TELL_SINCE = 150000
 """On PostgreSQL 14 the publication's options are to be written whenever a partition is attached or detached."""
 
@@ -76,6 +89,8 @@ class Resumption:
         self.seen: dict[str, KnownTopic] = {}
         """And as they were then: to be put on record in the first Kafka transaction."""
         self._recorded_members: dict[str, Membership] = {}
+        self.repeats: Repeats | None = None
+        """What is in the topics beyond the progress that ``resume`` returned; None when nothing can be."""
         self.members: Mapping[str, Membership] = {}
         """What carries each table in the publication, as ``resume`` was told."""
 
@@ -114,13 +129,17 @@ class Resumption:
         return stored is None and newest_lsn(self._kafka, self._look(topics)) is None
 
     def resume(
-        self, tables: Mapping[str, Sequence[str]], members: Mapping[str, Membership]
+        self,
+        tables: Mapping[str, Sequence[str]],
+        members: Mapping[str, Membership],
+        pause: Callable[[float], object] = lambda _: None,
     ) -> tuple[Progress, list[Demand]]:
         """Where to go on. Call it as the one active bridge: after fencing the others, with the slot free.
 
         Args:
             tables: topics of this bridge, and whose rows each holds.
             members: what carries each table in the publication.
+            pause: lets seconds pass, so that nothing more comes from the bridge before.
 
         Returns:
             The progress to go on from, and what must be published again: to be committed together with what was seen of
@@ -134,9 +153,15 @@ class Resumption:
         refuse_hidden_ends(self._kafka, [self._progress_topic, *tables])
         stored, known, recorded = self._read(fenced=True)
         self._compare_source(stored)
+        if is_ahead := stored is not None and stored.lead is not None and stored.lead.is_open:
+            pause(GRACE_S)
         slot = inspect_slot(self._sql, self._slot)
         now = self._look(tables)
         newest = newest_lsn(self._kafka, now) if stored is None else None
+        if is_ahead:
+            partitions = {name: len(topic.ends) for name, topic in now.items()}
+            self.repeats = Repeats(last_records(self._kafka, now), partitions)
+            newest = self.repeats.greatest
         gaps = [
             *self._stream_gaps(stored, newest, slot),
             *topic_gaps(known, now, tables),
@@ -146,7 +171,8 @@ class Resumption:
             raise _merged(gaps)
         demands = [*_demands(gaps, tables), *_made_anew(recorded, members)]
         if any(isinstance(gap, SlotGap) for gap in gaps):
-            progress = self._make_slot_anew(stored, published_until(stored) if stored is not None else newest)
+            until = newest if stored is None else max(published_until(stored), newest or ZERO)
+            progress = self._make_slot_anew(stored, until)
         else:
             progress = self._go_on(stored, slot)
         self.recorded, self.seen = known, now
@@ -235,6 +261,7 @@ class Resumption:
             source=self._source,
             wal_end=wal_end(self._sql),
             left_at=lambda: left_at(self._config.source.connection(), self._source.timeline, stored.source.timeline),
+            newest=newest or ZERO,
         )
         return [gap] if gap else []
 
@@ -272,7 +299,9 @@ class Resumption:
         drop_slot(self._sql, self._slot)
         start = create_slot(self._sql, self._slot)
         log.info("slot made anew", slot=self._slot, start=str(start))
-        return Progress(start, None, 0 if stored is None else stored.commit_ts, self._source)
+        if stored is None:
+            return Progress(start, None, 0, self._source)
+        return Progress(start, None, stored.commit_ts, self._source, lead=stored.lead)
 
 
 def _made_anew(recorded: Mapping[str, Membership], members: Mapping[str, Membership]) -> list[Demand]:

@@ -13,6 +13,7 @@ from cdc.bridge.scope_watch import ScopeWatch
 from cdc.bridge.session import BridgeSession
 from cdc.bridge.slot_watch import SlotWatch
 from cdc.config import Config
+from cdc.daemon.pages import OpenPages
 from cdc.daemon.supervise import supervise
 from cdc.order.counts import Counts
 
@@ -21,7 +22,13 @@ _ALLOCATIONS_PER_COLLECTION = 200_000
 log = structlog.get_logger("cdc.bridge")
 
 
-def run_bridge(config: Config, stop: threading.Event, hangup: threading.Event, read: Callable[[], Config]) -> None:
+def run_bridge(
+    config: Config,
+    stop: threading.Event,
+    hangup: threading.Event,
+    read: Callable[[], Config],
+    pages: OpenPages | None = None,
+) -> None:
     """Run the bridge until ``stop`` is set.
 
     Args:
@@ -29,6 +36,7 @@ def run_bridge(config: Config, stop: threading.Event, hangup: threading.Event, r
         stop: set by SIGTERM and Ctrl-C.
         hangup: set by SIGHUP: the configuration is to be read again.
         read: reads it.
+        pages: shown at ``http.bridge_port`` beside metrics and probes.
 
     Raises:
         CdcError: the operator must act, or another bridge took over.
@@ -38,7 +46,7 @@ def run_bridge(config: Config, stop: threading.Event, hangup: threading.Event, r
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
     counts = Counts()
     with (
-        BridgeMeter(config.http, counts, stop) as meter,
+        BridgeMeter(config.http, counts, stop, pages) as meter,
         SlotWatch(config, lambda seen: meter.slot(seen.slot), stop),
         ScopeWatch(config, read, hangup, stop) as scope,
     ):

@@ -10,7 +10,6 @@ somebody made that table: it is told by name with the command that mends it, and
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
@@ -30,12 +29,12 @@ from cdc.scope.choice import LeftOut, choose, left_out, tell
 from cdc.scope.topics import state_topic
 from cdc.source.catalog import find_tables, unlogged
 from cdc.source.connect import connect
+from cdc.source.giving_up import give_up
 from cdc.source.membership import memberships
 from cdc.source.publication import add_table, inspect_publication
 from cdc.source.table import TableInfo
 
 _INTERVAL_S: Final = 10.0
-_POLL_S: Final = 0.1
 
 log = structlog.get_logger("cdc.bridge")
 
@@ -96,12 +95,8 @@ class ScopeWatch:
     ) -> None:
         self._ended.set()
         self._hangup.set()
-        while self._worker.is_alive:
-            if (conn := self._sql) is not None:
-                with contextlib.suppress(psycopg.Error):  # gone, which is as good
-                    conn.cancel()  # it may wait for somebody's lock
-            self._worker.join(_POLL_S)
-        self._worker.end(error)
+        give_up(self._worker.ended_within, lambda: [] if self._sql is None else [self._sql])
+        self._worker.end(error, 0)
 
     def new_session(self) -> SessionEnd:
         """What ends the session that begins now."""

@@ -17,9 +17,13 @@ from cdc.acls import transactional_id
 from cdc.backfill.beside import BesideStream
 from cdc.backfill.start import BridgeSurroundings, start_backfill
 from cdc.backfill.stream_side import StreamSide
+from cdc.bridge.behind import BehindRepeats
 from cdc.bridge.kafka_side import KafkaSide
+from cdc.bridge.late_rows import ask_again
 from cdc.bridge.loop import Bridge
 from cdc.bridge.metering import BridgeMeter
+from cdc.bridge.prompt import PromptBridge
+from cdc.bridge.prompt_side import PromptSide
 from cdc.bridge.rereader import Rereader
 from cdc.bridge.resume import Resumption
 from cdc.bridge.scope_watch import ScopeWatch
@@ -41,6 +45,7 @@ from cdc.order.engine import Engine
 from cdc.order.succession import Successions
 from cdc.order.touched import TouchedKeys
 from cdc.publish.history import HistoryPublisher
+from cdc.publish.prompt import PromptPublisher
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topics import TopicAdmin, history_message_bytes
 from cdc.record import Progress
@@ -89,6 +94,7 @@ class BridgeSession:
         self._watch: TopicWatch | None = None
         self._backfill: BesideStream | None = None
         self._publisher: KafkaPublisher | None = None
+        self._registry: CapturedTables | None = None
         self._stream: WalStream | None = None
         self._rereader: Rereader | None = None
 
@@ -106,6 +112,8 @@ class BridgeSession:
             for part in (self._watch, self._backfill, self._publisher, self._stream, self._rereader, self._sql):
                 if part is not None:
                     part.close()
+            if self._registry is not None and isinstance(self._publisher, PromptPublisher) and self._publisher.late:
+                ask_again(self._config, self._registry.topics, self._publisher.late)
 
     def _run(self) -> None:
         config, source = self._config, self._config.source
@@ -115,7 +123,7 @@ class BridgeSession:
         resumption = Resumption(config, sql)
         resumption.refuse()
         admin = TopicAdmin(self._kafka)
-        registry = CapturedTables(
+        self._registry = registry = CapturedTables(
             config, sql, admin, self._scope.told, resumption.before, refuse_foreign=resumption.refuse_foreign
         )
         refuse_unfit(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
@@ -128,12 +136,16 @@ class BridgeSession:
         self._ensure_publication(sql, registry)
         registry.successions = Successions(read_definitions(self._kafka, schemas_topic(config.name)))
         registry.members = memberships(sql, source.publication, registry.tables)
-        resume, demands = resumption.resume(registry.topics, registry.members)
+        resume, demands = resumption.resume(registry.topics, registry.members, self._stop.wait)
         demands += self._scope.demands(registry.tables)
         self._stream_on(sql, registry, publisher, resumption, resume, demands)
 
     def _new_publisher(self, registry: CapturedTables) -> KafkaPublisher:
         topics, transactions = self._config.topics, transactional_id(self._config.name)
+        if self._config.delivery == "idempotent":
+            return PromptPublisher(
+                self._kafka, transactional_id=transactions, max_message_bytes=topics.max_message_bytes
+            )
         if not topics.history:
             return KafkaPublisher(
                 self._kafka, transactional_id=transactions, max_message_bytes=topics.max_message_bytes
@@ -156,6 +168,7 @@ class BridgeSession:
     ) -> None:
         config, source = self._config, self._config.source
         where = {"slot": source.slot, "start": str(resume.lsn), "partial": bool(resume.partial)}
+        where |= {} if config.delivery == "transactional" else {"delivery": config.delivery}
         log.info("streaming", **where, tables=len(registry.tables), hot_path=language())
         session = CopyBoth(source.connection(), application_name=f"cdc {config.name}")
         resumption.expect(session.identify())
@@ -170,17 +183,26 @@ class BridgeSession:
         around = BridgeSurroundings(config, sql, registry, publisher, beginnings, self._meter.backfill)
         self._backfill = backfill = start_backfill(around, StreamSide(engine, touched), demands)
         watch = self._watch_topics(resumption, registry, publisher)
-        bridge = Bridge(
+        repeats = resumption.repeats
+        kafka: KafkaSide
+        kind: type[Bridge] = Bridge
+        is_first = not resume.commit_ts or bool(demands)
+        if isinstance(publisher, PromptPublisher):
+            kafka = PromptSide(config, publisher, registry, watch, resume, repeats)
+            kind, is_first = PromptBridge, True
+        else:
+            kafka = KafkaSide(config, publisher, registry, watch, resume, repeats)
+        bridge = kind(
             Sides(
                 stream,
                 SourceSide(sql, registry, self._rereader),
-                KafkaSide(config, publisher, registry, watch),
-                backfill,
+                kafka,
+                backfill if repeats is None else BehindRepeats(backfill, engine, repeats.greatest),
             ),
             engine,
             resume,
             beginnings=beginnings,
-            is_first=not resume.commit_ts or bool(demands),
+            is_first=is_first,
             on_commit=self._meter.committed,
         )
         self._meter.follows(engine)

@@ -17,6 +17,7 @@ from cdc.config import Config
 from cdc.daemon.worker import Worker
 from cdc.errors import CdcError
 from cdc.source.connect import connect
+from cdc.source.giving_up import give_up
 from cdc.source.retention import Danger, Retention, dangers, inspect_retention
 
 INTERVAL_S: Final = 10.0
@@ -49,7 +50,8 @@ class SlotWatch:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._ended.set()
-        self._worker.end(error)
+        give_up(self._worker.ended_within, lambda: [] if self._connection is None else [self._connection])
+        self._worker.end(error, 0)
 
     def _run(self) -> None:
         while not self._ended.is_set():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Final, Protocol
 
 import structlog
@@ -13,6 +13,7 @@ from cdc.brokers import BrokerAdmin
 from cdc.config import Config
 from cdc.contract.known_topic import KnownTopic, known_topic_key, known_topic_value
 from cdc.contract.naming import progress_topic
+from cdc.daemon.threads import Threads
 from cdc.errors import CdcError, TopicUnavailable
 from cdc.order.gaps import TableGap, topic_gaps
 from cdc.replay.topic_state import look_at
@@ -59,7 +60,7 @@ class TopicWatch:
         self._produce = produce
         self._heals = config.heals_gaps
         self._admin = BrokerAdmin(self._options)
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="topic-watch")
+        self._thread = Threads(1, "topic-watch")
         self._answer: Future[dict[str, KnownTopic]] | None = None
         self._interval_s = interval_s
         self._due = time.monotonic() + interval_s
@@ -88,7 +89,7 @@ class TopicWatch:
 
     def close(self) -> None:
         """Let the thread end."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread.shutdown()
 
     def _judge(self, answer: Future[dict[str, KnownTopic]]) -> None:
         try:

@@ -23,7 +23,9 @@ cdef enum:
     BOOLEAN = 3
     FLOATING = 4
     DOCUMENT = 5
-    OTHER = 6  # a converter in Python: arrays
+    NUMBERS = 6
+    TEXTS = 7
+    OTHER = 8  # a converter in Python: other arrays
 
 _KINDS = {
     values.number: AS_IT_IS,
@@ -32,6 +34,8 @@ _KINDS = {
     values.boolean: BOOLEAN,
     values.floating: FLOATING,
     values.document: DOCUMENT,
+    values.number_array: NUMBERS,
+    values.text_array: TEXTS,
 }
 
 cdef enum:
@@ -130,7 +134,11 @@ cdef class ObjectWriter:
             elif kind == TEXT:
                 if not _write_text(out, cell):
                     return False
-            elif kind == OTHER:
+            elif kind >= NUMBERS:
+                if kind == NUMBERS and _write_numbers(out, cell):
+                    continue
+                if kind == TEXTS and _write_texts(out, cell):
+                    continue
                 if not self._convert(out, i, cell):
                     return False
             elif kind == BOOLEAN:
@@ -203,6 +211,55 @@ cdef bint _write_text(Buffer out, Cell cell) except -1:
             clean = at
     out.add(clean, end - clean)
     out.add(b'"', 1)
+    return True
+
+
+cdef bint _write_numbers(Buffer out, Cell cell) except -1:
+    """As ``values.number_array``; False, with nothing written, when that has to look at it."""
+    cdef Py_ssize_t i, size = out.size
+    cdef unsigned char* at
+    if not cell.length or cell.start[0] != b"{":
+        return False
+    out.add(cell.start, cell.length)
+    at = out.data + size
+    for i in range(cell.length):
+        if at[i] == b"{":
+            at[i] = b"["
+        elif at[i] == b"}":
+            at[i] = b"]"
+        elif at[i] == b"N" or at[i] >= 0x80:
+            out.size = size
+            return False
+    return True
+
+
+cdef bint _write_texts(Buffer out, Cell cell) except -1:
+    """As ``values.text_array``, of one dimension and without NULLs, quotes and escapes; else False, nothing written."""
+    cdef Py_ssize_t i, last = cell.length - 1
+    cdef const unsigned char* start = cell.start
+    cdef unsigned char byte
+    if cell.length < 2 or start[0] != b"{" or start[last] != b"}":
+        return False
+    if cell.length == 2:
+        out.add(b"[]", 2)
+        return True
+    for i in range(1, last):
+        byte = start[i]
+        if byte < 0x20 or byte == b'"' or byte == b"\\" or byte == b"{" or byte == b"}":
+            return False
+        if byte == b"N" and last - i >= 4 and memcmp(start + i, b"NULL", 4) == 0:
+            return False
+    if not is_utf8(start, cell.length):
+        return False
+    out.reserve(3 * cell.length + 2)  # at most: every other byte is a comma, and becomes three
+    out.add(b'["', 2)
+    for i in range(1, last):
+        if start[i] == b",":
+            out.add(b'","', 3)
+        else:
+            out.data[out.size] = start[i]
+            out.size += 1
+    out.add(b'"]', 2)
     return True
 
 

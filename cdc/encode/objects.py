@@ -4,7 +4,7 @@ For each set of cells that are NULL there is a template with everything that doe
 are not JSON yet are converted in place, then all are spliced into the template in one step. A table is taken to have no
 NULLs until its first one makes that raise: looking for them costs a third of the encoding.
 
-``_objects.pyx`` does the same in C, for the rows that are ordinary; it calls the converters of arrays here.
+``_objects.pyx`` does the same in C, for the rows that are ordinary; it calls the converters of most arrays here.
 """
 
 from __future__ import annotations

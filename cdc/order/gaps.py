@@ -18,7 +18,7 @@ from typing import Final
 from cdc.contract.known_topic import KnownTopic
 from cdc.contract.membership import Membership
 from cdc.errors import GapError
-from cdc.lsn import LSN
+from cdc.lsn import LSN, ZERO
 from cdc.record import Progress, SourceIdentity
 from cdc.slot_state import SlotState
 
@@ -103,6 +103,7 @@ def stream_gap(
     source: SourceIdentity,
     wal_end: LSN | None,
     left_at: Callable[[], LSN | None],
+    newest: LSN = ZERO,
 ) -> SlotGap | None:
     """Whether the server can go on where the topics end.
 
@@ -113,8 +114,10 @@ def stream_gap(
         source: the server now.
         wal_end: None for a standby, whose end comes later.
         left_at: where this server's timeline left the stored one, None when it never did; asked only if they differ.
+        newest: the newest commit LSN in the topics, where they may hold rows beyond the progress.
     """
     until, was, now = published_until(stored), stored.source.timeline, source.timeline
+    until = max(until, LSN(newest + 1)) if newest else until
     if was != now:
         left = left_at()
         if left is None or left < until:
@@ -123,9 +126,9 @@ def stream_gap(
                 f"the server is on timeline {now}, which {how}, and {until} is published: "
                 "topics hold changes that this server never had, and may miss changes that it made meanwhile"
             )
-    elif wal_end is not None and wal_end < stored.lsn:
+    elif wal_end is not None and wal_end < max(stored.lsn, newest):
         return SlotGap(
-            f"the server's WAL ends at {wal_end}, before {stored.lsn}, which is published: "
+            f"the server's WAL ends at {wal_end}, before {max(stored.lsn, newest)}, which is published: "
             "it was restored from an older copy, and topics hold changes that it does not have"
         )
     gap = slot_gap(name, stored, slot)

@@ -1,108 +1,30 @@
-"""The transactional producer: rows and the progress that covers them become readable together, or not at all.
-
-One Kafka transaction is open at a time, begun by the first record. librdkafka's own threads send; this side only
-enqueues and, at ``commit``, waits. A record that fails makes the whole Kafka transaction fail, so no delivery report
-is kept per record, only the first error, to name its key.
-"""
+"""The bridge's producer: rows and the progress that covers them become readable together, or not at all."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from typing import Any
+from collections.abc import Iterable
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaException
 
-from cdc.acls import BRIDGE_ON_TOPICS, Acl
-from cdc.broker_log import BROKER_LOG
-from cdc.brokers import bad_option, refused_connection
+from cdc.acls import Acl
 from cdc.config.checks import MAX_MESSAGE_BYTES
 from cdc.contract.header import header_position
-from cdc.errors import CdcError, FencedError, TopicRefused, TopicUnavailable
+from cdc.errors import TopicRefused
+from cdc.publish.transactional import TransactionalProducer
 from cdc.record import Ready
 
-_COMMIT_DEADLINE_S = 60.0
-_SLICE_S = 1.0
-"""Blocking calls into librdkafka come back this often, so that a signal handler can run between them."""
 
-_FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
-_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE}
-_UNAUTHORISED = {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+class KafkaPublisher(TransactionalProducer):
+    """A producer with a transactional id, one per bridge. Arguments and errors as for ``TransactionalProducer``."""
 
-PRODUCER_SETTINGS: dict[str, Any] = {
-    "enable.idempotence": True,
-    "acks": "all",
-    "partitioner": "murmur2_random",
-    "compression.type": "lz4",
-    "linger.ms": 5,
-    "socket.nagle.disable": True,
-    "queue.buffering.max.messages": 100_000,
-    "queue.buffering.max.kbytes": 32_768,
-    "transaction.timeout.ms": 60_000,
-    "delivery.report.only.error": True,
-    "log.connection.close": False,
-}
-"""Ours; ``partitioner`` is what every Java client uses, and the queue bounds the producer's memory. It grows with the
-largest record: one that is larger than the whole queue would wait for room for ever.
-
-``linger.ms`` makes few big requests under load; a commit flushes at once and does not wait for it.
-"""
-
-
-class KafkaPublisher:
-    """A producer with a transactional id; whoever calls ``start`` last fences all earlier ones.
-
-    Args:
-        options: librdkafka settings from the configuration.
-        transactional_id: one per bridge.
-        max_message_bytes: the topics' ``max.message.bytes``: a larger row is refused here, with its key.
-
-    Raises:
-        ConfigError: librdkafka knows no such option or value.
-    """
-
-    def __init__(self, options: Mapping[str, Any], *, transactional_id: str, max_message_bytes: int) -> None:
-        self._options = options
-        self._transactional_id = transactional_id
-        self._open = False
-        self._began_at = time.monotonic()
-        self._topics: set[str] = set()
-        self._failure: CdcError | None = None
-        settings = {
-            **PRODUCER_SETTINGS,
-            "queue.buffering.max.kbytes": queue_kbytes(max_message_bytes),
-            **options,
-            "transactional.id": transactional_id,
-            "message.max.bytes": max_message_bytes,
-            "on_delivery": self._delivery_failed,
-            "error_cb": self._client_error,
-        }
-        self._timeout_s = int(settings["transaction.timeout.ms"]) / 1_000
-        try:
-            self._producer = Producer(settings, logger=BROKER_LOG)
-        except KafkaException as error:
-            raise bad_option(error) from error
-        self._send = self._producer.produce
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a Kafka transaction holds records that are not committed yet."""
-        return self._open
+    # If somebody did take over meanwhile, the next attempt finds the slot in use, and waits.
+    _remedy_when_aborted = "nothing, the bridge goes on from the stored progress: this process or the brokers hung"
+    _remedy_when_fenced = "nothing, when a second bridge is meant to run; otherwise stop one of the two"
 
     @property
     def queued(self) -> int:
         """Records that Kafka does not have yet, as far as ``relieve`` was told."""
         return len(self._producer)
-
-    def start(self) -> None:
-        """Fence earlier producers of this transactional id and abort what they left open.
-
-        Raises:
-            TopicUnavailable: no broker answers.
-            TopicRefused: the broker does not let us use the transactional id.
-        """
-        self._until_done("init_transactions", self._producer.init_transactions, _COMMIT_DEADLINE_S)
 
     def produce(
         self,
@@ -122,20 +44,7 @@ class KafkaPublisher:
             TopicRefused: the record is larger than the topic takes.
             TopicUnavailable: the Kafka transaction cannot go on.
         """
-        if not self._open:
-            self._begin()
-        while True:
-            self._topics.add(topic)
-            try:
-                self._send(topic, value, key, -1, None, None, 0, [("cdc", header)] if header else None)
-                return
-            except BufferError:
-                self._wait_for_room()
-            except KafkaException as error:
-                if error.args[0].code() in _TOO_LARGE:
-                    size = len(key) + len(value or b"") + len(header)
-                    raise _too_large(topic, key, header, f"{size} bytes") from error
-                raise self._error("produce", error) from error
+        self._add(topic, key, value, header)
 
     def produce_all(self, records: Iterable[Ready]) -> None:
         """As ``produce`` for each of them, at least one, each with a header; without a call of ours for each."""
@@ -151,160 +60,20 @@ class KafkaPublisher:
 
     def bury(self, topic: str, partition: int, key: bytes, header: bytes) -> None:
         """As ``produce`` for a tombstone, but into this partition, to which the key does not belong."""
-        if not self._open:
-            self._begin()
-        while True:
-            self._topics.add(topic)
-            try:
-                self._send(topic, None, key, partition, headers={"cdc": header})
-                return
-            except BufferError:
-                self._wait_for_room()
-            except KafkaException as error:
-                raise self._error("produce", error) from error
+        self._add(topic, key, None, header, partition)
 
     def relieve(self) -> None:
         """Let go of the records that Kafka has by now; never waits. Unasked, the client keeps them until the commit."""
         self._take_reports()
 
-    def commit(self) -> None:
-        """Commit the open Kafka transaction; on return all of it is readable.
+    def _grant(self, acl: Acl) -> str:
+        return acl.remedy(self._options)
 
-        Raises:
-            TopicUnavailable: it was aborted, or its outcome is unknown: start again from the stored progress.
-            FencedError: another bridge took over.
-            TopicRefused: a record or a right was refused.
-        """
-        if not self._open:
-            return
-        self._until_done("commit_transaction", self._producer.commit_transaction, _COMMIT_DEADLINE_S)
-        BROKER_LOG.answered()
-        self._open = False
-        self._topics.clear()
-
-    def close(self) -> None:
-        """Abort what is open, as far as the brokers can be reached, and end the client's threads."""
-        if self._open:
-            self._open = False
-            try:
-                self._producer.purge()
-                self._producer.abort_transaction(_SLICE_S)
-            except KafkaException:
-                pass  # the next start() of this transactional id aborts it
-        # The client holds our callbacks and we hold the client: without this it would live until a garbage collection
-        del self._send, self._producer
-
-    def _begin(self) -> None:
-        try:
-            self._producer.begin_transaction()
-        except KafkaException as error:
-            raise self._error("begin_transaction", error) from error
-        self._open = True
-        self._began_at = time.monotonic()
-
-    def _wait_for_room(self) -> None:
-        """Let librdkafka send; a queue that stays full is a broker that is gone."""
-        deadline = time.monotonic() + _COMMIT_DEADLINE_S
-        full = len(self._producer)
-        while len(self._producer) >= full:
-            try:
-                self._producer.poll(0.01)
-            except KafkaException as error:
-                raise self._error("produce", error) from error
-            if self._failure is not None:
-                raise self._failure
-            if time.monotonic() > deadline:
-                raise TopicUnavailable("Kafka takes no records any more: the send queue stayed full for a minute")
-
-    def _until_done(self, what: str, call: Any, deadline_s: float) -> None:
-        deadline = time.monotonic() + deadline_s
-        while True:
-            try:
-                call(_SLICE_S)
-                return
-            except KafkaException as error:
-                self._take_reports()
-                if error.args[0].retriable() and time.monotonic() < deadline and self._failure is None:
-                    continue
-                raise self._error(what, error) from error
-
-    def _error(self, what: str, error: KafkaException) -> CdcError:
-        """Whose fault a failed call is. The first failed record, when there is one, explains it better."""
-        self._take_reports()
-        kafka_error: KafkaError = error.args[0]
-        if kafka_error.code() == KafkaError._FATAL:
-            kafka_error = self._fatal_error(kafka_error)
-        if kafka_error.code() in _FENCED:
-            if time.monotonic() - self._began_at > self._timeout_s:
-                # The broker ends a transaction that is older by giving our id to "a newer instance", which nobody is.
-                # If somebody did take over meanwhile, the next attempt finds the slot in use, and waits.
-                return TopicUnavailable(
-                    f"Kafka aborted our transaction, which was open for more than {self._timeout_s:g} s ({what})",
-                    remedy="nothing, the bridge goes on from the stored progress: this process or the brokers hung",
-                )
-            return FencedError(
-                f"another producer took over transactional id {self._transactional_id!r} ({what})",
-                remedy="nothing, when a second bridge is meant to run; otherwise stop one of the two",
-            )
-        if self._failure is not None:
-            return self._failure
-        if kafka_error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            return self._unauthorised(*sorted(self._topics))
-        if kafka_error.code() in _UNAUTHORISED:
-            return TopicRefused(
-                f"Kafka does not allow {what} for transactional id {self._transactional_id!r}: {kafka_error.str()}",
-                remedy=Acl("transactional-id", self._transactional_id, ("Write",)).remedy(self._options),
-            )
-        return TopicUnavailable(f"{what} failed: {kafka_error.str()}")
-
-    def _fatal_error(self, unknown: KafkaError) -> KafkaError:
-        """What was fatal: produce() says only that something was, and every transactional call says what."""
-        try:
-            self._producer.begin_transaction()
-        except KafkaException as error:
-            known: KafkaError = error.args[0]
-            return known
-        return unknown
-
-    def _take_reports(self) -> None:
-        """Let waiting callbacks run."""
-        with suppress(KafkaException):  # a fatal error is thrown here as well; the call that failed has told it
-            self._producer.poll(0)
-
-    def _delivery_failed(self, error: KafkaError | None, message: Message) -> None:
-        if (
-            error is None
-            or self._failure is not None
-            or error.code() in {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
-        ):
-            return
-        topic, key = message.topic() or "?", message.key() or b""
-        if error.code() in _TOO_LARGE:
-            headers: dict[str, Any] = dict(message.headers() or ())
-            self._failure = _too_large(topic, key, headers.get("cdc", b""), "larger than the broker takes")
-        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            self._failure = self._unauthorised(topic)
-
-    def _client_error(self, error: KafkaError) -> None:
-        self._failure = self._failure or refused_connection(error)
-
-    def _unauthorised(self, *topics: str) -> TopicRefused:
-        names = ", ".join(map(repr, topics))
+    def _too_large(self, topic: str, key: bytes, header: bytes, size: str) -> TopicRefused:
+        at = f" at LSN {header_position(header).lsn}" if header else ""
         return TopicRefused(
-            f"not authorised to write topic {names}" if len(topics) == 1 else f"not authorised to write one of {names}",
-            remedy="\n".join(Acl("topic", topic, BRIDGE_ON_TOPICS).remedy(self._options) for topic in topics),
+            f"the row with key {key.decode(errors='replace')}{at} is too large for topic {topic!r} ({size})",
+            remedy=f"raise topics.max_message_bytes in the configuration and max.message.bytes of topic {topic!r}; "
+            f"above {MAX_MESSAGE_BYTES} bytes no row can be carried: "
+            "publish the table without that column (a column list)",
         )
-
-
-def queue_kbytes(max_message_bytes: int) -> int:
-    """Size of the send queue: two of the largest records, and never less than ``PRODUCER_SETTINGS`` says."""
-    return max(int(PRODUCER_SETTINGS["queue.buffering.max.kbytes"]), 2 * max_message_bytes // 1024)
-
-
-def _too_large(topic: str, key: bytes, header: bytes, size: str) -> TopicRefused:
-    at = f" at LSN {header_position(header).lsn}" if header else ""
-    return TopicRefused(
-        f"the row with key {key.decode(errors='replace')}{at} is too large for topic {topic!r} ({size})",
-        remedy=f"raise topics.max_message_bytes in the configuration and max.message.bytes of topic {topic!r}; "
-        f"above {MAX_MESSAGE_BYTES} bytes no row can be carried: publish the table without that column (a column list)",
-    )

@@ -13,7 +13,7 @@ from cdc.brokers import bad_option, refused_connection
 from cdc.contract.backfill import request_key, request_value
 from cdc.contract.repair import repair_request_key, repair_request_value
 from cdc.errors import CdcError, TopicRefused, TopicUnavailable
-from cdc.publish.publisher import PRODUCER_SETTINGS
+from cdc.publish.transactional import PRODUCER_SETTINGS
 from cdc.record import BackfillRequest, RepairRequest
 
 _DEADLINE_S: Final = 20.0

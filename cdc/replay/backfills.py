@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import structlog
 
@@ -13,10 +13,14 @@ from cdc.contract.known_topic import KnownTopic, named_topic, parse_known_topic
 from cdc.contract.progress import parse_progress
 from cdc.contract.repair import is_repair_key, is_repair_request_key, parse_repair_outcome, parse_repair_request
 from cdc.errors import DecodeError
+from cdc.ports import StoredRecord
 from cdc.record import BackfillProgress, BackfillRequest, Progress, RepairOutcome, RepairRequest
 from cdc.replay.bounded import partitions_of, read_to_end
 
 Request = TypeVar("Request")
+
+Newest: TypeAlias = dict[bytes, tuple[bytes, int]]
+"""Value and offset of each key's newest record, in the order in which they were written."""
 
 log = structlog.get_logger("cdc.backfill")
 
@@ -71,13 +75,31 @@ def read_published(options: Mapping[str, Any], topic: str, stream_key: bytes) ->
         TopicUnavailable: no broker answers.
         DecodeError: a record is not of this contract.
     """
-    newest: dict[bytes, tuple[bytes, int]] = {}
+    newest: Newest = {}
     for record in read_to_end(options, partitions_of(options, topic)):
-        if record.key is None:
-            continue
-        newest.pop(record.key, None)
-        if record.value is not None:
-            newest[record.key] = record.value, record.offset
+        keep(newest, record)
+    return published(newest, stream_key)
+
+
+def keep(newest: Newest, record: StoredRecord) -> None:
+    """Take one more record of the progress topic, in its order."""
+    if record.key is None:
+        return
+    newest.pop(record.key, None)
+    if record.value is not None:
+        newest[record.key] = record.value, record.offset
+
+
+def published(newest: Newest, stream_key: bytes) -> Published:
+    """What the newest records say.
+
+    Args:
+        newest: as ``keep`` gathered them.
+        stream_key: as ``contract.progress.stream_key`` makes it.
+
+    Raises:
+        DecodeError: a record is not of this contract.
+    """
 
     def requests(is_one: Callable[[bytes], bool], parse: Callable[[bytes], Request]) -> tuple[Request, ...]:
         read = (understood(parse, value) for key, (value, _) in newest.items() if is_one(key))

@@ -28,10 +28,12 @@ _CONSUMER_SETTINGS: Final[dict[str, Any]] = {
     "auto.offset.reset": "error",
     # The brokers answer at once when there is data; this is only how often they say that there is none.
     "fetch.wait.max.ms": 50,
-    # Per partition and answer: short runs, so that partitions advance side by side and few records are held back.
-    "fetch.message.max.bytes": 131_072,
+    # Per partition and answer. A producer's batch is 1 MB at most, less than half of that compressed. Of batches that
+    # are larger than this, the brokers put one into an answer: its partition runs ahead of the others, and what it
+    # brings is held back. Longer runs would do that, too, and take memory.
+    "fetch.message.max.bytes": 524_288,
     # Bounds the memory of records fetched ahead, with what librdkafka needs to keep them about twice as much.
-    "queued.max.messages.kbytes": 16_384,
+    "queued.max.messages.kbytes": 8_192,
     # After a full queue: how soon to fetch again. The default, a second, would starve a fast reader.
     "fetch.queue.backoff.ms": 2,
     "log.connection.close": False,
@@ -39,7 +41,7 @@ _CONSUMER_SETTINGS: Final[dict[str, Any]] = {
 
 _MISSING: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 _FORBIDDEN: Final = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
-_OFFSET_GONE: Final = {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET}
+OFFSET_GONE: Final = {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET}
 
 
 def open_consumer(options: Mapping[str, Any], **settings: Any) -> Consumer:
@@ -110,7 +112,7 @@ def translated(
         return TopicRefused(f"not authorised to read {subject}", remedy=remedy)
     if (refusal := refused_connection(error)) is not None:
         return refusal
-    if code in _OFFSET_GONE:
+    if code in OFFSET_GONE:
         return TopicUnavailable(
             f"{subject} no longer has the offset to go on from: it was deleted and made anew, or lost data",
             remedy="nothing: its table is rebuilt",

@@ -44,12 +44,13 @@ from cdc.contract.header import header_position
 from cdc.errors import DecodeError
 from cdc.lsn import LSN, ZERO
 from cdc.ports import Partition, StoredRecord
-from cdc.record import Progress
+from cdc.record import Position, Progress
 
 MAX_SEEN: Final = 4_096
 """Complete progress records remembered as places for a cut; of more, every second one is forgotten."""
 
 _BEYOND: Final = LSN((1 << 64) - 1)
+_BEFORE_ALL: Final = Position(ZERO, 0)
 _NEAR: Final = 10_000
 """Offsets to its end from which on a topic that is behind is waited for; a second's reading."""
 _RECORD_BYTES: Final = 400
@@ -71,10 +72,23 @@ class Cut(NamedTuple):
 
 @dataclass(slots=True)
 class _Waiting:
-    """One partition's records that are not applied yet, in order; ``newest`` is the LSN of the last one ever read."""
+    """One partition's records that are not applied yet, in order; ``newest`` is the LSN of the last one ever read.
+    ``passed`` is its position, where stale records are expected."""
 
     records: list[StoredRecord] = field(default_factory=list)
     newest: LSN = ZERO
+    passed: Position = _BEFORE_ALL
+
+    def is_next(self, record: StoredRecord) -> bool:
+        """Whether the next record does not go back; one without a readable header stands where its predecessor is."""
+        try:
+            position = header_position(record.header)
+        except DecodeError:
+            return True
+        if position < self.passed:
+            return False
+        self.passed = position
+        return True
 
 
 class CutBuffer:
@@ -100,6 +114,7 @@ class CutBuffer:
         self._fenced: Cut | None = None
         self._floor = floor
         self._taken = -1
+        self._expects_stale = False
 
     @property
     def is_full(self) -> bool:
@@ -122,8 +137,10 @@ class CutBuffer:
         With ``behind`` their topics join later, else a cut needs them at once.
         """
         if state:
+            # What follows a cut is not older than the rows that a backfill may add to it
+            passed = _BEFORE_ALL if behind or not self._floor else Position(LSN(self._floor - 1), 0)
             for each in partitions:
-                self._waiting[each] = _Waiting()
+                self._waiting[each] = _Waiting(passed=passed)
                 if behind:
                     self._behind.add(each[0])
         else:
@@ -133,14 +150,18 @@ class CutBuffer:
     def add(self, records: Iterable[StoredRecord]) -> None:
         """Records of state partitions, in order within each partition."""
         touched: dict[Partition, _Waiting] = {}
-        for partition, run in groupby(records, _partition_of):  # a reader hands out one partition after the other
+        for partition, group in groupby(records, _partition_of):  # a reader hands out one partition after the other
             waiting = touched[partition] = self._waiting[partition]
             first = len(waiting.records)
-            waiting.records.extend(run)
+            waiting.records.extend(self._sifted(waiting, group))
             self._count += len(waiting.records) - first
             self._bytes += _size(waiting.records[first:])
         for waiting in touched.values():
             waiting.newest = max(waiting.newest, _lsn_at(waiting.records, len(waiting.records) - 1))
+
+    def expect_stale(self) -> None:
+        """From now on leave out what goes back in a partition: a bridge that was stopped and woke up wrote it."""
+        self._expects_stale = True
 
     def saw(self, cut: Cut) -> None:
         """A complete progress record was read."""
@@ -316,6 +337,9 @@ class CutBuffer:
             partition: waiting.records[0].offset if waiting.records else positions[partition]
             for partition, waiting in self._waiting.items()
         }
+
+    def _sifted(self, waiting: _Waiting, records: Iterable[StoredRecord]) -> Iterable[StoredRecord]:
+        return filter(waiting.is_next, records) if self._expects_stale else records
 
     def _frontiers(self) -> dict[str, LSN]:
         """Of topics that are behind, the LSN before which records may be taken; absent when all of it was read.

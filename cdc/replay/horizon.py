@@ -10,7 +10,8 @@ X can have erased anything yet. A reader that follows the stream has a mark that
 joins late has the mark of its own beginning, which proves no cut but those beyond the end of then.
 
 Marks cost a question to the brokers, where the progress topic ends, and an answer that comes by itself: what was
-published until then, once the progress topic is read up to there.
+published until then, once the progress topic is read up to there. Where rows may be ahead of the progress, more was
+published than it covers, and it says up to where (``apply.cut_judge``).
 
 The same mark says for how long a reader was away: what was published since may include tombstones, and those are kept
 for ``delete.retention.ms`` only, counted from when the cleaner first meets them.
@@ -26,7 +27,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from cdc.lsn import LSN
+from cdc.order.gaps import published_until
 from cdc.ports import TopicFacts
+from cdc.record import Progress
 
 MARGIN_S: Final = 10.0
 SHORT_LAG_S: Final = 30.0
@@ -41,6 +44,12 @@ class Mark(NamedTuple):
 
     at: float
     lsn: LSN
+
+
+def published_at_most(progress: Progress) -> LSN:
+    """Behind every position that a record could have when this progress was drawn up."""
+    until = published_until(progress)
+    return until if progress.lead is None else max(until, LSN(progress.lead.sent + 1))
 
 
 class Horizon:

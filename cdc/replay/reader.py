@@ -13,7 +13,8 @@ a Kafka transaction's records lie below it before the commit can be decided.
 Where last stable offset and high watermark are one, no Kafka transaction is open in the partition, so the last offset
 below them cannot be a record of a Kafka transaction: its marker would have to follow. It is such a marker, and reading
 up to it is enough. That spares a reader the wait for the end-of-partition event, and the brokers frequent empty
-answers.
+answers. Where records may stand without a Kafka transaction (``delivery: idempotent``), the last offset may be one of
+them, and has to be read.
 """
 
 from __future__ import annotations
@@ -41,12 +42,14 @@ class TopicReader:
 
     Args:
         options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        stamps: records' ``header`` is their timestamp instead, ms since 1970: for topics of other programs.
 
     Raises:
         ConfigError: librdkafka knows no such option or value.
     """
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, options: Mapping[str, Any], *, stamps: bool = False) -> None:
+        self._stamps = stamps
         self._failure: CdcError | None = None
         self._positions: dict[Partition, int] = {}
         self._held: set[Partition] = set()
@@ -129,8 +132,11 @@ class TopicReader:
             if message.error() is not None:
                 self._take_event(message)
                 continue
-            headers = message.headers()
-            header = headers[0][1] if headers and headers[0][0] == HEADER_NAME else _find_header(headers)
+            if self._stamps:
+                header = b"%d" % message.timestamp()[1]
+            else:
+                headers = message.headers()
+                header = headers[0][1] if headers and headers[0][0] == HEADER_NAME else _find_header(headers)
             topic, number, offset = message.topic(), message.partition(), message.offset()
             records.append(make((topic, number, offset, message.key(), message.value(), header)))
             positions[topic, number] = offset + 1
@@ -140,8 +146,11 @@ class TopicReader:
         """Next offset per partition, behind markers and aborted records once their end was reported."""
         return self._positions
 
-    def fence(self) -> Mapping[Partition, int]:
+    def fence(self, marked: Collection[str] | None = None) -> Mapping[Partition, int]:
         """Asks the brokers now: positions that, once reached, mean that all which was committed before was read.
+
+        Args:
+            marked: topics in which every record belongs to a Kafka transaction; None for all.
 
         Raises:
             TopicUnavailable: no broker answers.
@@ -150,7 +159,10 @@ class TopicReader:
         partitions = list(self._positions)
         stable = self.stable_ends(partitions)
         high = self.high_watermarks(partitions)
-        return {each: end - 1 if end and end == stable[each] else end for each, end in high.items()}
+        return {
+            each: end - 1 if end and end == stable[each] and (marked is None or each[0] in marked) else end
+            for each, end in high.items()
+        }
 
     def high_watermarks(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """End offsets, asked of the brokers now; open Kafka transactions count.
@@ -186,7 +198,7 @@ class TopicReader:
         del self._consumer, self._admin
 
     def _ends(self, partitions: Collection[Partition], isolation: IsolationLevel) -> dict[Partition, int]:
-        latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client gives it no types
         ends: dict[Partition, int] = {}
         answers = self._admin.offsets(partitions, latest, timeout_s=REQUEST_TIMEOUT_S, isolation=isolation)
         for partition, answer in answers.items():

@@ -14,7 +14,7 @@ from cdc.ports import Partition, TopicFacts
 from cdc.replay.client import REQUEST_TIMEOUT_S, translated
 
 _MISSING: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
-_LAG, _RETENTION = "min.compaction.lag.ms", "delete.retention.ms"
+_LAG, _RETENTION, _POLICY = "min.compaction.lag.ms", "delete.retention.ms", "cleanup.policy"
 
 
 class TopicExtent(NamedTuple):
@@ -59,6 +59,7 @@ def topic_extents(
     """Id, beginning and end; arguments and errors as for ``described_topics``."""
     described = described_topics(admin, options, topics, needs=needs)
     partitions = [(name, each.id) for name, topic in described.items() for each in topic.partitions]
+    # The client gives OffsetSpec no types.
     low = _offsets(admin, options, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
     ends = _offsets(admin, options, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
     found: dict[str, TopicExtent] = {}
@@ -86,7 +87,7 @@ def topic_facts(admin: BrokerAdmin, options: Mapping[str, Any], topics: Collecti
                 continue
             raise translated(error.args[0], resource.name, options, needs=SINK_ON_TOPICS) from error
         lag_s, retention_s = (int(settings[name].value) / 1_000 for name in (_LAG, _RETENTION))
-        found[resource.name] = TopicFacts(*extents[resource.name], lag_s, retention_s)
+        found[resource.name] = TopicFacts(*extents[resource.name], lag_s, retention_s, settings[_POLICY].value)
     return found
 
 

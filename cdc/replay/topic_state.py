@@ -122,17 +122,33 @@ def newest_lsn(options: Mapping[str, Any], topics: Mapping[str, KnownTopic]) -> 
         TopicUnavailable: no broker answers.
         TopicRefused: we may not read a topic.
     """
-    newest: dict[Partition, LSN] = {}
+    newest = last_records(options, topics).values()
+    return max((header_position(record.header).lsn for record in newest), default=None)
+
+
+def last_records(options: Mapping[str, Any], topics: Mapping[str, KnownTopic]) -> dict[Partition, StoredRecord]:
+    """The newest committed record of a bridge in each partition that holds one. Reads only the ends.
+
+    Args:
+        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        topics: as ``look_at`` tells them.
+
+    Raises:
+        TopicUnavailable: no broker answers.
+        TopicRefused: we may not read a topic.
+    """
+    newest: dict[Partition, StoredRecord] = {}
 
     def take(record: StoredRecord) -> bool:
         try:
-            newest[record.topic, record.partition] = header_position(record.header).lsn
+            header_position(record.header)
         except DecodeError:
-            return False  # not written by the bridge: it says nothing about the stream
+            return False  # not written by a bridge: it says nothing about the stream
+        newest[record.topic, record.partition] = record
         return True
 
     _read_back(options, topics, take)
-    return max(newest.values(), default=None)
+    return newest
 
 
 def foreign_topics(options: Mapping[str, Any], topics: Mapping[str, KnownTopic]) -> list[str]:

@@ -12,6 +12,7 @@ from cdc.change import Relation, ReplicaIdentity
 from cdc.config import Config
 from cdc.contract.membership import Membership
 from cdc.contract.naming import schemas_topic
+from cdc.contract.patterns import in_scope
 from cdc.contract.schema import numbered, schema_key, schema_value
 from cdc.encode.table import TableEncoder
 from cdc.errors import GapError, TopicRefused
@@ -20,7 +21,7 @@ from cdc.order.succession import NewBeginning, Successions, shape_change
 from cdc.publish.topics import TopicAdmin
 from cdc.scope.choice import LeftOut, choose, refuse, tell, unusable
 from cdc.scope.topics import history_topics, state_topic, topic_specifications
-from cdc.source.catalog import in_scope, table_info
+from cdc.source.catalog import table_info
 from cdc.source.table import TableInfo
 
 Produce = Callable[[str, bytes, bytes | None, bytes], None]

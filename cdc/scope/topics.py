@@ -6,14 +6,20 @@ from collections.abc import Iterable, Sequence
 
 from cdc.config import Config
 from cdc.contract.naming import history_topic, progress_topic, schemas_topic, topic_name
+from cdc.contract.patterns import in_scope
 from cdc.publish.topics import TopicSpecification, bookkeeping_settings, history_settings, state_settings
-from cdc.source.catalog import in_scope
+from cdc.record import TableSchema
 from cdc.source.table import TableInfo
 
 
 def state_topic(config: Config, namespace: str, name: str) -> str:
     """The topic of a table: the configured one, else by the naming rule."""
     return topic_name(config.name, namespace, name, config.topics.names)
+
+
+def state_topic_schema(config: Config, info: TableInfo) -> TableSchema:
+    """As much of a table's definition as naming its replica takes."""
+    return TableSchema("", info.namespace, info.name, state_topic(config, info.namespace, info.name), info.key, ())
 
 
 def history_topics(config: Config, tables: Iterable[TableInfo]) -> dict[str, str]:

@@ -10,7 +10,7 @@ import psycopg
 import sqlalchemy.exc
 
 from cdc.errors import ReplicaRefused, ReplicaUnavailable
-from cdc.ports import StoredRecord
+from cdc.ports import StoredRecord, TableRejected
 
 _AGAIN: Final = (
     "08",  # connection exception
@@ -24,24 +24,6 @@ _AGAIN: Final = (
 """SQLSTATE beginnings that say nothing against the data. https://www.postgresql.org/docs/current/errcodes-appendix.html"""
 
 _SHOWN_KEY_BYTES: Final = 500
-
-
-class TableRejected(ReplicaRefused):
-    """Rows that their replica table does not take: it stops, the others go on.
-
-    Attributes:
-        topic: of the table.
-        reason: in the replica's words, or ours.
-        record: the culprit, where one alone does it.
-    """
-
-    def __init__(
-        self, topic: str, reason: str, record: StoredRecord | None = None, *, message: str = "", remedy: str
-    ) -> None:
-        self.topic = topic
-        self.reason = reason
-        self.record = record
-        super().__init__(message or f"rows of topic {topic!r}: {reason}", remedy=remedy)
 
 
 class RecordRejected(TableRejected):

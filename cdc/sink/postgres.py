@@ -67,6 +67,7 @@ class PostgresReplica:
         self._naming = naming
         self._initially_stopped = stopped
         self._connection = engine.connect()
+        # SQLAlchemy types it Any | None.
         self._session: psycopg.Connection[Any] = self._connection.connection.driver_connection  # type: ignore[assignment]
         self._offsets: dict[Partition, int] = {}
         self._topic_ids: dict[str, str] = {}
@@ -122,7 +123,15 @@ class PostgresReplica:
             return emptied
 
     def begin(
-        self, topic: str, topic_id: str, *, resumes: bool, why_anew: str, is_asked: bool, now: float
+        self,
+        topic: str,
+        topic_id: str,
+        *,
+        ends: Sequence[int],  # noqa: ARG002 - who asks for progress asks the topics
+        resumes: bool,
+        why_anew: str,
+        is_asked: bool,
+        now: float,
     ) -> Beginning:
         """Take up a topic, whose table may have to be rebuilt. Inside an open transaction it is part of it.
 

@@ -62,6 +62,7 @@ class TableRegistry:
         self, connection: sa.Connection, name: str, naming: ReplicaNaming, stopped: Collection[str] = ()
     ) -> None:
         self._connection = connection
+        # SQLAlchemy types it Any | None.
         self._session: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]
         self._name = name
         self._placement = Placement(connection, name, naming)

@@ -5,7 +5,6 @@ For preflight, publication and re-reading only: a row of the stream is decoded f
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,6 +13,7 @@ import psycopg
 from psycopg import sql
 
 from cdc.change import ReplicaIdentity
+from cdc.contract.patterns import in_scope
 from cdc.source.connect import source_errors
 from cdc.source.table import Index, TableInfo, choose_key
 
@@ -115,15 +115,12 @@ def find_others(
     return tuple(found)
 
 
-def in_scope(namespace: str, name: str, patterns: Iterable[str], exclude: Iterable[str]) -> bool:
-    """Whether the patterns name a table of that name and ``exclude`` does not take it out again."""
-    return _matches(namespace, name, patterns) and not _matches(namespace, name, exclude)
-
-
 def unmatched(patterns: Sequence[str], tables: Sequence[TableInfo]) -> tuple[str, ...]:
     """Patterns that reach none of the tables."""
     return tuple(
-        pattern for pattern in patterns if not any(_matches(each.namespace, each.name, [pattern]) for each in tables)
+        pattern
+        for pattern in patterns
+        if not any(in_scope(each.namespace, each.name, [pattern], ()) for each in tables)
     )
 
 
@@ -174,18 +171,6 @@ def _table(row: tuple[Any, ...], keys: Mapping[str, Sequence[str]]) -> TableInfo
         unlogged=tuple((leaf, mend) for leaf, mend in others[0]),
         is_as_created=others[1],
     )
-
-
-def _matches(namespace: str, name: str, patterns: Iterable[str]) -> bool:
-    for pattern in patterns:
-        wanted_namespace, _, wanted_name = pattern.partition(".")
-        if _glob(wanted_namespace, namespace) and _glob(wanted_name, name):
-            return True
-    return False
-
-
-def _glob(pattern: str, text: str) -> bool:
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
 
 
 def _with_article(noun: str) -> str:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cdc.pgroles import role_lines
+from cdc.pgroles import comment, role_lines
 from cdc.source.publication import Mode, PublicationState, alteration_command, creation_command, why_unfit
 from cdc.source.rights import heaps
-from cdc.source.table import TableInfo, quoted
+from cdc.source.table import TableInfo, quoted, why_unusable
 
 
 class Capture(NamedTuple):
@@ -57,11 +57,17 @@ def capture_grants(capture: Capture) -> list[str]:
 def _bypass(role: str, secured: Sequence[str]) -> list[str]:
     if not secured:
         return []
-    return [f"ALTER ROLE {role} BYPASSRLS;  -- {', '.join(secured)}: row-level security would hide rows"]
+    return [comment(f"{', '.join(secured)}: row-level security would hide rows"), f"ALTER ROLE {role} BYPASSRLS;"]
 
 
 def _publish(capture: Capture) -> list[str]:
-    name, mode, tables = capture.publication, capture.mode, capture.tables
+    name, mode = capture.publication, capture.mode
+    refusals = [why_unusable(each) for each in capture.tables]
+    # In a publication, a table without a key could not be updated any more: the server would refuse it.
+    tables = [each for each, refusal in zip(capture.tables, refusals, strict=True) if refusal is None]
+    left_out = [comment(f"{refusal.reason}: it is left out") for refusal in refusals if refusal is not None]
+    if not tables:
+        return [*left_out, "-- so there is nothing to publish yet"]
     if capture.state is None:
         lines = [creation_command(name, mode, tables)]
     elif (refusal := why_unfit(capture.state, mode=mode, tables=tables)) is not None:
@@ -78,4 +84,4 @@ def _publish(capture: Capture) -> list[str]:
             f"--   ALTER PUBLICATION {quoted(name)} OWNER TO {quoted(capture.role)};",
             f"--   GRANT … TO {quoted(capture.role)};  -- the role that owns the tables",
         ]
-    return lines
+    return [*left_out, *lines]

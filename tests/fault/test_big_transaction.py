@@ -19,7 +19,6 @@ BRIDGE_CEILING_BYTES = 200 * 1024 * 1024
 SINK_CEILING_BYTES = 300 * 1024 * 1024
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_memory_stays_flat(database: Database, replica: Database, deploy: Deploy) -> None:
     rows = int(os.environ.get("BIG_ROWS", "200000"))

@@ -29,7 +29,8 @@ _LONGEST_PAUSE_S = 2.5
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_killed_at_random(own_stack: OwnStack, tmp_path: Path) -> None:
+@pytest.mark.parametrize("delivery", ["transactional", pytest.param("idempotent", marks=pytest.mark.long)])
+def test_killed_at_random(own_stack: OwnStack, tmp_path: Path, delivery: str) -> None:
     seed = int(os.environ.get("SEED", random.randrange(10**6)))
     sys.stdout.write(f"replay with: make test-fault SEED={seed}\n")
     rng = random.Random(seed)
@@ -38,6 +39,7 @@ def test_killed_at_random(own_stack: OwnStack, tmp_path: Path) -> None:
     bank.create(source)
     watcher, writers = bank.Watcher(replica), [bank.Writer(source, rng.randrange(10**6)) for _ in range(2)]
     with deployed(source, broker.bootstrap, replica, tmp_path, kind=CdcProcess) as deployment:
+        deployment.deliver(delivery)
         deployment.start()
         for thread in (watcher, *writers):
             thread.start()
@@ -56,7 +58,7 @@ def test_killed_at_random(own_stack: OwnStack, tmp_path: Path) -> None:
             before = watcher.seen.cuts
             victims[victim]()
             if rng.random() < 0.5:  # the others die while this one recovers
-                eventually(lambda: watcher.seen.cuts > before + 3, 60, deployment.bridge.tail)  # noqa: B023
+                eventually(lambda: watcher.seen.cuts > before + 3, 180, deployment.bridge.tail)  # noqa: B023
             for process in (deployment.bridge, deployment.sink):
                 assert not process.ended, process.tail()
         for writer in writers:

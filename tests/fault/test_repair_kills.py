@@ -16,6 +16,7 @@ from tests.support import versioned
 from tests.support.deployment import Deploy
 from tests.support.servers import Database
 from tests.support.topic_damage import Damage, assert_topic_is_table
+from tests.support.waiting import eventually
 
 _ROWS = 3_000
 _TABLE = "public.wide"
@@ -27,7 +28,7 @@ def test_the_next_bridge_repairs_the_rest(
     crashpoint: str, database: Database, deploy: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Or who asks would run a bridge of his own beside the next one, and fence it, where that takes long to start
-    monkeypatch.setattr("cdc.asking.repair.UNTAKEN_S", 90)
+    monkeypatch.setattr("cdc.asking.repair.UNTAKEN_S", 150)
     versioned.create(database, _ROWS)
     deployment = deploy()
     deployment.start_bridge()
@@ -46,13 +47,14 @@ def test_the_next_bridge_repairs_the_rest(
 
     def ask() -> RepairResult:
         wanted = [RepairKey(key) for key in keys]
-        return repair_keys(load(deployment.config, {}), _TABLE, wanted, timeout_s=90, tell=lambda _: None)
+        return repair_keys(load(deployment.config, {}), _TABLE, wanted, timeout_s=150, tell=lambda _: None)
 
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(ask)
-        assert deployment.bridge.wait(60) == -signal.SIGKILL
+        eventually(lambda: deployment.bridge.ended or asked.done(), 120, deployment.bridge.stacks)
+        assert deployment.bridge.wait() == -signal.SIGKILL
         deployment.start_bridge()
-        result = asked.result(90)
+        result = asked.result(150)
     writer.finish()
     assert result.rows + result.tombstones + result.touched == len(keys)
     assert_topic_is_table(deployment, _TABLE)

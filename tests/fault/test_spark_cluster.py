@@ -22,14 +22,16 @@ from cdc.spark.mirror import manifest as manifests
 from cdc.spark.mirror.position import Position
 from cdc.spark.report.document import from_json
 from cdc.spark.report.model import TableReport
-from tests.integration.spark.mirrors import NAMESPACE, job_for, postgres_target
-from tests.integration.spark.test_scale_out import assert_equal
+from tests.integration.spark.mirrors import NAMESPACE, assert_equal, job_for, postgres_target
+from tests.support.commands import cdc
 from tests.support.deployment import Deploy, Deployment
 from tests.support.order_writer import TABLE, Writer
 from tests.support.quick_java import QUICK
 from tests.support.reconciling import run_command, table_of
 from tests.support.servers import Database
+from tests.support.spark_classes import classes
 from tests.support.spark_cluster import SparkCluster, spark_cluster
+from tests.support.spark_jvm import SHARED
 from tests.support.topic_damage import Damage
 from tests.support.waiting import eventually
 
@@ -38,17 +40,22 @@ KEPT_MS = 3_600_000
 TIMEOUT_S = 900
 UPDATED = 10
 """Every so many rows one is updated."""
-BATCH = 20_000
+ROWS = 20_000
+ONE_EXECUTOR = "spark.cores.max=1"
+"""A second one's start is half of what a small job costs; the other jobs have two."""
+BATCH = 5_000
 """Records in a batch of a mirror: it has work of several when its worker dies."""
 STAGES = 8
 """In a batch: somewhere within so many the worker dies."""
+FIRST_LOOK, SECOND_LOOK = 0, 5
+"""Stages 0 and 1 read source and topic, 4 joins them; from 5 on differing keys are counted, read whole and judged."""
 WRITERS_ROWS = 150
 """At most so many of its own does a writer leave: it inserts 50, and deletes those of three transactions ago."""
 MISMATCHED, MISSING, EXTRA = b'{"id":7007}', b'{"id":7008}', b'{"id":-1}'
 """Keys that no writer touches."""
 FORGED = b'{"id":7007,"name":"somebody","amount":1.00,"at":null,"note":null}'
 
-pytestmark = [pytest.mark.pg(16, matrix=False), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.long, pytest.mark.pg(16, matrix=False), pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
@@ -57,17 +64,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     with spark_cluster(tmp_path_factory.mktemp("cluster")) as started, pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYSPARK_PYTHON", str(started.python))
         yield started
+    SHARED.close()
 
 
 def on(cluster: SparkCluster) -> list[str]:
     """Options of a job that runs there. The name of this machine may lead elsewhere."""
     here = ("spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1", "spark.executor.memory=768m")
-    few_cores = "spark.sql.shuffle.partitions=8"
-    quick = (f"spark.driver.extraJavaOptions={QUICK}", f"spark.executor.extraJavaOptions={QUICK}")
+    few_cores = "spark.sql.shuffle.partitions=4"
+    quick = f"spark.executor.extraJavaOptions={QUICK} {classes()}"
     return [
         "--master",
         cluster.master,
-        *(each for setting in (*here, few_cores, *quick) for each in ("--conf", setting)),
+        *(each for setting in (*here, few_cores, quick) for each in ("--conf", setting)),
     ]
 
 
@@ -112,14 +120,14 @@ def writing(database: Database) -> Iterator[Writer]:
 
 def reconciled(deployment: Deployment, cluster: SparkCluster, folder: Path) -> tuple[int, TableReport, str]:
     """Exit code, the table's part of the report, and what the command said."""
-    code, said = run_command(deployment, folder, "--no-replica", *on(cluster), timeout_s=TIMEOUT_S, own_jvm=True)
+    code, said = run_command(deployment, folder, "--no-replica", *on(cluster), timeout_s=TIMEOUT_S)
     assert (folder / "report.json").exists(), said
     report = from_json((folder / "report.json").read_text(encoding="utf-8"))
     assert report.engine.master == cluster.master
     return code, table_of(report, TABLE), said
 
 
-def assert_identical(found: tuple[int, TableReport, str], rows: int, more: int = 0) -> None:
+def assert_identical(found: tuple[int, TableReport, str], rows: int, more: int) -> None:
     """So many rows or up to ``more`` beyond them, all as they should be."""
     code, table, said = found
     assert (code, table.verdict) == (0, "identical"), said
@@ -141,21 +149,20 @@ def assert_damage_found(found: tuple[int, TableReport, str], rows: int, more: in
     assert (counts.source_rows - counts.identical, counts.in_flight, counts.unverifiable) == (2, 0, 0)
 
 
-def cdc(deployment: Deployment, cluster: SparkCluster, *arguments: str | Path) -> None:
+def run(deployment: Deployment, cluster: SparkCluster, *arguments: str | Path) -> None:
     """Run a command there, and see it succeed."""
-    command = [sys.executable, "-m", "cdc", *arguments, "-c", deployment.config, *on(cluster)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    done = cdc(*arguments, "-c", deployment.config, *on(cluster), timeout_s=TIMEOUT_S)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_jobs_on_a_cluster(cluster: SparkCluster, database: Database, deploy: Deploy, tmp_path: Path) -> None:
-    deployment = captured(database, deploy, 20_000)
+    deployment = captured(database, deploy, ROWS)
     source = database.execute("SELECT id, name, amount, note FROM orders ORDER BY id")
-    cdc(deployment, cluster, "health", "--json", tmp_path / "health.json")
+    run(deployment, cluster, "health", "--json", tmp_path / "health.json", "--conf", ONE_EXECUTOR)
     health = json.loads((tmp_path / "health.json").read_text())["topics"][0]
     assert sum(each["live_keys"] for each in health["partitions"]) == len(source)
 
-    cdc(deployment, cluster, "snapshot", TABLE, "--to", tmp_path / "snapshots")
+    run(deployment, cluster, "snapshot", TABLE, "--to", tmp_path / "snapshots")
     rows = [
         (row["id"], row["name"], row["amount"], row["note"])
         for file in (tmp_path / "snapshots").glob("*/*/*.parquet")
@@ -169,39 +176,52 @@ def test_jobs_on_a_cluster(cluster: SparkCluster, database: Database, deploy: De
     deployment.stop()
 
 
-# Stages 0 and 1 read source and topic, 4 joins them; from 5 on differing keys are counted, read whole and judged.
-@pytest.mark.parametrize(("damaged", "first_stage"), [(False, 0), (True, 5)], ids=["first-look", "second-look"])
-def test_a_worker_dies_at_work(
-    cluster: SparkCluster, database: Database, deploy: Deploy, tmp_path: Path, damaged: bool, first_stage: int
-) -> None:
-    deployment = captured(database, deploy, 200_000)
-    rows = database.execute("SELECT count(*) FROM orders")[0][0]
-    if damaged:
-        damage(deployment)
+def reconciled_beside_a_death(
+    deployment: Deployment, cluster: SparkCluster, folder: Path, first_stage: int
+) -> tuple[int, TableReport, str]:
+    """As ``reconciled``, while somebody writes and a worker dies in a task of this stage or a later one."""
     cluster.replace_dead()
-    with ThreadPoolExecutor(1) as pool, writing(database) as writer:
-        running = pool.submit(reconciled, deployment, cluster, tmp_path / "report")
+    with ThreadPoolExecutor(1) as pool, writing(deployment.source) as writer:
+        running = pool.submit(reconciled, deployment, cluster, folder)
         dead = cluster.kill_working(first_stage, TIMEOUT_S)
         changes = writer.changes
         found = running.result(TIMEOUT_S)
         assert writer.changes > changes
     assert dead.is_at(first_stage)
-    if damaged:
-        assert_damage_found(found, rows, WRITERS_ROWS)
-    else:
-        assert_identical(found, rows, WRITERS_ROWS)
+    return found
+
+
+def test_a_worker_dies_at_the_first_look_at_all_rows(
+    cluster: SparkCluster, database: Database, deploy: Deploy, tmp_path: Path
+) -> None:
+    deployment = captured(database, deploy, ROWS)
+    rows = database.execute("SELECT count(*) FROM orders")[0][0]
+    found = reconciled_beside_a_death(deployment, cluster, tmp_path / "first", FIRST_LOOK)
+    assert_identical(found, rows, WRITERS_ROWS)
+    deployment.stop()
+
+
+def test_a_worker_dies_at_the_second_look_at_rows_that_differ(
+    cluster: SparkCluster, database: Database, deploy: Deploy, tmp_path: Path
+) -> None:
+    deployment = captured(database, deploy, ROWS)
+    damage(deployment)
+    rows = database.execute("SELECT count(*) FROM orders")[0][0]
+    found = reconciled_beside_a_death(deployment, cluster, tmp_path / "second", SECOND_LOOK)
+    assert_damage_found(found, rows, WRITERS_ROWS)
     deployment.stop()
 
 
 @contextmanager
 def following(
-    deployment: Deployment, cluster: SparkCluster, log: Path, *target: str | Path
+    deployment: Deployment, cluster: SparkCluster, log: Path, *target: str | Path, own_jvm: bool
 ) -> Iterator[Callable[[Callable[[], bool]], None]]:
     """``cdc mirror`` at work there, until SIGTERM at the end; gives a way to wait for what it shall bring about."""
     batches = ("--interval", "0", "--records-per-batch", str(BATCH))
     command = [sys.executable, "-m", "cdc", "mirror", TABLE, "-c", deployment.config, *batches, *target, *on(cluster)]
     with log.open("wb") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said)
+        environment = None if own_jvm else SHARED.environment()
+        process = subprocess.Popen(command, stdout=said, stderr=said, env=environment)
 
     def wait(condition: Callable[[], bool]) -> None:
         eventually(lambda: condition() or process.poll() is not None, TIMEOUT_S, log.read_text)
@@ -242,7 +262,9 @@ def test_a_worker_dies_while_a_mirror_follows(
     ]
     for target, options in targets:
         cluster.replace_dead()
-        with following(deployment, cluster, tmp_path / f"{target.kind}.log", *options) as wait:
+        log = tmp_path / f"{target.kind}.log"
+        # The first is this module's real start of a JVM that finds its way to a cluster.
+        with following(deployment, cluster, log, *options, own_jvm=target.kind == "postgres") as wait:
             wait(lambda: position(target, replica, topic).batch >= 0)  # noqa: B023
             with writing(database) as writer:
                 first_stage = cluster.stage() + rng.randint(1, STAGES)

@@ -19,6 +19,8 @@ _ROWS = 8_000
 _NAME = "public.t"
 _SLOW = 1_500
 """Rows a second: the backfill of the table below would take five seconds."""
+_SLOWER = 500
+"""For what must not be over before the test has seen it begin."""
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def started(deployment: Deployment) -> None:
 
 def test_rewritten_meanwhile(deployment: Deployment) -> None:
     """Rows move without a word in the stream: what was read before says nothing about where they are now."""
-    ask(deployment, rate=_SLOW)
+    ask(deployment, rate=_SLOWER)
     started(deployment)
     deployment.source.execute("DELETE FROM t WHERE id % 3 = 0")
     deployment.source.execute("VACUUM FULL t")
@@ -73,7 +75,7 @@ def test_rewritten_meanwhile(deployment: Deployment) -> None:
 
 
 def test_truncated_and_filled_again_meanwhile(deployment: Deployment) -> None:
-    ask(deployment, rate=_SLOW)
+    ask(deployment, rate=_SLOWER)
     started(deployment)
     deployment.source.execute("TRUNCATE t")
     deployment.source.execute("INSERT INTO t (id) SELECT generate_series(5, 500)")
@@ -82,7 +84,7 @@ def test_truncated_and_filled_again_meanwhile(deployment: Deployment) -> None:
 
 
 def test_gone_meanwhile(deployment: Deployment) -> None:
-    ask(deployment, rate=_SLOW)
+    ask(deployment, rate=_SLOW // 10)
     started(deployment)
     deployment.source.execute("DROP TABLE t")
     eventually(lambda: state(deployment).state == "failed", message=deployment.bridge.tail)
@@ -206,7 +208,7 @@ def test_partitions_attached_meanwhile(database: Database, deploy: Deploy) -> No
     deployment = deploy()
     deployment.start_bridge()
     deployment.wait_backfilled()
-    ask(deployment, rate=_SLOW)
+    ask(deployment, rate=_SLOWER)
     started(deployment)
     database.execute("CREATE TABLE t_2 (LIKE t INCLUDING ALL)")
     database.execute("INSERT INTO t_2 SELECT i, 0, 'attached' FROM generate_series(10000, 10500) i")

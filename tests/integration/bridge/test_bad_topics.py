@@ -6,7 +6,6 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
@@ -24,6 +23,7 @@ from cdc.contract.naming import history_topic
 from cdc.errors import TopicRefused
 from cdc.stack import KafkaBroker
 from tests.support.deployment import Deploy, Deployment, deployed
+from tests.support.process_tree import family, send
 from tests.support.servers import Database
 from tests.support.topic_settings import set_topic
 from tests.support.waiting import eventually
@@ -208,7 +208,7 @@ def test_a_second_signal_ends_at_once(own_broker: KafkaBroker, elsewhere: Deploy
     elsewhere.wait_published()
     broker, before = own_broker.pid, elsewhere.now()
     try:
-        _signal_tree(broker, signal.SIGSTOP)
+        send(family(broker), signal.SIGSTOP)
         elsewhere.source.execute("INSERT INTO items SELECT i, repeat('held ', 20) FROM generate_series(2, 60000) i")
         # The bridge reads until its Kafka transaction is due; then it waits for the broker, with the rest unread.
         sent = "SELECT bool_and(sent_lsn >= %s::pg_lsn + 1000000) FROM pg_stat_replication"
@@ -219,16 +219,10 @@ def test_a_second_signal_ends_at_once(own_broker: KafkaBroker, elsewhere: Deploy
         elsewhere.bridge.signal(signal.SIGTERM)
         assert elsewhere.bridge.wait(5) == 128 + signal.SIGTERM
     finally:
-        _signal_tree(broker, signal.SIGCONT)
+        send(family(broker), signal.SIGCONT)
     elsewhere.start_bridge()
     elsewhere.assert_published("public.items")
     elsewhere.bridge.stop()
-
-
-def _signal_tree(pid: int, number: signal.Signals) -> None:
-    parent = psutil.Process(pid)
-    for process in (parent, *parent.children(recursive=True)):
-        process.send_signal(number)
 
 
 def test_a_kafka_transaction_that_nobody_ends(items: Deployment) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from cdc.bridge.resume import Resumption
@@ -76,6 +77,8 @@ def resume(deployment: Deployment, *, on_gap: str = "fail") -> tuple[Progress, l
     deployment.settings["source"]["on_gap"] = on_gap
     deployment.write()
     config = load(deployment.config, {})
+    options = {"bootstrap.servers": deployment.bootstrap, "transactional.id": f"cdc-{deployment.name}"}
+    Producer(options).init_transactions(30)  # what a killed bridge left open hides the end of a topic
     topics = {deployment.topic(table): [table] for table in TABLES} | {schemas_topic(config.name): list(TABLES)}
     with connect(config.source.connection(), application_name="cdc test") as sql:
         resumption = Resumption(config, sql)

@@ -121,7 +121,7 @@ def test_a_row_too_large_for_the_broker_is_refused_by_its_key(options: dict[str,
 
 
 def test_a_broker_that_is_down_is_worth_another_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cdc.publish.publisher._COMMIT_DEADLINE_S", 2.0)
+    monkeypatch.setattr("cdc.publish.transactional.COMMIT_DEADLINE_S", 2.0)
     options = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
     nobody = KafkaPublisher(options, transactional_id="nobody", max_message_bytes=2_000_000)
     with closing(nobody), pytest.raises(TopicUnavailable) as caught:

@@ -13,6 +13,7 @@ import pytest
 from cdc.apply.loop import CutReport, run_mirror
 from cdc.apply.topics import RebuildOrder
 from cdc.config import Config
+from cdc.sink.database import open_replica
 from cdc.stack import Kafka
 from tests.support.servers import Database
 from tests.support.topic_writer import TopicWriter
@@ -32,7 +33,13 @@ class Mirror:
 
     def run(self) -> None:
         try:
-            run_mirror(self.config, self.stop, self.reports.append, self.order)
+            run_mirror(
+                self.config,
+                open_replica(self.config, application_name="test"),
+                self.stop,
+                self.reports.append,
+                self.order,
+            )
         except BaseException as error:  # noqa: BLE001 - handed to the test
             self.error = error
 

@@ -79,7 +79,13 @@ def session(database: ReplicaDatabase, *schemas: TableSchema, resumes: bool = Fa
         writer.learn(schemas)
         for schema in schemas:
             writer.begin(
-                schema.topic, f"id of {schema.topic}", resumes=resumes, why_anew="", is_asked=False, now=time.time()
+                schema.topic,
+                f"id of {schema.topic}",
+                ends=(0,),
+                resumes=resumes,
+                why_anew="",
+                is_asked=False,
+                now=time.time(),
             )
         yield writer
 

@@ -28,8 +28,10 @@ import sys, threading
 from cdc import crashpoints
 from cdc.apply.loop import run_mirror
 from cdc.config import Config
+from cdc.sink.database import open_replica
 crashpoints.arm(sys.argv[2])
-run_mirror(Config.model_validate_json(sys.argv[1]), threading.Event())
+config = Config.model_validate_json(sys.argv[1])
+run_mirror(config, open_replica(config, application_name="test"), threading.Event())
 """
 
 

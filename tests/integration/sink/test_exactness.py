@@ -19,11 +19,13 @@ from cdc.apply.topics import RebuildOrder
 from cdc.config import Config
 from cdc.errors import ConfigError
 from cdc.record import TableSchema
+from cdc.sink.database import open_replica
 from cdc.stack import Kafka
 from tests.integration.sink.conftest import plain_config, running, sink_config
+from tests.support.other_topics import CLEANED_SOON, lose_tombstones
 from tests.support.reading import fold_topic
 from tests.support.servers import Database
-from tests.support.topic_settings import delete_records
+from tests.support.topic_settings import delete_records, set_topic
 from tests.support.topic_writer import TopicWriter
 from tests.support.waiting import eventually
 
@@ -36,9 +38,12 @@ from cdc.apply import session as mirror_session
 from cdc.apply.loop import run_mirror
 from cdc.apply.topics import RebuildOrder
 from cdc.config import Config
+from cdc.sink.database import open_replica
 crashpoints.arm(sys.argv[2])
 mirror_session.MAX_RECORDS, mirror_session._RECORDS_PER_POLL = 100, 40
-run_mirror(Config.model_validate_json(sys.argv[1]), threading.Event(), order=RebuildOrder(sys.argv[3:]))
+config = Config.model_validate_json(sys.argv[1])
+replica = open_replica(config, application_name="test")
+run_mirror(config, replica, threading.Event(), order=RebuildOrder(sys.argv[3:]))
 """
 
 
@@ -112,7 +117,8 @@ def test_reader_of_a_cleaned_backlog_is_exact_at_its_end_only(kafka: Kafka, data
         if report.progress.lsn == 20_001 and report.is_true:
             stop.set()
 
-    run_mirror(sink_config(topics, database), stop, on_cut)
+    config = sink_config(topics, database)
+    run_mirror(config, open_replica(config, application_name="test"), stop, on_cut)
     for lsn, said, rows in claims:
         truth = list(range(max(int(lsn - 1) // 10 - 9, 1), int(lsn - 1) // 10 + 1)) if lsn is not None else None
         assert lsn is None or rows == truth, f"at {lsn}"
@@ -208,6 +214,25 @@ def test_sink_that_was_away_for_longer_than_tombstones_are_kept(
     assert_holds(database, topics, other)
     assert database.execute("select count(*) from pg_class where relname like 'seen%'") == [(0,)]
     assert database.execute("select now() - caught_up_at < interval '1 minute' from cdc.cut") == [(True,)]
+
+
+def test_zombies_end_with_the_rebuild(topics: TopicWriter, database: Database, config: Config) -> None:
+    """Rows are deleted while nobody reads, and the cleaner removes even the tombstones."""
+    table = topics.table("items", id="int4", v="int4")
+    for name, value in CLEANED_SOON.items():
+        set_topic(topics.bootstrap, table.topic, name, value)
+    publish(topics, table, 10, rows_of(*range(50)))
+    with running(config, database) as mirror:
+        mirror.wait_for_cut(11)
+    publish(topics, table, 20, [], rows_of(*range(25)))
+    others = range(1000, 1010)
+    last = lose_tombstones(topics, table.topic, lambda lsn: publish(topics, table, lsn, rows_of(*others, v=lsn)), 30)
+    database.execute("update cdc.cut set caught_up_at = caught_up_at - interval '1 hour'")
+    with running(config, database) as mirror:
+        mirror.wait_for_cut(last + 1)
+        wait_for_state(database, "items", "exact")
+    assert_holds(database, topics, table)
+    assert database.execute("select count(*) from items") == [(35,)]
 
 
 def test_rows_of_somebody_else_are_refused_until_the_operator_speaks(

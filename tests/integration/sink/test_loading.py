@@ -133,7 +133,7 @@ def test_a_first_backfill_that_floods_its_topic_does_not_hold_up_the_others(
         topics.progress(12)
     mirror.wait_for_cut(12)
     with topics.kafka_transaction():
-        for number in range(3, 30_003):
+        for number in range(3, 90_003):
             topics.backfilled(loading, {"id": number, "v": 1}, 20)
         topics.progress(20)
         topics.upsert(whole, {"id": 1}, 30)
@@ -141,9 +141,9 @@ def test_a_first_backfill_that_floods_its_topic_does_not_hold_up_the_others(
     mirror.wait_for_cut(31)
     first = next(place for place, each in enumerate(mirror.reports) if each.progress.lsn == 31)
     so_far = sum(each.rows.get(loading.topic, 0) for each in mirror.reports[: first + 1])
-    assert so_far < 30_002, "the other table did not wait for all of them"
-    finish(topics, loading, 41, 30_003)
+    assert so_far < 90_002, "the other table did not wait for all of them"
+    finish(topics, loading, 41, 90_003)
     mirror.wait_for_cut(41)
-    eventually(lambda: state(mirror) == ("exact", 30_003))
+    eventually(lambda: state(mirror) == ("exact", 90_003))
     assert state(mirror, "orders") == ("exact", 1)
     assert mirror.replica.execute("select count(read_since) from cdc.mirrored_table")[0][0] == 0

@@ -8,7 +8,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from cdc.errors import FencedError, TopicUnavailable
-from cdc.publish.publisher import PRODUCER_SETTINGS, KafkaPublisher
+from cdc.publish.publisher import KafkaPublisher
+from cdc.publish.transactional import PRODUCER_SETTINGS
 
 FENCED = KafkaException(KafkaError(KafkaError._FENCED))
 

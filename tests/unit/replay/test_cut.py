@@ -58,6 +58,24 @@ def test_no_cut_before_the_fence_is_reached() -> None:
     assert buffer.cut(positions) is None
 
 
+def test_what_goes_back_in_its_partition_is_left_out_once_it_is_expected() -> None:
+    buffer = buffer_of(A, B, floor=15)
+    buffer.expect_stale()
+    buffer.add([record(A, 0, 14), record(A, 1, 30), record(A, 2, 20), record(A, 3, 30), record(B, 0, 13)])
+    assert offsets(buffer.take(LSN(100))) == [(0, 0), (0, 1), (0, 3)]
+    buffer.add([record(B, 1, 15), record(A, 4, 29), record(A, 5, 31)])
+    assert offsets(buffer.take(LSN(100))) == [(0, 5), (1, 1)]
+    assert buffer.next_offsets({A: 6, B: 2}) == {A: 6, B: 2}
+
+
+def test_of_a_topic_that_is_read_from_its_beginning_old_records_are_new() -> None:
+    buffer = CutBuffer(1_000, 1 << 30, LSN(500))
+    buffer.expect_stale()
+    buffer.watch([A], state=True, behind=True)
+    buffer.add([record(A, 0, 14), record(A, 1, 30)])
+    assert offsets(buffer.take(LSN(600))) == [(0, 0), (0, 1)]
+
+
 def test_partition_that_shows_a_later_record_needs_no_fence() -> None:
     buffer = buffer_of(A, B)
     buffer.saw(place(20))

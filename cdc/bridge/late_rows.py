@@ -1,0 +1,57 @@
+"""Rows that Kafka may have taken behind newer ones: the active bridge is asked to publish their keys again.
+
+``delivery: idempotent`` knows which rows these are only in the process that sent them, so it is that one that asks.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+
+import structlog
+
+from cdc.config import Config
+from cdc.contract.naming import progress_topic
+from cdc.contract.repair import parts_of
+from cdc.errors import CdcError
+from cdc.publish.requests import write_repair
+from cdc.record import RepairKey
+
+log = structlog.get_logger("cdc.bridge")
+
+
+def ask_again(config: Config, tables: Mapping[str, Sequence[str]], late: Mapping[str, Collection[bytes]]) -> None:
+    """Ask for these keys; whichever bridge is active takes that within a second, or the next one when it starts.
+
+    A record of a repair is newer than any other, so it is right for readers of every kind, and for compaction.
+
+    Args:
+        config: says where.
+        tables: ``namespace.table`` of each topic; what has none is not captured any more, and left as it is.
+        late: keys of such rows, by topic.
+    """
+    rows = {topic: len(keys) for topic, keys in late.items()}
+    asked = [
+        part
+        for topic, keys in late.items()
+        for table in tables.get(topic, ())
+        for part in parts_of(uuid.uuid4().hex, table, map(RepairKey, keys))
+    ]
+    if not asked:
+        return
+    try:
+        write_repair(config.kafka.client_options(), progress_topic(config.name), asked)
+    except CdcError as error:
+        log.warning(
+            "Kafka may have taken rows after another bridge took over: then they stand behind newer ones, and the "
+            "active bridge could not be asked to publish them again",
+            rows=rows,
+            reason=str(error),
+            remedy="cdc backfill --sweep, or cdc reconcile --repair, for the tables of these topics",
+        )
+    else:
+        log.warning(
+            "Kafka may have taken rows after another bridge took over: the active bridge is asked to publish their "
+            "keys again",
+            rows=rows,
+        )

@@ -1,0 +1,188 @@
+"""An idempotent producer of rows: in order, without Kafka transactions, and it knows when Kafka has what.
+
+What is in a partition is always a beginning of what it was given for it: the client repeats what got no answer, in
+order, and stops for good rather than leave one out. So nothing may time out either: whoever has waited for long enough
+purges all that is left, and begins a new one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from cdc.broker_log import BROKER_LOG
+from cdc.brokers import bad_option, refused_connection
+from cdc.contract.header import HEADER_NAME
+from cdc.errors import CdcError, TopicUnavailable
+from cdc.publish.transactional import PRODUCER_SETTINGS, queue_kbytes
+from cdc.record import Ready
+
+ROWS_PATIENCE_S: Final = 2.5
+"""Rows that Kafka does not have after so long are taken back: another bridge may have taken over meanwhile."""
+_REPORT_S: Final = 1.0
+_MAX_QUEUED: Final = 20_000
+"""Few enough to be gone well within that."""
+_PURGED: Final = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+
+
+class Group:
+    """Rows that were sent one after the other, until the next group began."""
+
+    __slots__ = ("acked", "sent")
+
+    def __init__(self) -> None:
+        self.sent = self.acked = 0
+
+    @property
+    def is_acked(self) -> bool:
+        """Whether Kafka has all of them."""
+        return self.acked == self.sent
+
+
+class RowRejected(Exception):
+    """A row was not taken, for this reason."""
+
+    def __init__(self, record: Ready, error: KafkaError) -> None:
+        self.record = record
+        self.error = error
+        super().__init__(error)
+
+
+class RowProducer:
+    """All its methods belong to one thread.
+
+    Args:
+        options: librdkafka settings.
+        max_message_bytes: the topics' ``max.message.bytes``.
+
+    Attributes:
+        refusal: why the brokers will not have us.
+        late: by topic, keys of rows that Kafka took, or may have taken, after ``wanted_until``.
+        late_at: when the last of them was heard of.
+        wanted_until: nobody waits for longer that Kafka takes rows; seconds of ``time.monotonic``.
+
+    Raises:
+        ConfigError: librdkafka knows no such option or value.
+    """
+
+    def __init__(self, options: Mapping[str, Any], *, max_message_bytes: int) -> None:
+        settings = {
+            **PRODUCER_SETTINGS,
+            "queue.buffering.max.kbytes": queue_kbytes(max_message_bytes),
+            "queue.buffering.max.messages": _MAX_QUEUED,
+            "linger.ms": 0,
+            **options,
+            "message.max.bytes": max_message_bytes,
+            "enable.gapless.guarantee": True,
+            "message.timeout.ms": 0,
+            "delivery.report.only.error": False,
+            "error_cb": self._client_error,
+        }
+        try:
+            self._producer = Producer(settings, logger=BROKER_LOG)
+        except KafkaException as error:
+            raise bad_option(error) from error
+        self._group = Group()
+        self._delivered = self._reports(self._group)
+        self._failed: tuple[KafkaError, Message | None] | None = None
+        self.refusal: CdcError | None = None
+        self.wanted_until = math.inf
+        self.late = defaultdict[str, set[bytes]](set)
+        self.late_at = -math.inf
+
+    def __len__(self) -> int:
+        """Rows that Kafka may not have yet, as far as ``poll`` was told."""
+        return len(self._producer)
+
+    @property
+    def failed(self) -> tuple[KafkaError, Message | None] | None:
+        """Why rows were not taken, and the first of them; None as long as all are."""
+        return self._failed
+
+    def send(self, records: Iterable[Ready]) -> None:
+        """Send them, each with a header; waits while the queue is full.
+
+        Raises:
+            RowRejected: one is larger than the topic takes, or the producer has failed for good.
+            TopicUnavailable: the queue stayed full.
+        """
+        group, produce, delivered = self._group, self._producer.produce, self._delivered
+        for record in records:
+            topic, key, value, header, _ = record
+            while True:
+                try:
+                    produce(topic, value, key, -1, delivered, None, 0, [(HEADER_NAME, header)])
+                    break
+                except BufferError:
+                    self._wait_for_room(record)
+                except KafkaException as error:
+                    if error.args[0].code() == KafkaError._FATAL:
+                        self.poll(_REPORT_S)
+                    raise RowRejected(record, error.args[0]) from error
+            group.sent += 1
+
+    def poll(self, timeout_s: float = 0) -> None:
+        """Take note of what Kafka has by now."""
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException as error:
+            deadline = time.monotonic() + _REPORT_S  # the report on the row that was refused says why
+            while self._failed is None and time.monotonic() < deadline:
+                with suppress(KafkaException):
+                    self._producer.poll(0.01)
+            self._failed = self._failed or (error.args[0], None)
+
+    def deadline(self) -> float:
+        """Until when to wait, beginning now, for Kafka to take rows."""
+        return min(time.monotonic() + ROWS_PATIENCE_S, self.wanted_until)
+
+    def next_group(self) -> Group:
+        """End the group of what was sent last."""
+        group, self._group = self._group, Group()
+        self._delivered = self._reports(self._group)
+        return group
+
+    def close(self) -> None:
+        """Take back what is not on its way yet, and end the client's threads."""
+        self._producer.purge()
+        self.poll()
+        # The client holds our callbacks and we hold the client: without this it would live until a garbage collection
+        del self._producer, self._delivered
+
+    def _reports(self, group: Group) -> Any:
+        """What takes the reports on a group's rows; one for all of them."""
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            # Asked here: a process may stand still in the middle of a poll, too
+            if (now := time.monotonic()) > self.wanted_until and (
+                error is None or error.code() == KafkaError._PURGE_INFLIGHT
+            ):
+                self.late[message.topic() or ""].add(message.key() or b"")
+                self.late_at = now
+            if error is None:
+                group.acked += 1
+            elif error.code() not in _PURGED and self._failed is None:
+                self._failed = error, message
+
+        return delivered
+
+    def _wait_for_room(self, record: Ready) -> None:
+        deadline = self.deadline()
+        full = len(self._producer)
+        while len(self._producer) >= full:
+            self.poll(0.01)
+            if self._failed is not None:
+                raise RowRejected(record, self._failed[0])
+            if time.monotonic() > deadline:
+                raise TopicUnavailable(
+                    f"Kafka takes no rows: the send queue stayed full for up to {ROWS_PATIENCE_S:g} s"
+                )
+
+    def _client_error(self, error: KafkaError) -> None:
+        self.refusal = self.refusal or refused_connection(error)

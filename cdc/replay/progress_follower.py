@@ -1,0 +1,71 @@
+"""The progress topic for those who look at it again and again: each look reads only what is new since the last.
+
+A bridge at work writes a record with every Kafka transaction. Whoever read the topic from its beginning every two
+seconds would read more and more of them, until the cleaner comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cdc.errors import CdcError
+from cdc.replay.backfills import Newest, Published, keep, published
+from cdc.replay.bounded import read_until
+from cdc.replay.client import missing_topic
+from cdc.replay.reader import TopicReader
+
+
+class ProgressFollower:
+    """Remembers what it read. For one thread.
+
+    Args:
+        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        topic: the progress topic.
+    """
+
+    def __init__(self, options: Mapping[str, Any], topic: str) -> None:
+        self._options = options
+        self._topic = topic
+        self._reader: TopicReader | None = None
+        self._topic_id = ""
+        self._newest: Newest = {}
+
+    def look(self, stream_key: bytes) -> Published:
+        """Everything of the progress topic that is committed now.
+
+        Args:
+            stream_key: as ``contract.progress.stream_key`` makes it.
+
+        Raises:
+            TopicRefused: there is no such topic, or we may not read it.
+            TopicUnavailable: no broker answers.
+            DecodeError: a record is not of this contract.
+        """
+        try:
+            reader = self._opened()
+            for record in read_until(reader, reader.fence()):
+                keep(self._newest, record)
+        except CdcError:
+            self.close()
+            raise
+        return published(self._newest, stream_key)
+
+    def close(self) -> None:
+        """Let the connections go; the next look begins anew."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def _opened(self) -> TopicReader:
+        if self._reader is None:
+            self._reader = TopicReader(self._options)
+            self._topic_id = ""
+        topic_id = self._reader.ids([self._topic]).get(self._topic)
+        if topic_id is None:
+            raise missing_topic(self._topic)
+        if topic_id != self._topic_id:  # never seen, or made anew since
+            self._reader.remove(list(self._reader.positions()))
+            self._reader.add(dict.fromkeys(self._reader.partitions(self._topic), 0))
+            self._topic_id, self._newest = topic_id, {}
+        return self._reader

@@ -1,0 +1,148 @@
+"""The idempotent producer beside the transactional one, on a real broker: order, acknowledgements, and no gap."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from cdc.contract.header import INSERT, HeaderStamp
+from cdc.errors import CdcError, FencedError, TopicRefused
+from cdc.lsn import LSN
+from cdc.publish.prompt import PromptPublisher
+from cdc.publish.topics import TopicAdmin, TopicSpecification
+from cdc.record import Ready
+from cdc.replay.bounded import partitions_of, read_to_end
+from cdc.stack import Kafka
+from tests.support.waiting import eventually
+
+LARGEST = 100_000
+
+
+@pytest.fixture
+def options(kafka: Kafka) -> dict[str, str]:
+    return {"bootstrap.servers": kafka.bootstrap}
+
+
+@pytest.fixture
+def topic(options: dict[str, str]) -> str:
+    """It takes less in one record than the bridge thinks."""
+    name = f"prompt.{uuid.uuid4().hex[:8]}"
+    settings = {"cleanup.policy": "compact", "max.message.bytes": str(LARGEST // 2)}
+    TopicAdmin(options).create_missing([TopicSpecification(name, 1, 1, settings)])
+    return name
+
+
+@pytest.fixture
+def publisher(options: dict[str, str], topic: str) -> Iterator[PromptPublisher]:
+    with closing(started(options, topic)) as made:
+        yield made
+
+
+def started(options: dict[str, str], topic: str) -> PromptPublisher:
+    made = PromptPublisher(
+        {**options, "compression.type": "none"}, transactional_id=f"{topic}-id", max_message_bytes=LARGEST
+    )
+    made.start()
+    return made
+
+
+def row(topic: str, seq: int, value: bytes = b"{}") -> Ready:
+    return topic, b"%d" % seq, value, HeaderStamp(LSN(9), 7, 0).header(INSERT, seq, "0" * 16), None
+
+
+def keys(options: dict[str, str], topic: str) -> list[bytes | None]:
+    return [each.key for each in read_to_end(options, partitions_of(options, topic))]
+
+
+def test_rows_are_readable_without_a_commit_and_acknowledged_by_group(
+    publisher: PromptPublisher, options: dict[str, str], topic: str
+) -> None:
+    publisher.send_rows([row(topic, 1), row(topic, 2)])
+    first = publisher.next_group()
+    publisher.send_rows([row(topic, 3)])
+
+    def acked() -> bool:
+        publisher.relieve()
+        return first.is_acked
+
+    eventually(acked)
+    assert first.sent == 2
+    assert not publisher.is_open
+    assert keys(options, topic)[:2] == [b"1", b"2"]
+
+
+def test_a_kafka_transaction_begins_behind_every_row_that_was_sent(
+    publisher: PromptPublisher, options: dict[str, str], topic: str
+) -> None:
+    for number in range(0, 600, 3):
+        publisher.send_rows([row(topic, number), row(topic, number + 1)])
+        publisher.produce(topic, b"%d" % (number + 2), b"{}", row(topic, number + 2)[3])
+        assert not publisher.has_rows_under_way
+        publisher.commit()
+    assert keys(options, topic) == [b"%d" % number for number in range(600)]
+
+
+def test_progress_is_written_beside_rows_and_waited_for_by_what_comes_next(
+    publisher: PromptPublisher, options: dict[str, str], topic: str
+) -> None:
+    publisher.write(topic, b"progress", b"1")
+    publisher.send_rows([row(topic, 1)])
+    eventually(publisher.is_written)
+    publisher.write(topic, b"progress", b"2")
+    publisher.produce(topic, b"2", b"{}", row(topic, 2)[3])
+    assert not publisher.is_writing
+    publisher.commit()
+    assert sorted(map(bytes, filter(None, keys(options, topic)))) == [b"1", b"2", b"progress", b"progress"]
+
+
+def test_behind_a_row_that_the_brokers_refuse_nothing_is_written(options: dict[str, str], topic: str) -> None:
+    """Else the last row would say that those before it are there."""
+    publisher = started(options, topic)
+    publisher.send_rows([row(topic, 1)])
+    eventually(lambda: publisher.relieve() or not publisher.has_rows_under_way)
+    rows = [row(topic, 2, b"x" * (LARGEST * 3 // 4)), *(row(topic, number) for number in range(3, 200))]
+
+    def refused() -> CdcError | None:
+        try:
+            publisher.send_rows([rows.pop(0)] if rows else [])
+            publisher.relieve()
+        except CdcError as error:
+            return error
+        return None
+
+    error = eventually(refused)
+    assert isinstance(error, TopicRefused), error
+    assert "key 2" in error.message
+    publisher.close()
+    assert keys(options, topic) == [b"1"]
+
+
+def test_a_row_that_is_too_large_is_refused_with_its_key(publisher: PromptPublisher, topic: str) -> None:
+    with pytest.raises(TopicRefused, match="key 7"):
+        publisher.send_rows([row(topic, 7, b"x" * 2 * LARGEST)])
+
+
+def test_rows_that_kafka_took_without_proof_are_known_at_the_end(options: dict[str, str], topic: str) -> None:
+    """The process stood still: nobody else can tell which keys have old rows behind newer ones."""
+    publisher = started(options, topic)
+    publisher.proved(time.monotonic())
+    publisher.send_rows([row(topic, 1)])
+    eventually(lambda: publisher.relieve() or not publisher.has_rows_under_way)
+    publisher.send_rows([row(topic, 2), row(topic, 3)])
+    publisher.proved(time.monotonic() - 60)
+    eventually(lambda: publisher.relieve() or not publisher.has_rows_under_way)
+    publisher.close()
+    assert publisher.late == {topic: {b"2", b"3"}}
+
+
+def test_who_was_fenced_learns_it_from_its_progress(
+    publisher: PromptPublisher, options: dict[str, str], topic: str
+) -> None:
+    with closing(started(options, topic)):
+        publisher.write(topic, b"progress", b"1")
+        with pytest.raises(FencedError):
+            eventually(publisher.is_written)

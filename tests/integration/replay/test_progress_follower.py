@@ -1,0 +1,56 @@
+"""The progress topic for those who look often: what is new is added, and a topic made anew is read anew."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from cdc.errors import TopicRefused
+from cdc.replay.backfills import read_published
+from cdc.replay.progress_follower import ProgressFollower
+from cdc.stack import Kafka
+from tests.support.topic_writer import TopicWriter
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def topics(kafka: Kafka) -> TopicWriter:
+    return TopicWriter(kafka.bootstrap)
+
+
+def test_each_look_says_what_reading_everything_says(topics: TopicWriter) -> None:
+    with closing(ProgressFollower(topics.options, topics.progress_topic)) as follower:
+        assert follower.look(topics.key).stream is None
+        for lsn in (10, 20):
+            with topics.kafka_transaction():
+                topics.progress(lsn)
+            with topics.kafka_transaction(commit=False):
+                topics.progress(99)
+            assert follower.look(topics.key) == read_published(topics.options, topics.progress_topic, topics.key)
+        newest = follower.look(topics.key).stream
+        assert newest is not None
+        assert newest.lsn == 20
+
+
+def test_a_topic_that_is_gone_and_one_that_is_made_anew(topics: TopicWriter) -> None:
+    with topics.kafka_transaction():
+        topics.progress(10)
+    admin = AdminClient(topics.options)
+    with closing(ProgressFollower(topics.options, topics.progress_topic)) as follower:
+        assert follower.look(topics.key).stream is not None
+        admin.delete_topics([topics.progress_topic])[topics.progress_topic].result()
+
+        def gone() -> bool:
+            try:
+                follower.look(topics.key)
+            except TopicRefused as error:
+                return "does not exist" in error.message
+            return False
+
+        eventually(gone)
+        eventually(lambda: topics.progress_topic not in admin.list_topics(timeout=10).topics)
+        topics.create_topic(topics.progress_topic, 1)
+        eventually(lambda: not gone())
+        assert follower.look(topics.key).stream is None

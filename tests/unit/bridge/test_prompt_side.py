@@ -1,0 +1,275 @@
+"""Rows go out at once; a progress is written when Kafka has what it covers; without proof nothing more goes out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import pytest
+
+from cdc.bridge import kafka_side, prompt_side
+from cdc.bridge.kafka_side import KafkaSide
+from cdc.bridge.prompt_side import PromptSide
+from cdc.config import Config
+from cdc.contract.header import INSERT, HeaderStamp
+from cdc.contract.progress import parse_progress, stream_key
+from cdc.errors import FencedError, TopicUnavailable
+from cdc.lsn import LSN, ZERO
+from cdc.order.needs import Empty
+from cdc.order.repeats import Repeats
+from cdc.ports import StoredRecord
+from cdc.publish.row_producer import Group
+from cdc.record import Lead, Position, Progress, Ready, SourceIdentity
+
+SOURCE = SourceIdentity("7", 1, 5)
+RESUME = Progress(LSN(100), None, 0, SOURCE)
+CONFIG = Config.model_validate({"name": "shop", "kafka": {"bootstrap": "k:1"}, "delivery": "idempotent"})
+
+
+def row(lsn: int, seq: int = 1, key: bytes = b"k") -> Ready:
+    return "shop.public.t", key, b"{}", HeaderStamp(LSN(lsn), 7, 0).header(INSERT, seq, "0" * 16), None
+
+
+class Publisher:
+    """Stands in for Kafka; what happens to it is in ``journal``, a progress as how it was written."""
+
+    def __init__(self) -> None:
+        self.journal: list[object] = []
+        self.group = Group()
+        self.is_open = self.is_writing = self.has_rows_under_way = self.is_fenced = False
+        self.is_done = False
+
+    def send_rows(self, records: Sequence[Ready]) -> None:
+        self.journal += [each[3].split(b";")[2] for each in records]
+        self.group.sent += len(records)
+        self.has_rows_under_way = True
+
+    def proved(self, at: float) -> None:
+        self.proved_at = at
+
+    def ack(self) -> None:
+        self.group.acked = self.group.sent
+        self.has_rows_under_way = False
+
+    def next_group(self) -> Group:
+        group, self.group = self.group, Group()
+        self.ack_of = group
+        return group
+
+    def write(self, topic: str, key: bytes, value: bytes) -> None:
+        assert (topic, key) == ("shop.__progress", stream_key("cdc_shop"))
+        self.journal.append(("beside", self._told(value)))
+        self.is_writing, self.is_done = True, False
+
+    def is_written(self) -> bool:
+        if self.is_done:
+            self.is_writing = False
+        return self.is_done
+
+    def produce_all(self, records: Sequence[Ready]) -> None:
+        self.is_open = True
+        self.journal += [("inside", each[3].split(b";")[2]) for each in records]
+
+    def produce(self, topic: str, key: bytes, value: bytes, header: bytes) -> None:
+        if self.is_fenced:
+            raise FencedError("another producer took over")
+        self.journal.append(self._told(value))
+
+    def commit(self) -> None:
+        self.journal.append("commit")
+
+    @staticmethod
+    def _told(value: bytes) -> tuple[int, Lead | None]:
+        progress = parse_progress(value)
+        return progress.lsn, progress.lead
+
+
+class Clock:
+    now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(prompt_side, "time", clock)
+    return clock
+
+
+def begun(repeats: Repeats | None = None) -> tuple[PromptSide, Publisher]:
+    """A side that has committed its first progress, as the loop has it do."""
+    publisher = Publisher()
+    side = PromptSide(CONFIG, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, repeats)  # type: ignore[arg-type]
+    side.commit(RESUME)
+    publisher.journal.clear()
+    return side, publisher
+
+
+def test_before_the_first_row_the_topics_say_that_rows_may_be_ahead(clock: Clock) -> None:
+    publisher = Publisher()
+    side = PromptSide(CONFIG, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, None)  # type: ignore[arg-type]
+    side.send([row(200)])
+    assert publisher.journal == [(100, Lead(LSN(99), True)), "commit", b"lsn=0/C8"]
+
+
+def test_progress_waits_until_kafka_has_every_row_that_it_covers(clock: Clock) -> None:
+    side, publisher = begun()
+    side.send([row(200)])
+    side.cover(Progress(LSN(210), None, 0, SOURCE))
+    covered = publisher.ack_of
+    assert side.covered() is None
+    side.send([row(300)])
+    assert publisher.journal == [b"lsn=0/C8", b"lsn=0/12C"], "no row waits for that"
+    covered.acked = covered.sent
+    assert side.covered() is None
+    assert publisher.journal[2:] == [("beside", (210, Lead(LSN(300), True)))], "it tells how far rows were by then"
+    assert side.covered() is None, "it is not committed yet"
+    publisher.is_done = True
+    followed = side.covered()
+    assert followed is not None
+    assert followed[0].lsn == LSN(210)
+    assert side.is_open, "of the second row no progress is on its way"
+    assert side.covered() is None, "told once"
+
+
+def test_while_one_progress_is_on_its_way_no_other_overtakes_it(clock: Clock) -> None:
+    side, publisher = begun()
+    side.send([row(200)])
+    side.cover(Progress(LSN(210), None, 0, SOURCE))
+    first = publisher.ack_of
+    side.send([row(300)])
+    side.cover(Progress(LSN(310), None, 0, SOURCE))
+    assert publisher.ack_of is first
+    first.acked = first.sent
+    side.covered()
+    assert publisher.journal[-1] == ("beside", (210, Lead(LSN(300), True)))
+
+
+def test_in_an_open_kafka_transaction_rows_go_into_it(clock: Clock) -> None:
+    side, publisher = begun()
+    publisher.is_open = True
+    side.send([row(200)])
+    side.cover(Progress(LSN(210), None, 0, SOURCE))
+    assert not side.is_covering
+    assert publisher.journal == [("inside", b"lsn=0/C8")]
+    side.commit(Progress(LSN(210), Position(LSN(300), 1), 0, SOURCE))
+    publisher.is_open = False
+    assert not side.is_open
+
+
+def test_behind_an_emptied_topic_no_row_goes_out_before_its_progress(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was there to delete, so no Kafka transaction is open. A second TRUNCATE would delete what was sent."""
+    monkeypatch.setattr(kafka_side, "publish_tombstones", lambda *_, **__: 0)
+    side, publisher = begun()
+    need = Empty(SimpleNamespace(topic="t", relation=SimpleNamespace(qualified_name="s.t")), b"", is_truncate=True)  # type: ignore[arg-type]
+    assert side.empty(need, commit=lambda: None, sign_of_life=lambda: None, stop=threading.Event())
+    side.send([row(200)])
+    assert publisher.journal == [("inside", b"lsn=0/C8")]
+    side.commit(Progress(LSN(210), None, 0, SOURCE))
+    publisher.journal.clear()
+    publisher.is_open = False
+    side.send([row(300)])
+    assert publisher.journal == [b"lsn=0/12C"]
+
+
+def test_a_bridge_that_was_silent_sends_nothing_before_it_has_proof(clock: Clock) -> None:
+    side, publisher = begun()
+    clock.now += 1.9
+    side.send([row(200)])
+    assert publisher.journal == [b"lsn=0/C8"]
+    clock.now += 0.2
+    publisher.is_fenced = True
+    with pytest.raises(FencedError):
+        side.send([row(300)])
+    assert publisher.journal == [b"lsn=0/C8"]
+
+
+def test_a_proof_is_as_old_as_the_beginning_of_what_proved_it(clock: Clock) -> None:
+    """Rows are waited for, and taken back, by that."""
+    side, publisher = begun()
+    assert publisher.proved_at == clock.now
+    side.cover(Progress(LSN(210), None, 0, SOURCE))
+    side.covered()
+    began_at = clock.now
+    clock.now += 0.5
+    publisher.is_done = True
+    assert side.covered() is not None
+    assert publisher.proved_at == began_at
+
+
+def test_proof_repeats_the_newest_progress_and_covers_nothing_more(clock: Clock) -> None:
+    side, publisher = begun()
+    side.send([row(200)])
+    clock.now += 3
+    side.send([row(300)])
+    assert publisher.journal == [b"lsn=0/C8", (100, Lead(LSN(200), True)), "commit", b"lsn=0/12C"]
+    side.send([row(400)])
+    assert publisher.journal[4:] == [b"lsn=0/190"]
+
+
+def test_rows_that_kafka_does_not_take_end_the_session(clock: Clock) -> None:
+    side, _ = begun()
+    side.send([row(200)])
+    side.cover(Progress(LSN(210), None, 0, SOURCE))
+    clock.now += 2.4
+    assert side.covered() is None
+    clock.now += 0.2
+    with pytest.raises(TopicUnavailable, match=r"2\.5 s"):
+        side.covered()
+
+
+def test_a_clean_end_says_that_nothing_is_ahead(clock: Clock) -> None:
+    side, publisher = begun()
+    side.send([row(200)])
+    end = Progress(LSN(210), None, 0, SOURCE)
+    side.commit(end)
+    side.end(end)
+    assert publisher.journal[-2:] == [(210, Lead(LSN(200), False)), "commit"]
+
+
+def there(lsn: int) -> Repeats:
+    topic, key, value, header, _ = row(lsn)
+    return Repeats({(topic, 0): StoredRecord(topic, 0, 5, key, value, header)}, {topic: 1})
+
+
+def test_what_is_there_already_is_passed_over_and_its_end_stays_on_record_until_then(clock: Clock) -> None:
+    side, publisher = begun(there(300))
+    side.send([row(200)])
+    assert publisher.journal == []
+    assert side.is_open, "a progress has to follow all the same"
+    side.commit(Progress(LSN(210), None, 0, SOURCE))
+    side.end(Progress(LSN(210), None, 0, SOURCE))
+    assert publisher.journal[-2] == (210, Lead(LSN(300), True)), "not at an end yet"
+    side.commit(Progress(LSN(310), None, 0, SOURCE))
+    side.end(Progress(LSN(310), None, 0, SOURCE))
+    assert publisher.journal[-2][1].is_open is False  # type: ignore[index]
+
+
+def test_the_transactional_bridge_that_follows_passes_it_over_too(clock: Clock) -> None:
+    publisher = Publisher()
+    publisher.is_open = True
+    resume = Progress(LSN(100), None, 0, SOURCE, lead=Lead(LSN(250), True))
+    side = KafkaSide(CONFIG, publisher, SimpleNamespace(), SimpleNamespace(), resume, there(300))  # type: ignore[arg-type]
+    side.send([row(200)])
+    side.commit(Progress(LSN(210), None, 0, SOURCE))
+    side.send([row(300), row(400)])
+    side.commit(Progress(LSN(410), None, 0, SOURCE))
+    assert publisher.journal == [
+        (210, Lead(LSN(300), True)),
+        "commit",
+        ("inside", b"lsn=0/190"),
+        (410, Lead(ZERO, False)),
+        "commit",
+    ]
+
+
+def test_a_bridge_that_was_never_idempotent_says_nothing_of_a_lead(clock: Clock) -> None:
+    publisher = Publisher()
+    side = KafkaSide(CONFIG, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, None)  # type: ignore[arg-type]
+    side.commit(Progress(LSN(210), None, 0, SOURCE))
+    assert publisher.journal == [(210, None), "commit"]
