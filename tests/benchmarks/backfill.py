@@ -28,7 +28,6 @@ from tests.support.reading import read_backfills
 
 TIMEOUT_S = 1800.0
 POLL_S = 0.25
-BIG_FACTOR = 10
 
 COLUMNS = (
     Column("wall_s", "wall s", 2),
@@ -46,8 +45,8 @@ NOTES = (
 
 
 def measure(servers: Servers, rows: int, runs: int, *, with_peers: bool) -> Section:
-    """Backfill ``rows`` rows ``runs`` times, beside COPY; then ten times as many once, for the memory."""
-    copy, big = "COPY TO STDOUT (limit)", f"backfill of {BIG_FACTOR * rows:,} rows"
+    """Backfill ``rows`` rows ``runs`` times, beside COPY."""
+    copy = "COPY TO STDOUT (limit)"
     section = Section(
         f"Backfill: {rows:,} rows of nine columns into an empty topic", COLUMNS, ratio=("rate", copy), notes=list(NOTES)
     )
@@ -59,12 +58,9 @@ def measure(servers: Servers, rows: int, runs: int, *, with_peers: bool) -> Sect
                 section.add(copy, _copy(psql, dsn, rows))
             for contender, in_python in (("backfill", False), ("backfill without a compiler", True)):
                 name = f"bench_backfill_{run}_{in_python:d}"
-                section.add(contender, _backfill(servers, dsn, conn, name, rows, in_python=in_python))
+                section.add(contender, run_backfill(servers, dsn, conn, name, rows, in_python=in_python))
             if with_peers:
                 section.add("Debezium's snapshot, tuned", _debezium(servers, dsn, conn, f"bench_snapshot_{run}", rows))
-    with workload.source(servers, "bench_backfill_big") as (dsn, conn):
-        workload.fill(conn, "orders", BIG_FACTOR * rows)
-        section.add(big, _backfill(servers, dsn, conn, "bench_backfill_big", BIG_FACTOR * rows))
     return section
 
 
@@ -104,9 +100,10 @@ def _copy(psql: str, dsn: str, rows: int) -> Figures:
     return {"wall_s": wall_s, "rate": rows / wall_s}
 
 
-def _backfill(
+def run_backfill(
     servers: Servers, dsn: str, conn: psycopg.Connection, name: str, rows: int, *, in_python: bool = False
 ) -> Figures:
+    """One backfill of a table of ``rows`` rows by a bridge that is started for it."""
     # The bridge makes its slot, so that the stream does not bring the rows as well
     deployment = Deployment(name, dsn, servers.bootstrap, slot=name, snapshot="initial", in_python=in_python)
     with Meter() as meter, daemon("run", deployment, servers.directory) as bridge:

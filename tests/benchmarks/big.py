@@ -1,4 +1,4 @@
-"""Section big: one source transaction of millions of rows, and the memory that bridge and sink need for it."""
+"""Section big: one source transaction of millions of rows, then a backfill of them: the memory that they need."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 from cdc.lsn import LSN
 from tests.benchmarks import workload
+from tests.benchmarks.backfill import run_backfill
 from tests.benchmarks.deployment import Deployment, daemon
 from tests.benchmarks.measure import Meter
 from tests.benchmarks.processes import BenchmarkFailed, wait_until
@@ -24,11 +25,12 @@ COLUMNS = (
 NOTES = (
     "bridge and sink follow while the transaction is written; wall: from its COMMIT until the replica's recorded LSN "
     "covers it; afterwards row count and checksum of the replica are compared with the source",
+    "backfill: another bridge, as in section backfill",
 )
 
 
 def measure(servers: Servers, rows: int) -> Section:
-    """Write one transaction of ``rows`` inserts and wait until the replica has all of it."""
+    """Write one transaction of ``rows`` inserts, wait until the replica has all of it, and backfill the table."""
     name = "bench_big"
     with ExitStack() as stack:
         source_dsn, source = stack.enter_context(workload.source(servers, name))
@@ -51,7 +53,9 @@ def measure(servers: Servers, rows: int) -> Section:
             return cut(replica) >= end
 
         wait_until(mirrored, "the replica to cover the transaction", timeout_s=TIMEOUT_S, interval_s=0.5)
-        section = Section(f"Big: one transaction of {rows:,} inserts", COLUMNS, notes=list(NOTES))
+        section = Section(
+            f"Big: one transaction of {rows:,} inserts, and a backfill of them", COLUMNS, notes=list(NOTES)
+        )
         wall_s = time.perf_counter() - start
         for daemon_name, process in (("bridge", bridge), ("sink", sink)):
             cpu_s, rss_mb, _ = meter.spent(process.pid)
@@ -60,4 +64,5 @@ def measure(servers: Servers, rows: int) -> Section:
             raise BenchmarkFailed("the replica's rows differ from the source's")
         bridge.drain()
         sink.drain()
+        section.add("backfill", run_backfill(servers, source_dsn, source, "bench_big_backfill", rows))
     return section

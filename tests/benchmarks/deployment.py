@@ -14,12 +14,14 @@ from tests.benchmarks.processes import Program, program, wait_until
 from tests.benchmarks.topics import ProgressWatcher
 from tests.benchmarks.workload import PUBLICATION, SLOT
 
+TIMEOUT_S = 1800.0
+
 
 class Deployment(NamedTuple):
     """One bridge, and its sink if ``replica_dsn`` is set: what their configuration file says beside the defaults.
 
     ``snapshot`` is ``never`` where the stream is measured: the slot is older than the rows, so it has all of them.
-    ``in_python``: as where there is no compiler.
+    ``in_python``: as where there is no compiler. ``delivery``: None for the default.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Deployment(NamedTuple):
     snapshot: str = "never"
     tables: tuple[str, ...] = ("public.orders",)
     in_python: bool = False
+    delivery: str | None = None
 
     @property
     def topic(self) -> str:
@@ -49,6 +52,8 @@ class Deployment(NamedTuple):
             "snapshot": {"mode": self.snapshot},
             "kafka": {"bootstrap": self.bootstrap},
         }
+        if self.delivery is not None:
+            content["delivery"] = self.delivery
         if self.replica_dsn is not None:
             content["sink"] = {"dsn": self.replica_dsn}
         path = directory / f"{self.name}.yaml"
@@ -74,4 +79,4 @@ def wait_until_published(deployment: Deployment, bridge: Program, lsn: LSN) -> N
             bridge.must_run()
             return progress.passed(lsn)
 
-        wait_until(published, f"progress to cover {lsn}")
+        wait_until(published, f"progress to cover {lsn}", timeout_s=TIMEOUT_S)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 
+import psycopg
+
 from tests.benchmarks import workload
 from tests.benchmarks.backfill import again_and_again
 from tests.benchmarks.deployment import Deployment, daemon
 from tests.benchmarks.measure import Meter, percentile
 from tests.benchmarks.meters import GIVE_UP_S, Stamps, meter, receive, watch_replica, watch_topic, write_load
-from tests.benchmarks.processes import BenchmarkFailed, wait_until
+from tests.benchmarks.processes import BenchmarkFailed, Program, wait_until
 from tests.benchmarks.replica import greatest_key
 from tests.benchmarks.report import Column, Figures, Section
 from tests.benchmarks.servers import Servers
 
 RATES_PER_S = (500, 1000)
+SLOWER = 10
+"""So many times slower than asked may the load be; the title says what was reached."""
 
 COLUMNS = (
     Column("p50_ms", "p50 ms"),
@@ -34,7 +38,15 @@ NOTES = (
 )
 
 
-def measure(servers: Servers, seconds: int, rate_per_s: int, archive_rows: int = 0) -> list[Section]:
+def measure(
+    servers: Servers,
+    seconds: int,
+    rate_per_s: int,
+    *,
+    archive_rows: int = 0,
+    delivery: str | None = None,
+    name: str = "bench_latency",
+) -> list[Section]:
     """Run bridge and sink under a load of single-row transactions for twice ``seconds``; the first half is not counted.
 
     With ``archive_rows``, a second table of so many rows is backfilled beside it, again and again.
@@ -42,31 +54,23 @@ def measure(servers: Servers, seconds: int, rate_per_s: int, archive_rows: int =
     So much warm-up because a new broker first runs its path for small transactions interpreted: in its first seconds it
     manages a fifth of the transactions that it does half a minute later.
     """
-    name = f"bench_latency_{rate_per_s}" + ("_beside" if archive_rows else "")
+    name = "_".join([name, str(rate_per_s), *(["beside"] if archive_rows else []), *([delivery] if delivery else [])])
     warm, last = seconds * rate_per_s, 2 * seconds * rate_per_s
     with ExitStack() as stack:
         source_dsn, source = stack.enter_context(workload.source(servers, name))
         replica_dsn = stack.enter_context(servers.database(f"{name}_replica"))
         tables = ("public.orders", "public.archive") if archive_rows else ("public.orders",)
-        deployment = Deployment(name, source_dsn, servers.bootstrap, replica_dsn, tables=tables)
+        deployment = Deployment(name, source_dsn, servers.bootstrap, replica_dsn, tables=tables, delivery=delivery)
         if archive_rows:
-            source.execute("CREATE TABLE archive (LIKE orders INCLUDING ALL)")
-            source.execute(f"ALTER PUBLICATION {workload.PUBLICATION} ADD TABLE archive")
-            workload.fill(source, "archive", archive_rows)
+            _make_archive(source, archive_rows)
         bridge = stack.enter_context(daemon("run", deployment, servers.directory))
         sink = stack.enter_context(daemon("sink", deployment, servers.directory))
-        with workload.connect(replica_dsn) as replica:
-            # Row 0 makes the bridge create the topic and the sink the table, before the meters look for them.
-            workload.insert_rows(source, 0, 0)
-
-            def primed() -> bool:
-                bridge.must_run()
-                sink.must_run()
-                return greatest_key(replica) is not None
-
-            wait_until(primed, "the first row to reach the replica")
+        # Row 0 makes the bridge create the topic and the sink the table, before the meters look for them.
+        workload.insert_rows(source, 0, 0)
+        _wait_for_row(replica_dsn, bridge, sink)
+        backfills = stack.enter_context(ExitStack())
         if archive_rows:
-            stack.enter_context(again_and_again(deployment, "public.archive"))
+            backfills.enter_context(again_and_again(deployment, "public.archive"))
         topic_meter = stack.enter_context(meter(watch_topic, servers.bootstrap, deployment.topic, last))
         replica_meter = stack.enter_context(meter(watch_replica, replica_dsn, last))
         load = stack.enter_context(meter(write_load, source_dsn, last, rate_per_s))
@@ -77,29 +81,51 @@ def measure(servers: Servers, seconds: int, rate_per_s: int, archive_rows: int =
         start = time.perf_counter()
         for pid in watched.values():
             spent.watch(pid)
-        committed = receive(load, "commit times", timeout_s=seconds + GIVE_UP_S)
+        committed = receive(load, "commit times", timeout_s=SLOWER * seconds + GIVE_UP_S)
         wall_s = time.perf_counter() - start
         resources = Section("Spent at that load", SPENT_COLUMNS)
         for process, pid in watched.items():
             cpu_s, rss_mb, _ = spent.spent(pid)
             resources.add(process, {"core_percent": 100 * cpu_s / wall_s, "rss_mb": rss_mb})
         in_topic = receive(topic_meter, "record times", timeout_s=2 * GIVE_UP_S)
-        in_replica = receive(replica_meter, "row times", timeout_s=2 * GIVE_UP_S)
+        backfills.close()  # they are faster than any replica takes rows
+        in_replica = receive(replica_meter, "row times", timeout_s=10 * GIVE_UP_S)
         bridge.drain()
         sink.drain()
     beside = f", beside backfills of a table of {archive_rows:,} rows" if archive_rows else ""
-    section = Section(
-        _title(committed, seconds, rate_per_s) + beside, COLUMNS, notes=[] if archive_rows else list(NOTES)
-    )
+    delivered = f", delivery: {delivery}" if delivery else ""
+    section = Section(_title(committed, seconds, rate_per_s) + beside + delivered, COLUMNS, notes=list(NOTES))
     section.add("commit → topic", _figures(committed, in_topic, warm))
     section.add("commit → replica", _figures(committed, in_replica, warm))
     return [section, resources]
 
 
+def _make_archive(source: psycopg.Connection, rows: int) -> None:
+    """A second table, full, in the publication."""
+    source.execute("CREATE TABLE archive (LIKE orders INCLUDING ALL)")
+    source.execute(f"ALTER PUBLICATION {workload.PUBLICATION} ADD TABLE archive")
+    workload.fill(source, "archive", rows)
+
+
+def _wait_for_row(replica_dsn: str, *running: Program) -> None:
+    """Until the replica has a row, as long as bridge and sink run."""
+    with workload.connect(replica_dsn) as replica:
+
+        def there() -> bool:
+            for each in running:
+                each.must_run()
+            return greatest_key(replica) is not None
+
+        wait_until(there, "the first row to reach the replica")
+
+
+def _reached_per_s(committed: Stamps) -> float:
+    return (len(committed) - 1) * 1e9 / (max(committed.values()) - min(committed.values()))
+
+
 def _title(committed: Stamps, seconds: int, rate_per_s: int) -> str:
-    reached = (len(committed) - 1) * 1e9 / (max(committed.values()) - min(committed.values()))
     return (
-        f"Latency: single-row transactions, {rate_per_s}/s asked and {reached:.0f}/s reached, "
+        f"Latency: single-row transactions, {rate_per_s}/s asked and {_reached_per_s(committed):.0f}/s reached, "
         f"{seconds} s after as long a warm-up"
     )
 
@@ -121,4 +147,5 @@ def _figures(committed: Stamps, seen: Stamps, warm: int) -> Figures:
         "p99_9_ms": percentile(ordered, 99.9),
         "max_ms": ordered[-1],
         "samples": len(ordered),
+        "reached_per_s": _reached_per_s(committed),
     }

@@ -53,8 +53,8 @@ def _run(work: Callable[..., Stamps], pipe: Connection, *arguments: object) -> N
     pipe.send(work(pipe, *arguments))
 
 
-def write_load(pipe: Connection, dsn: str, last: int, per_second: int) -> Stamps:
-    """Insert rows 1 to ``last``, each a transaction, at a fixed pace from the moment something is received.
+def write_load(pipe: Connection, dsn: str, last: int, per_second: int, first: int = 1) -> Stamps:
+    """Insert rows ``first`` to ``last``, each a transaction, at a fixed pace from the moment something is received.
 
     Returns:
         key → time at which its commit returned.
@@ -65,8 +65,8 @@ def write_load(pipe: Connection, dsn: str, last: int, per_second: int) -> Stamps
         pipe.send(READY)
         pipe.recv()
         start = time.monotonic_ns()
-        for key in range(1, last + 1):
-            ahead_ns = start + key * 1_000_000_000 // per_second - time.monotonic_ns()
+        for key in range(first, last + 1):
+            ahead_ns = start + (key - first + 1) * 1_000_000_000 // per_second - time.monotonic_ns()
             if ahead_ns > 0:
                 time.sleep(ahead_ns / 1e9)
             cursor.execute("INSERT INTO orders SELECT made.* FROM bench_row(%s) made", [key], prepare=True)

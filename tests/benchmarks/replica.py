@@ -6,6 +6,7 @@ import psycopg
 from psycopg import errors, sql
 
 from cdc.lsn import LSN, ZERO
+from tests.benchmarks.processes import BenchmarkFailed
 
 CUT = "SELECT max(lsn) FROM cdc.cut"
 BACKENDS = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND backend_type = 'client backend' AND pid <> ALL (%s)"
@@ -48,3 +49,14 @@ def checksum(conn: psycopg.Connection, table: str) -> tuple[int, int]:
     row = conn.execute(sql.SQL(CHECKSUM).format(sql.Identifier(table))).fetchone()
     assert row is not None
     return int(row[0]), int(row[1])
+
+
+def compare(conn: psycopg.Connection, table: str, expected: tuple[int, int]) -> None:
+    """Hold a table against a checksum.
+
+    Raises:
+        BenchmarkFailed: its rows are others.
+    """
+    found = checksum(conn, table)
+    if found != expected:
+        raise BenchmarkFailed(f"{table}: {found[0]:,} rows, checksum {found[1]}; the source: {expected}")

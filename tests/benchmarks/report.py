@@ -48,19 +48,17 @@ class Section:
 
     def text(self) -> str:
         """Title, aligned table and notes."""
-        headings = ["", *(column.heading for column in self.columns)]
-        if self.ratio:
-            headings.append(f"{self.ratio[0]} ÷ {self.ratio[1]}'s")
-        lines = [headings]
-        for contender in self.rows:
-            cells = [contender, *(self._cell(contender, column) for column in self.columns)]
-            if self.ratio:
-                ratio = self._ratio(contender)
-                cells.append("–" if ratio is None else f"{ratio:.2f}")
-            lines.append(cells)
-        widths = [max(len(line[i]) for line in lines) for i in range(len(headings))]
+        lines = self._lines()
+        widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
         table = ["  ".join(_pad(line, widths)).rstrip() for line in lines]
         return "\n".join([self.title, *("  " + line for line in table), *(f"  - {note}" for note in self.notes), ""])
+
+    def markdown(self) -> str:
+        """The same as a Markdown section."""
+        headings, *lines = self._lines()
+        table = [headings, ["---"] * len(headings), *lines]
+        rows = ["| " + " | ".join(line) + " |" for line in table]
+        return "\n".join([f"## {self.title}", "", *rows, "", *(f"- {note}" for note in self.notes)])
 
     def json(self) -> dict[str, Any]:
         """The same for programs: every run, medians and ratios."""
@@ -74,6 +72,20 @@ class Section:
             for contender, runs in self.rows.items()
         ]
         return {"title": self.title, "rows": rows, "notes": self.notes}
+
+    def _lines(self) -> list[list[str]]:
+        """The table, headings first."""
+        headings = ["", *(column.heading for column in self.columns)]
+        if self.ratio:
+            headings.append(f"{self.ratio[0]} ÷ {self.ratio[1]}'s")
+        lines = [headings]
+        for contender in self.rows:
+            cells = [contender, *(self._cell(contender, column) for column in self.columns)]
+            if self.ratio:
+                ratio = self._ratio(contender)
+                cells.append("–" if ratio is None else f"{ratio:.2f}")
+            lines.append(cells)
+        return lines
 
     def _values(self, contender: str, key: str) -> list[float]:
         return [value for run in self.rows.get(contender, ()) if (value := run.get(key)) is not None]

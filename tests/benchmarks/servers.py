@@ -52,10 +52,11 @@ class Servers:
         return psycopg.connect(self._postgres.dsn(), autocommit=True)
 
     @contextmanager
-    def database(self, name: str) -> Iterator[str]:
-        """An empty database for the length of the block; yields its URL."""
+    def database(self, name: str, *, template: str = "template1") -> Iterator[str]:
+        """A copy of the template (usually empty) for the length of the block; yields its URL."""
         with self.admin() as admin:
-            admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+            names = sql.Identifier(name), sql.Identifier(template)
+            admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*names))
             try:
                 yield self._postgres.dsn(name)
             finally:
@@ -72,9 +73,7 @@ class Servers:
             row = admin.execute("SELECT current_setting('server_version')").fetchone()
         return ", ".join(
             (
-                f"{os.cpu_count()} cores ({_processor()})",
-                f"{platform.system()} {platform.release()}",
-                f"Python {platform.python_version()}",
+                hardware(),
                 f"PostgreSQL {row[0] if row else '?'} (fsync on, synchronous_commit on)",
                 f"Kafka {kafka_version()} (one node, {BROKER_HEAP_MB} MB heap)",
                 f"psycopg {version('psycopg')}",
@@ -91,6 +90,14 @@ def servers(say: Callable[[str], None]) -> Iterator[Servers]:
         postgres = stack.enter_context(PostgresServer.open(major=16, settings=POSTGRES_SETTINGS, say=say))
         kafka = stack.enter_context(KafkaBroker.open(settings=BROKER_SETTINGS, heap_mb=BROKER_HEAP_MB, say=say))
         yield Servers(postgres, kafka, directory)
+
+
+def hardware() -> str:
+    """One line: the machine, without its servers."""
+    return (
+        f"{os.cpu_count()} cores ({_processor()}), {platform.system()} {platform.release()}, "
+        f"Python {platform.python_version()}"
+    )
 
 
 def _processor() -> str:

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import psycopg
 
-from tests.benchmarks import workload
+from tests.benchmarks import jdbc_sink, workload
+from tests.benchmarks.debezium import sink as jdbc
+from tests.benchmarks.debezium.connect import manners
 from tests.benchmarks.deployment import Deployment, daemon, wait_until_published
 from tests.benchmarks.measure import Meter, usage
 from tests.benchmarks.processes import BenchmarkFailed, wait_until
-from tests.benchmarks.replica import backends, checksum, cut, is_copying
+from tests.benchmarks.replica import backends, checksum, compare, cut, is_copying
 from tests.benchmarks.report import Column, Figures, Section
 from tests.benchmarks.servers import Servers
+from tests.benchmarks.topics import consume
 from tests.benchmarks.workload import Backlog
 
 COLUMNS = (
@@ -31,21 +34,25 @@ NOTES = (
     "wall: from the sink's first session in the replica (it has yet to create its tables and to read the topic from "
     "the beginning) until its recorded LSN covers the last row, its setup being what comes before its first COPY; "
     "the contenders: from memory, first byte to commit",
-    "each run into an empty table of the sink's own making with its primary key; count and checksum of every loaded "
+    "JDBC sink: Debezium's, from its first visible batch until all rows are there, so without the start of its JVM; it "
+    "reads the same rows from a topic of Debezium's source, because it cannot read ours whole (jsonb); "
+    "by its defaults it runs once",
+    "the bare consumer: confluent-kafka, consume() of 10,000 records at a time, which are thrown away",
+    "each run into an empty table with its primary key; count and checksum of every loaded "
     "table are compared with the source",
 )
 
 BLOCK_BYTES = 1 << 18
 STAGED = "CREATE TEMPORARY TABLE staged (LIKE loaded) ON COMMIT DROP"
 UPSERT = """
-INSERT INTO loaded SELECT * FROM staged
+INSERT INTO {table} SELECT * FROM staged
 ON CONFLICT (id) DO UPDATE SET (customer_id, status, amount, note, tags, created_at, updated_at, payload) =
     (excluded.customer_id, excluded.status, excluded.amount, excluded.note, excluded.tags, excluded.created_at,
      excluded.updated_at, excluded.payload)
 """
 
 
-def measure(servers: Servers, rows: int, runs: int) -> Section:
+def measure(servers: Servers, rows: int, runs: int, *, with_peers: bool) -> Section:
     """Publish ``rows`` inserts once, then replay them ``runs`` times, taking turns with the two ways of COPY."""
     title = f"Sink: {rows:,} keyed upserts into an empty replica table"
     section = Section(title, COLUMNS, ("rate", "direct COPY"), list(NOTES))
@@ -54,19 +61,25 @@ def measure(servers: Servers, rows: int, runs: int) -> Section:
         backlog = workload.count_backlog(conn)
         deployment = Deployment("bench_upserts", dsn, servers.bootstrap)
         _publish(deployment, servers.directory, backlog)
-        expected, blocks = checksum(conn, "orders"), _copy_blocks(conn)
+        expected, blocks = checksum(conn, "orders"), copy_blocks(conn)
+        peer = Deployment("bench_jdbc", dsn, servers.bootstrap, slot="bench_jdbc")
+        published = jdbc.publish(peer, servers.directory, rows) if with_peers else None
         for run in range(1, runs + 1):
             name = f"bench_replica_{run}"
             with servers.database(name) as replica_dsn:
                 mirror = deployment._replace(replica_dsn=replica_dsn)
-                section.add("sink", _sink(servers, name, mirror, backlog))
+                section.add("sink", run_sink(servers, name, mirror, backlog))
+                section.add("bare consumer", _read(deployment, rows))
                 with workload.connect(replica_dsn) as replica:
-                    _compare(replica, "orders", expected)
+                    compare(replica, "orders", expected)
                     for contender, staged in (("direct COPY", False), ("COPY to staging + upsert", True)):
                         replica.execute("CREATE TABLE loaded (LIKE orders INCLUDING ALL)")
                         section.add(contender, _load(replica, blocks, rows, staged=staged))
-                        _compare(replica, "loaded", expected)
+                        compare(replica, "loaded", expected)
                         replica.execute("DROP TABLE loaded")
+            for manner in manners(run) if published is not None else ():
+                figures_of_peer = jdbc_sink.run(servers, f"{name}_{manner}", published, manner, expected)
+                section.add(f"JDBC sink, {manner}", figures_of_peer)
     return section
 
 
@@ -77,7 +90,17 @@ def _publish(deployment: Deployment, directory: Path, backlog: Backlog) -> None:
         bridge.drain()
 
 
-def _sink(servers: Servers, database: str, deployment: Deployment, backlog: Backlog) -> Figures:
+def _read(deployment: Deployment, rows: int) -> Figures:
+    """Read the topic and throw away what it holds."""
+    start, before_s = time.perf_counter(), time.process_time()
+    records, _ = consume(deployment.bootstrap, deployment.topic)
+    wall_s, cpu_s = time.perf_counter() - start, time.process_time() - before_s
+    if records != rows:
+        raise BenchmarkFailed(f"read {records:,} records of {rows:,}")
+    return {"wall_s": wall_s, "rate": rows / wall_s, "cpu_s": cpu_s * 1e6 / rows}
+
+
+def run_sink(servers: Servers, database: str, deployment: Deployment, backlog: Backlog) -> Figures:
     """One run of the sink process, from its first session in the replica to the cut that covers the backlog."""
     assert deployment.replica_dsn is not None
     sessions: set[int] = set()
@@ -108,10 +131,10 @@ def _sink(servers: Servers, database: str, deployment: Deployment, backlog: Back
             backend_cpu_s = sum(meter.spent(pid).cpu_s for pid in sessions - {own})
         sink.drain()
     own_figures = {"setup_s": setup_s, "core_wait_s": spent.core_wait_s, "rss_mb": spent.rss_mb}
-    return _figures(wall_s, spent.cpu_s, backend_cpu_s, backlog.changes) | own_figures
+    return figures(wall_s, spent.cpu_s, backend_cpu_s, backlog.changes) | own_figures
 
 
-def _copy_blocks(conn: psycopg.Connection) -> list[bytes]:
+def copy_blocks(conn: psycopg.Connection) -> list[bytes]:
     """The table as COPY text, in blocks of about ``BLOCK_BYTES``."""
     blocks, lines, size = [], [], 0
     with conn.cursor().copy("COPY orders TO STDOUT") as copy:
@@ -135,21 +158,16 @@ def _load(replica: psycopg.Connection, blocks: Sequence[bytes], rows: int, *, st
             for block in blocks:
                 copy.write(block)
         if staged:
-            cursor.execute(UPSERT)
+            cursor.execute(UPSERT.format(table="loaded"))
     wall_s = time.perf_counter() - start
-    return _figures(wall_s, time.thread_time() - own_before_s, usage(backend).cpu_s - backend_before_s, rows)
+    return figures(wall_s, time.thread_time() - own_before_s, usage(backend).cpu_s - backend_before_s, rows)
 
 
-def _figures(wall_s: float, cpu_s: float, backend_cpu_s: float, rows: int) -> dict[str, float | None]:
+def figures(wall_s: float, cpu_s: float, backend_cpu_s: float, rows: int) -> dict[str, float | None]:
+    """A run's figures, CPU per million rows."""
     return {
         "wall_s": wall_s,
         "rate": rows / wall_s,
         "cpu_s": cpu_s * 1e6 / rows,
         "backend_cpu_s": backend_cpu_s * 1e6 / rows,
     }
-
-
-def _compare(replica: psycopg.Connection, table: str, expected: tuple[int, int]) -> None:
-    found = checksum(replica, table)
-    if found != expected:
-        raise BenchmarkFailed(f"{table}: {found[0]:,} rows, checksum {found[1]}; the source: {expected}")

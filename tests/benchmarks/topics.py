@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -83,26 +85,46 @@ class ProgressWatcher:
         self.reached = LSN.parse(json.loads(value)["lsn"])
 
 
-def read_topic(bootstrap: str, topic: str) -> Content:
-    """Read a topic to its end; nobody may write to it meanwhile."""
-    consumer = committed_reader(bootstrap, end_events=True)
-    try:
+def read_to_end(consumer: Consumer, unread: Sequence[TopicPartition]) -> Iterator[Message]:
+    """The committed records of partitions that nobody writes to meanwhile; the consumer tells of each one's end."""
+    consumer.assign(list(unread))
+    left = len(unread)
+    while left:
+        for message in consumer.consume(FETCH_RECORDS, POLL_TIMEOUT_S):
+            error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                left -= 1
+            else:
+                yield _checked(message)
+
+
+def consume(bootstrap: str, topic: str, *, count: bool = False) -> tuple[int, int]:
+    """Throw a topic away, record by record: how many there are, and with ``count`` bytes of keys and values."""
+    with closing(committed_reader(bootstrap, end_events=True)) as consumer:
         unread = partitions(bootstrap, topic)
         consumer.assign(unread)
-        hashes = [hashlib.blake2b(digest_size=8) for _ in unread]
-        left, records, tombstones = len(unread), 0, 0
+        left, records, size = len(unread), 0, 0
         while left:
-            for message in consumer.consume(FETCH_RECORDS, POLL_TIMEOUT_S):
-                error = message.error()
-                if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                    left -= 1
-                    continue
-                records += 1
-                tombstones += _checked(message).value() is None
-                hashes[message.partition()].update(repr((message.key(), message.value(), message.headers())).encode())
+            batch = consumer.consume(FETCH_RECORDS, 1.0)
+            records += len(batch)
+            if count:
+                size += sum(len(each.key() or b"") + len(each.value() or b"") for each in batch if not each.error())
+            ends = sum(each.error() is not None for each in batch)
+            left, records = left - ends, records - ends
+        return records, size
+
+
+def read_topic(bootstrap: str, topic: str) -> Content:
+    """Read a topic to its end; nobody may write to it meanwhile."""
+    with closing(committed_reader(bootstrap, end_events=True)) as consumer:
+        unread = partitions(bootstrap, topic)
+        hashes = [hashlib.blake2b(digest_size=8) for _ in unread]
+        records, tombstones = 0, 0
+        for message in read_to_end(consumer, unread):
+            records += 1
+            tombstones += message.value() is None
+            hashes[message.partition()].update(repr((message.key(), message.value(), message.headers())).encode())
         return Content(Counted(records, tombstones), tuple(each.hexdigest() for each in hashes))
-    finally:
-        consumer.close()
 
 
 def _checked(message: Message) -> Message:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -34,6 +34,8 @@ SELECT n, (n * 7919 % 50000)::int, (ARRAY['new', 'paid', 'packed', 'sent'])[1 + 
     jsonb_build_object('channel', 'web', 'items', n % 9, 'gift', n % 2 = 0);
 END
 """
+
+ORDERS = (CREATE_TABLE, CREATE_ROW_FUNCTION)
 
 INSERTS = """
 DO $$
@@ -67,8 +69,26 @@ BEGIN
 END $$
 """
 
+# The same permutation: each row once, updated, or deleted from the given one on.
+EACH_ONCE = """
+DO $$
+BEGIN
+    FOR low IN 0..{rows} - 1 BY {batch} LOOP
+        IF low < {updates} THEN
+            UPDATE orders SET status = 'done', amount = amount + 1, updated_at = clock_timestamp()
+            WHERE id IN (SELECT 1 + n::bigint * 48271 % {rows} FROM generate_series(low, low + {batch} - 1) n);
+        ELSE
+            DELETE FROM orders
+            WHERE id IN (SELECT 1 + n::bigint * 48271 % {rows} FROM generate_series(low, low + {batch} - 1) n);
+        END IF;
+        COMMIT;
+    END LOOP;
+END $$
+"""
+
 MESSAGES = """
-SELECT coalesce(max(lsn), '0/0') AS last_commit, count(*) FILTER (WHERE get_byte(data, 0) = ascii('I')) AS inserts,
+SELECT coalesce(max(lsn), '0/0') AS last_commit, coalesce(sum(length(data)), 0)::bigint AS stream_bytes,
+    count(*) FILTER (WHERE get_byte(data, 0) = ascii('I')) AS inserts,
     count(*) FILTER (WHERE get_byte(data, 0) = ascii('U')) AS updates,
     count(*) FILTER (WHERE get_byte(data, 0) = ascii('D')) AS deletes,
     count(*) FILTER (WHERE get_byte(data, 0) = ascii('C')) AS transactions
@@ -83,6 +103,7 @@ class Backlog(NamedTuple):
     """What the untouched slot holds, as its messages were counted; ``end`` is the end LSN of the last commit."""
 
     end: LSN
+    stream_bytes: int
     inserts: int
     updates: int
     deletes: int
@@ -99,17 +120,23 @@ def connect(dsn: str) -> psycopg.Connection:
 
 
 @contextmanager
-def source(servers: Servers, database: str) -> Iterator[tuple[str, psycopg.Connection]]:
-    """A source database with its empty table, publication and logical slot; the slot sees everything from here on."""
+def source(
+    servers: Servers, database: str, *, create: Sequence[str] = ORDERS, published: str = "TABLE orders"
+) -> Iterator[tuple[str, psycopg.Connection]]:
+    """A source database with empty tables, publication and logical slot; the slot sees everything from here on."""
     with servers.database(database) as dsn, connect(dsn) as conn:
-        conn.execute(CREATE_TABLE)
-        conn.execute(CREATE_ROW_FUNCTION)
-        conn.execute(sql.SQL("CREATE PUBLICATION {} FOR TABLE orders").format(sql.Identifier(PUBLICATION)))
-        conn.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [SLOT])
+        prepare(conn, create, published)
         try:
             yield dsn, conn
         finally:
             drop_slot(conn, SLOT)
+
+
+def prepare(conn: psycopg.Connection, create: Sequence[str], published: str) -> None:
+    """Make tables, publication and the untouched slot."""
+    for statement in (*create, f"CREATE PUBLICATION {PUBLICATION} FOR {published}"):
+        conn.execute(statement.encode())
+    conn.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [SLOT])
 
 
 @contextmanager
@@ -137,7 +164,7 @@ def drop_slot(conn: psycopg.Connection, name: str) -> None:
 
 def insert_rows(conn: psycopg.Connection, first: int, last: int, *, batch: int = INSERT_BATCH_ROWS) -> None:
     """Insert the rows of keys ``first`` to ``last`` (both included), ``batch`` rows a transaction."""
-    _build(conn, INSERTS.format(first=first, last=last, batch=batch))
+    build(conn, INSERTS.format(first=first, last=last, batch=batch))
 
 
 def fill(conn: psycopg.Connection, table: str, rows: int) -> None:
@@ -150,21 +177,37 @@ def fill(conn: psycopg.Connection, table: str, rows: int) -> None:
 
 def build_mixed(conn: psycopg.Connection, changes: int) -> None:
     """Build a backlog of half inserts, two fifths updates and one tenth deletes; ``changes`` a multiple of 4,000."""
+    for statement in mixed(changes):
+        build(conn, statement)
+
+
+def mixed(changes: int) -> list[str]:
+    """The statements of ``build_mixed``."""
     rows, updates = changes // 2, changes * 2 // 5
-    insert_rows(conn, 1, rows)
-    _build(conn, UPDATES_AND_DELETES.format(rows=rows, updates=updates, batch=UPDATE_BATCH_ROWS))
+    inserted = INSERTS.format(first=1, last=rows, batch=INSERT_BATCH_ROWS)
+    return [inserted, UPDATES_AND_DELETES.format(rows=rows, updates=updates, batch=UPDATE_BATCH_ROWS)]
+
+
+def change_each(conn: psycopg.Connection, rows: int, updates: int) -> None:
+    """Update ``updates`` of the rows 1 to ``rows`` and delete the others; both multiples of the batch."""
+    build(conn, EACH_ONCE.format(rows=rows, updates=updates, batch=UPDATE_BATCH_ROWS))
+
+
+def scattered(place: int, rows: int) -> int:
+    """The key at a place, from 0, of the order in which ``change_each`` goes."""
+    return 1 + place * 48271 % rows
 
 
 def count_backlog(conn: psycopg.Connection, slot: str = SLOT) -> Backlog:
     """Decode the slot once without consuming it. A CHECKPOINT first, so that no run pays for the building."""
-    conn.execute("VACUUM ANALYZE orders")
+    conn.execute("VACUUM ANALYZE")
     conn.execute("CHECKPOINT")
     row = conn.execute(MESSAGES, [slot, PUBLICATION]).fetchone()
     assert row is not None
     return Backlog(LSN.parse(row[0]), *row[1:])
 
 
-def _build(conn: psycopg.Connection, statement: str) -> None:
+def build(conn: psycopg.Connection, statement: str) -> None:
     """Run a building statement; waiting for each commit's fsync would only make the building slower."""
     conn.execute("SET synchronous_commit = off")
     conn.execute(statement.encode())

@@ -1,74 +1,47 @@
 """Debezium's PostgreSQL connector in a Kafka Connect of its own, for one run.
 
 The configuration files stand beside this module. ``tuned`` adds to ``defaults``. Both run on a JVM that is started for
-the run, with the collector that did best; the rate is measured from where the slot becomes active, so without the
-JVM's start, which has a column of its own.
+the run; the rate is measured from where the slot becomes active, so without the JVM's start, which has a column of its
+own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from string import Template
-from typing import Literal
+from typing import Final
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from psycopg.conninfo import conninfo_to_dict
 
-from cdc.stack.artefacts import fetch, read_lock
-from cdc.stack.cache import cache_dir, make_once
-from cdc.stack.embedded import free_port
-from cdc.stack.java import find_java
+from tests.benchmarks.debezium.connect import Manner, connect
 from tests.benchmarks.deployment import Deployment
-from tests.benchmarks.processes import Program, program, wait_until
+from tests.benchmarks.processes import Program, wait_until
 from tests.benchmarks.topics import committed_reader, partitions
 from tests.benchmarks.workload import PUBLICATION
 
-Manner = Literal["defaults", "tuned"]
-
-_HERE = Path(__file__).parent
-_JVM = ("-Xms256M", "-Xmx2G", "-XX:+UseParallelGC")
+FILES: Final[Mapping[Manner, Sequence[str]]] = {"defaults": ["defaults"], "tuned": ["defaults", "tuned"]}
 _PARTITIONS = 4
 """As ours: the default of ``topics.partitions``."""
-_MAIN = "org.apache.kafka.connect.cli.ConnectStandalone"
-
-
-def version() -> str:
-    """Of the connector."""
-    return next(each.version for each in read_lock(_HERE / "source.lock") if each.name == "debezium-connector-postgres")
 
 
 @contextmanager
 def connector(
-    deployment: Deployment, manner: Manner, directory: Path, *, snapshot: str = "no_data"
+    deployment: Deployment,
+    manner: Manner,
+    directory: Path,
+    *,
+    snapshot: str = "no_data",
+    with_schemas: bool = False,
 ) -> Iterator[Program]:
     """Run the connector for the length of the block; its topic is made first, with as many partitions as ours."""
-    place = directory / f"{deployment.name}-{manner}"
-    place.mkdir()
     _make_topic(deployment)
-    names = ("defaults", *(["tuned"] if manner == "tuned" else []))
-    values = _values(deployment, place, snapshot)
-    worker, connect = place / "worker.properties", place / "connector.properties"
-    worker.write_text(_filled("worker", values))
-    connect.write_text("\n".join(_filled(name, values) for name in names))
-    (place / "log4j2.properties").write_text("rootLogger.level=warn\n")
-    argv = [find_java().executable, *_JVM, f"-Dlog4j2.configurationFile={place / 'log4j2.properties'}"]
-    with program(f"debezium {manner}", [*argv, "-cp", f"{jars()}/*", _MAIN, worker, connect], place) as started:
+    files = (*FILES[manner], *(["with_schemas"] if with_schemas else []))
+    values, place = _values(deployment, snapshot), directory / f"{deployment.name}-{manner}"
+    with connect(f"debezium {manner}", "debezium-connector-postgres", files, values, place) as started:
         yield started
-
-
-def jars() -> Path:
-    """The directory of the connector's jars, fetched once per user."""
-    lock = _HERE / "source.lock"
-
-    def make(directory: Path) -> None:
-        libs = directory / "libs"
-        libs.mkdir()
-        fetch(read_lock(lock), libs, what=f"Debezium {version()}", instead="--without-peers", say=print, download=None)
-
-    return make_once(cache_dir() / f"debezium-{version()}", make) / "libs"
 
 
 def wait_until_written(deployment: Deployment, running: Program, records: int) -> None:
@@ -96,12 +69,10 @@ def _make_topic(deployment: Deployment) -> None:
         made.result()
 
 
-def _values(deployment: Deployment, directory: Path, snapshot: str) -> dict[str, object]:
+def _values(deployment: Deployment, snapshot: str) -> dict[str, object]:
     server = conninfo_to_dict(deployment.source_dsn)
     return {
         "bootstrap": deployment.bootstrap,
-        "port": free_port(),
-        "directory": directory,
         "name": deployment.name,
         "host": server.get("host", "127.0.0.1"),
         "dbport": server.get("port", 5432),
@@ -112,7 +83,3 @@ def _values(deployment: Deployment, directory: Path, snapshot: str) -> dict[str,
         "publication": PUBLICATION,
         "snapshot": snapshot,
     }
-
-
-def _filled(name: str, values: dict[str, object]) -> str:
-    return Template((_HERE / f"{name}.properties").read_text()).substitute(values)
