@@ -44,6 +44,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
 }
 _LOCAL: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _LOCAL_MEMORY: Final = "2g"
+_SUBMIT_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 _STANDALONE: Final = "spark://"
 _ANSWERS_S: Final = 10.0
 
@@ -144,3 +145,7 @@ def _prepare_environment(settings: SparkSettings) -> None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if settings.java_home is not None:
         os.environ["JAVA_HOME"] = settings.java_home
+    given = os.environ.get(_SUBMIT_OPTIONS, "")
+    if settings.java_options not in given:
+        # Not as a setting, where it would take the place of a user's.
+        os.environ[_SUBMIT_OPTIONS] = f"{settings.java_options} {given}".strip()

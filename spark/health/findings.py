@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cdc.spark.health.model import Finding, Settings, Severity, TopicHealth
-from cdc.spark.health.words import counted, duration
+from cdc.words import counted, duration
 
 _GARBAGE_RATIO: Final = 0.5
 """Half of what a new reader fetches is thrown away."""

@@ -8,7 +8,7 @@ from importlib.resources import files
 from string import Template
 
 from cdc.spark.health.model import Bar, HealthReport, TopicHealth
-from cdc.spark.health.words import counted, duration, moment, size
+from cdc.words import counted, duration, moment, size
 
 _TEMPLATES = files("cdc.spark.health") / "templates"
 

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from cdc.spark.health.model import HealthReport, TopicHealth
-from cdc.spark.health.words import counted, duration, moment, size
+from cdc.words import counted, duration, moment, size
 
 WIDTH = 120
 

@@ -77,6 +77,11 @@ class BridgeProgress:
         """Of the server that the stream came from."""
         return str(self._of_stream()["source"]["system_identifier"])
 
+    @property
+    def may_be_late(self) -> bool:
+        """Whether topics may hold rows behind newer ones: a bridge with ``delivery: idempotent`` stood still."""
+        return self._of_stream().get("lead") is not None
+
     def is_whole(self, table: str) -> bool:
         """Whether the topic of ``namespace.table`` holds every row: no backfill says otherwise."""
         backfill = self._values.get(_key({"backfill": table}))

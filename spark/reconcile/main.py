@@ -115,7 +115,7 @@ def _report(
         started_at=started,
         ended_at=_now(),
         verdict=_worst({each.verdict for each in tables}),
-        exit_code=_EXIT_CODES[_worst({each.verdict for each in tables})],  # type: ignore[arg-type]
+        exit_code=_EXIT_CODES[_worst({each.verdict for each in tables})],  # type: ignore[arg-type]  # a Literal
         source=source,
         kafka=job.kafka.options["bootstrap.servers"],
         engine=Engine(

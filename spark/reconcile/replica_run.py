@@ -36,10 +36,13 @@ class ComparedReplica(NamedTuple):
     why_not: str = ""
 
 
-def compare_replica(job: ReconcileJob, table: Table, tools: Comparison, work: Path, say: Say) -> ComparedReplica:
+def compare_replica(
+    job: ReconcileJob, table: Table, tools: Comparison, work: Path, say: Say, *, by_position: bool
+) -> ComparedReplica:
     """Replica against topic; keys that differ are looked at again until they agree or the rounds are used up.
 
     A second round matters: what somebody wrote into the topic behind the last cut is not in the replica yet.
+    ``by_position`` is as in ``Moment``.
     """
     assert job.replica is not None
     assert table.replica is not None
@@ -65,7 +68,9 @@ def compare_replica(job: ReconcileJob, table: Table, tools: Comparison, work: Pa
             if why_not:
                 return ComparedReplica(None, None, why_not)
             extent = tools.brokers.extent(table.topic)
-            sides = Sides(job.replica, replica, Moment(lsn=lsn), compared, job.where, "replica")
+            sides = Sides(
+                job.replica, replica, Moment(lsn=lsn, by_position=by_position), compared, job.where, "replica"
+            )
             if number == 0 and keys is None:
                 looked, keys = tools.first_look(
                     sides, held, tools.hashes(extent, sides.side), (0, 1), f"{at}/candidates"

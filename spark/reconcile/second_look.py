@@ -93,7 +93,7 @@ def sums_by_key(records: DataFrame, moment: Moment) -> DataFrame:
     position = fn.struct(lsn_number(header_field("lsn")), header_field("seq").cast("bigint"))
     counted = records.select(
         "*",
-        fn.when(moment.counts(), fn.col("offset")).alias("visible_at"),
+        fn.when(moment.counts(), moment.order()).alias("visible_at"),
         fn.when(moment.counts(), position).alias("position"),
     )
     latest = fn.struct("offset", "value", "header", "position")

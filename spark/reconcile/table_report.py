@@ -105,7 +105,7 @@ class Judge:
                 if (equal := self._replicas.get(table.qualified_name)) is not None:
                     replica = ComparedReplica(equal, None)
                 elif job.replica is not None and table.replica is not None:
-                    replica = compare_replica(job, table, tools, self._work, _say)
+                    replica = compare_replica(job, table, tools, self._work, _say, by_position=self._bridge.may_be_late)
                     reason = _Reason(replica.why_not and f"replica: {replica.why_not}")
         except JobError as error:
             reason = _Reason(error.message, error.remedy)

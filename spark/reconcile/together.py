@@ -132,9 +132,8 @@ class Together:
             lsn: LSN = next(iter(exact.values()))  # one row of one snapshot says it of all
             tables = [replica_table(batch[each]) for each in exact]
             extents = {each.topic: brokers.extent(each.topic) for each in tables}
-            looks = self._tools.first_looks(
-                (job.replica, held, tables), list(extents.values()), Moment(lsn=lsn), "replica"
-            )
+            moment = Moment(lsn=lsn, by_position=self._bridge.may_be_late)
+            looks = self._tools.first_looks((job.replica, held, tables), list(extents.values()), moment, "replica")
             equal = self._equal(held, extents, looks)
         for name in exact:
             table = batch[name]

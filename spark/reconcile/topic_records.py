@@ -26,10 +26,16 @@ NEWER_BIT: Final = 1 << (4 * HASH_DIGITS)
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a record counts: at a snapshot of the source, or before a WAL position (a replica's). One of the two."""
+    """When a record counts: at a snapshot of the source, or before a WAL position (a replica's). One of the two.
+
+    Attributes:
+        by_position: of a key's records the one with the greatest (lsn, seq) is the latest, as for a sink, which leaves
+            out what comes late; else the one with the greatest offset, as for any other reader.
+    """
 
     snapshot: Snapshot | None = None
     lsn: LSN | None = None
+    by_position: bool = False
 
     def counts(self) -> Column:
         """Boolean column over a topic's records; records that are not ours count always, as their readers see them."""
@@ -42,6 +48,12 @@ class Moment:
             .when(fn.contains("header", fn.lit(";snap=")), _covers(self.snapshot, header_field("snap")))
             .otherwise(fn.lit(True))
         )
+
+    def order(self) -> Column:
+        """Column over a topic's records of one key and partition: the latest has the greatest."""
+        if not self.by_position:
+            return fn.col("offset")
+        return fn.struct(lsn_number(header_field("lsn")), header_field("seq").cast("bigint"), "offset")
 
 
 def key_hash() -> Column:
@@ -104,7 +116,7 @@ def folded(lines: DataFrame, moment: Moment, bucket: tuple[int, int] = (0, 1), *
         "partition",
         "is_stray",
         "topic_hash",
-        fn.when(moment.counts(), fn.col("offset")).alias("visible_at"),
+        fn.when(moment.counts(), moment.order()).alias("visible_at"),
         "timestamp_ms",
     ).withColumn("invisible_ms", fn.when(fn.col("visible_at").isNull(), fn.col("timestamp_ms")))
     return rows.groupBy(*also, "key_hash").agg(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cdc.spark.report.model import DifferenceClass, Side, TableReport, Verdict
-from cdc.spark.report.words import CLASS, VERDICT, counted
+from cdc.spark.report.words import CLASS, VERDICT
+from cdc.words import counted
 
 
 @dataclass(frozen=True, slots=True)

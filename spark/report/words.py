@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from cdc.spark.report.model import DifferenceClass, Report, TableReport, Verdict
+from cdc.words import counted, size
 
 VERDICT: Final[dict[Verdict, str]] = {
     "identical": "IDENTICAL",
@@ -49,11 +50,6 @@ CANNOT_SEE: Final = (
 )
 
 
-def counted(number: int, noun: str) -> str:
-    """``1 key``, ``2,000 keys``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def duration(seconds: float) -> str:
     """A duration that a person reads at a glance: ``0.42 s``, ``12.3 s``, ``4 min 05 s``, ``2 h 03 min``."""
     if seconds < 10:
@@ -64,16 +60,6 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02} s"
     return f"{minutes // 60} h {minutes % 60:02} min"
-
-
-def size(number: int) -> str:
-    """Bytes in the largest unit that leaves at least one: ``512 B``, ``1.5 MiB``."""
-    value = float(number)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{number:,} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:,.1f} TiB"
 
 
 def elapsed_s(report: Report) -> float:

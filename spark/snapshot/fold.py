@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 from pyspark.storagelevel import StorageLevel
 
@@ -32,6 +32,7 @@ class Totals:
         newest: the newest record of the state; None when there is none.
         newest_schema: its definition's fingerprint.
         sums: of the two halves of each row's MD5 over key and value, modulo 2^64.
+        late: keys whose state is a record that stands behind newer ones of other keys: it may have erased a newer one.
         foreign: records without our header, or without a key.
         moved: keys that lie in several partitions.
     """
@@ -43,6 +44,7 @@ class Totals:
     newest: Place | None
     newest_schema: str | None
     sums: tuple[int, int]
+    late: int
     foreign: int
     moved: int
 
@@ -75,15 +77,26 @@ def below_offsets(bounds: Mapping[int, int]) -> Column:
     return below
 
 
-def fold(records: DataFrame, below: Column) -> DataFrame:
+def fold(records: DataFrame, below: Column, *, may_be_late: bool = False) -> DataFrame:
     """One row per key, kept on the executors' disks: every later look sees what was read now.
 
     A local checkpoint and not a cache, because a lost cache would be read again from a log that went on.
+
+    Args:
+        records: from ``with_headers``.
+        below: those that count.
+        may_be_late: the newest of a key is not the last one, but that with the greatest (lsn, seq).
     """
     below_place = fn.when(below, fn.col("offset"))
+    standing, is_late = below_place, fn.lit(False)
+    if may_be_late:
+        records = records.withColumn("is_late", _stands_behind_newer())
+        is_late = fn.col("is_late")
+        standing = fn.when(below, fn.struct("lsn", "seq", ~is_late, "offset"))
     newest = fn.struct("lsn", "seq", "schema", "place")
     folded = records.groupBy("key").agg(
-        fn.max_by(fn.struct("value", "header"), below_place).alias("row"),
+        fn.max_by(fn.struct("value", "header"), standing).alias("row"),
+        fn.max_by(is_late, standing).alias("late"),
         fn.max(fn.when(below, newest)).alias("newest"),
         fn.count(below_place).alias("records"),
         fn.min(fn.when(~below, fn.col("place"))).alias("behind"),
@@ -94,6 +107,12 @@ def fold(records: DataFrame, below: Column) -> DataFrame:
         fn.count(fn.when(fn.col("op").isNull() | fn.col("key").isNull(), 1)).alias("foreign"),
     )
     return folded.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
+
+
+def _stands_behind_newer() -> Column:
+    before = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    position = fn.struct("lsn", "seq")
+    return fn.coalesce(fn.max(position).over(before) > position, fn.lit(False))
 
 
 def totals(folded: DataFrame) -> Totals:
@@ -110,6 +129,7 @@ def totals(folded: DataFrame) -> Totals:
         fn.max("newest").alias("newest"),
         fn.sum(halves[0]).alias("high"),
         fn.sum(halves[1]).alias("low"),
+        fn.count(fn.when(fn.col("late"), 1)).alias("late"),
         fn.sum("foreign").alias("foreign"),
         fn.count(fn.when(fn.col("moved"), 1)).alias("moved"),
     ).collect()[0]
@@ -122,6 +142,7 @@ def totals(folded: DataFrame) -> Totals:
         newest=None if newest is None else place_of(newest["place"]),
         newest_schema=None if newest is None else newest["schema"],
         sums=(int(found["high"] or 0) % 2**64, int(found["low"] or 0) % 2**64),
+        late=found["late"],
         foreign=found["foreign"] or 0,
         moved=found["moved"],
     )

@@ -28,6 +28,7 @@ from cdc.spark.snapshot.newest import Log, read_on, unread
 from cdc.spark.snapshot.point import Published, point_at, refuse_unless_whole, wait_published
 from cdc.spark.snapshot.proof import commit_time, refuse_unless_exact
 from cdc.spark.snapshot.rows import RowDecoder
+from cdc.words import counted
 
 _FILE_BYTES: Final = 256 * 1024 * 1024
 """Of JSON in one file: as Parquet that is some ten megabytes to a hundred, which readers like."""
@@ -147,9 +148,10 @@ def _write_table(
     lsn: LSN | None, place: Path,
 ) -> TableManifest:  # fmt: skip
     refuse_unless_whole(published, table.qualified_name, published.lsn if lsn is None else lsn)
-    folded = fold(with_headers(log.records), _below(job, table, lsn))
+    folded = fold(with_headers(log.records), _below(job, table, lsn), may_be_late=published.may_be_late)
     found = totals(folded)
     _refuse_foreign(table, found)
+    _refuse_late(table, found)
     if not log.is_proven:
         newest = isinstance(job.as_of, AsOfNow)
         try:
@@ -201,6 +203,15 @@ def _refuse_foreign(table: Table, found: Totals) -> None:
         raise TopicUnreadable(
             f"topic {table.topic} holds {found.moved} keys in more than one partition",
             remedy="see which (cdc health), and have them repaired (cdc reconcile --repair)",
+        )
+
+
+def _refuse_late(table: Table, found: Totals) -> None:
+    if found.late:
+        raise PastErased(
+            f"{table.qualified_name}: of {counted(found.late, 'key')} only a record is left that a bridge which stood "
+            "still wrote behind newer ones; compaction may have erased a newer one",
+            remedy=f"have the table published again (cdc backfill {table.qualified_name} --sweep), then try again",
         )
 
 

@@ -25,6 +25,9 @@ The proof is one of three:
 
 The last two need a record *below* the bound: the first one that is left behind it may come after others that went.
 
+All three rest on the order of a partition. Where a record below the bound stands behind one that is not (a bridge with
+``delivery: idempotent`` stood still, and wrote it late), none of them holds.
+
 A cleaner at work while the log is read needs no further care but two. A record behind the *end* of the reading may have
 erased one that was about to be read: hence the *tail*, what was written meanwhile, is read as well, and bound and
 orphans are those of log and tail together. And a tombstone could go between the reading of an older record and its own
@@ -113,6 +116,8 @@ def judge(evidence: Evidence, reading: Reading) -> Erased | None:
     bound, below = evidence.bound, evidence.below
     if bound is None and evidence.quiet:
         return None
+    if bound is not None and below is not None and bound.offset < below.offset:
+        return Erased(evidence.partition, "an older record was written behind a newer one", None)
     if below is not None and below.produced_ms > reading.ended_ms - reading.lag_ms + CLOCK_MARGIN_MS:
         return None
     orphan, pair = evidence.orphan, evidence.superseding

@@ -27,10 +27,13 @@ class Published:
     Attributes:
         lsn: everything that committed before is published.
         backfills: by ``namespace.table``, every record that is left, in order.
+        may_be_late: the topics may hold rows behind newer ones: a bridge with ``delivery: idempotent`` stood still, and
+            sent them when it woke up.
     """
 
     lsn: LSN
     backfills: Mapping[str, Sequence[BackfillProgress]]
+    may_be_late: bool = False
 
 
 def wait_published(brokers: Brokers, stream: Stream, fence: LSN, timeout_s: float = FENCE_TIMEOUT_S) -> Published:
@@ -42,17 +45,18 @@ def wait_published(brokers: Brokers, stream: Stream, fence: LSN, timeout_s: floa
     topic, key = progress_topic(stream.name), stream_key(stream.slot)
     deadline = time.monotonic() + timeout_s
     while True:
-        lsn, backfills = LSN(0), dict[str, list[BackfillProgress]]()
+        lsn, may_be_late, backfills = LSN(0), False, dict[str, list[BackfillProgress]]()
         for each, value in brokers.read_all(topic):
             if value is None:
                 continue
             if each == key:
-                lsn = parse_progress(value).lsn
+                of_stream = parse_progress(value)
+                lsn, may_be_late = of_stream.lsn, of_stream.lead is not None
             elif is_backfill_key(each):
                 progress = parse_backfill(value)
                 backfills.setdefault(progress.table, []).append(progress)
         if lsn >= fence:
-            return Published(lsn, backfills)
+            return Published(lsn, backfills, may_be_late)
         if time.monotonic() > deadline:
             raise NotCaughtUp(
                 f"the bridge has published up to {lsn} only, the source is at {fence}",

@@ -8,7 +8,8 @@ from typing import Final
 from cdc.spark.report.html.markup import Markup, element
 from cdc.spark.report.model import Bar, DifferenceClass, Stage
 from cdc.spark.report.values import shortened
-from cdc.spark.report.words import CLASS, counted, duration
+from cdc.spark.report.words import CLASS, duration
+from cdc.words import counted
 
 # More bars than this are thinner than a finger's width of a phone's screen can tell apart.
 _MOST_BARS: Final = 48

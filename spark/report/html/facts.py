@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from cdc.spark.report.html.charts import timeline
 from cdc.spark.report.html.markup import Child, Markup, element
 from cdc.spark.report.model import TableReport
-from cdc.spark.report.words import counted, duration, lag
+from cdc.spark.report.words import duration, lag
+from cdc.words import counted
 
 
 def facts_block(table: TableReport) -> Markup:

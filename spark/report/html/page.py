@@ -15,7 +15,8 @@ from cdc.spark.report.html.markup import Markup, element, trusted
 from cdc.spark.report.html.section import table_section
 from cdc.spark.report.model import Report, TableReport
 from cdc.spark.report.sides import comparisons
-from cdc.spark.report.words import SEES, VERDICT, counted, duration, elapsed_s, headline, lag, limits, moment
+from cdc.spark.report.words import SEES, VERDICT, duration, elapsed_s, headline, lag, limits, moment
+from cdc.words import counted
 
 # Tables that want attention open by themselves; a hundred of them would hide the overview's use.
 _UNFOLDED_TABLES: Final = 5

@@ -12,7 +12,7 @@ from cdc.spark.report.html.samples import columns_block, samples_block
 from cdc.spark.report.model import TableReport
 from cdc.spark.report.sides import Comparison, comparisons
 from cdc.spark.report.values import shortened
-from cdc.spark.report.words import counted
+from cdc.words import counted
 
 
 def table_section(table: TableReport, anchor: str, unfolded: bool) -> Markup:
