@@ -2,16 +2,19 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# Test processes of the whole suite, each with servers of its own (3 GB); a file's tests stay together, in their order.
-WORKERS ?= 2
+# Test processes of the whole suite, each with servers of its own (5 GB); a file's tests stay together, in their order.
+# Four: Spark's tests are two lanes of their own, see tests/support/scheduling.py.
+WORKERS ?= 4
 WORKERS_OPTIONS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-PURE   := tests/unit tests/property/test_three_way.py tests/integration/bridge/test_changes.py \
-  tests/integration/sink/test_cuts.py tests/integration/backfill/test_initial.py tests/fault/test_crashpoints.py
+PURE   := tests/unit/test_compiled.py $(addprefix tests/unit/,backfill bridge contract decode encode order sink) \
+  tests/property/test_three_way.py tests/integration/bridge/test_changes.py tests/integration/sink/test_cuts.py \
+  tests/integration/backfill/test_initial.py \
+  $(addprefix tests/fault/test_crashpoints.py::,test_bridge_killed_at test_a_big_transaction_goes_on_where_it_was_cut)
 STAMP  := $(VENV)/.installed-dev
 DEMO_STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo browser test test-pure test-unit test-integration test-matrix test-install soak test-fault check bench bench-spark clean
+.PHONY: help demo browser promtool test test-pure test-long test-unit test-integration test-matrix test-install soak test-fault check bench bench-spark bench-view clean
 
 help: ## what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,12 +48,26 @@ browser:
 	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } >/dev/null 2>&1 && exit 0; fi; \
 	  echo "No Chromium here: install the package chromium, or name a browser in CDC_TEST_BROWSER." >&2
 
-test: $(STAMP) browser ## all test rings on real servers; WORKERS=1 for a small machine
+# The alert rules are checked by Prometheus's own tool.
+# Only the program is taken out of the package, and put beside Python: installed, the package would start a server.
+promtool: | $(BIN)/python
+	@for each in "$$CDC_TEST_PROMTOOL" $(BIN)/promtool promtool; do command -v "$$each" >/dev/null && exit 0; done; \
+	  if command -v apt-get >/dev/null; then echo "Fetching promtool for the tests …"; \
+	    to="$$PWD/$(BIN)/promtool"; folder="$$(mktemp -d)"; \
+	    (cd "$$folder" && { test "$$(id -u)" != 0 || apt-get update -qq; apt-get download -qq prometheus; \
+	      dpkg-deb --fsys-tarfile prometheus_*.deb | tar -xO ./usr/bin/promtool > promtool && chmod +x promtool && mv promtool "$$to"; } >/dev/null 2>&1); \
+	    rm -rf "$$folder"; test -x "$$to" && exit 0; fi; \
+	  echo "No promtool here: install the package prometheus, or name promtool in CDC_TEST_PROMTOOL." >&2
+
+test: $(STAMP) browser promtool ## all test rings on real servers; WORKERS=1 for a small machine
 	@$(BIN)/python -m pytest tests $(WORKERS_OPTIONS) --durations=30
 	@$(MAKE) --no-print-directory test-pure
 
 test-pure: $(STAMP) ## what has a twin in C, without it: the part of the suite that is about rows
 	@CDC_PURE_PYTHON=1 $(BIN)/python -m pytest $(PURE) $(WORKERS_OPTIONS)
+
+test-long: $(STAMP) ## what takes minutes and guards what seldom changes: jobs on a Spark cluster, every benchmark
+	@$(BIN)/python -m pytest tests -m long --durations=10
 
 test-unit: $(STAMP) ## unit and architecture rings only (seconds)
 	@$(BIN)/python -m pytest tests/unit tests/architecture
@@ -65,7 +82,7 @@ soak: $(STAMP) ## what meets kills and loads at random, many times instead of a 
 	@SOAK=1 $(BIN)/python -m pytest tests -m soak
 
 test-install: $(STAMP) ## wheel and sdist in bare environments, on each Python 3.11 to 3.13 that is here
-	@$(BIN)/python -m pytest tests/install/test_wheel.py tests/install/every_python.py tests/install/test_address_sanitizer.py
+	@$(BIN)/python -m pytest -m '' tests/install/test_wheel.py tests/install/every_python.py tests/install/test_address_sanitizer.py
 
 test-fault: $(STAMP) ## kill, cut and fence; SEED=n replays a run
 	@$(BIN)/python -m pytest tests/fault
@@ -78,11 +95,14 @@ check: $(STAMP) ## what must be green before a commit: format, lint, types, laye
 	@$(BIN)/vulture
 	@$(BIN)/python -m pytest tests/unit tests/architecture
 
-bench: $(STAMP) ## measure bridge and sink beside their limits, in one run
-	@$(BIN)/python -m tests.benchmarks
+bench: $(STAMP) ## measure bridge and sink beside their limits and peers (20 minutes; BENCH='--runs 1' for ten)
+	@$(BIN)/python -m tests.benchmarks $(BENCH)
 
 bench-spark: $(STAMP) ## measure a reconciliation beside EXCEPT and reladiff (pip install reladiff psycopg2-binary for that)
 	@$(BIN)/python -m tests.benchmarks spark
+
+bench-view: $(STAMP) ## measure views: rebuild, reads, watches, and how soon a commit can be read
+	@$(BIN)/python -m tests.benchmarks view
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

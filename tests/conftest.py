@@ -12,20 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from cdc import compiled
-from cdc.stack import Kafka, Postgres, PostgresMajor, open_kafka
+from cdc.stack import Kafka, KafkaBroker, Postgres, PostgresMajor, Redis, open_kafka, open_redis
 from cdc.stack.cache import Say
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deploy, Deployment, deployed
 from tests.support.forked import ForkedCdc
-from tests.support.long_files import longest_first
 from tests.support.quick_java import make_default
+from tests.support.scheduling import LANES_FROM, SparkLane, longest_first
 from tests.support.servers import Database, OwnStack, Servers, fresh_database
+from tests.support.topic_settings import delete_all
 from tests.support.versions import DEFAULT, parse_majors, versions_for
 
 # A shell lets its background jobs ignore Ctrl-C, and what they start inherits that; commands under test must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_KAFKA = pytest.StashKey[Kafka]()
 
 if os.environ.get("CDC_PURE_PYTHON"):
     compiled.avoid()
@@ -53,19 +57,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: longest_first(item.nodeid.partition("::")[0]))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkLane | None:
+    """Three processes or more have a lane for Spark's tests."""
+    return SparkLane(config, log) if len(config.getoption("tx")) >= LANES_FROM else None
+
+
 @pytest.fixture(scope="session", autouse=True)
-def quick_java(tmp_path_factory: pytest.TempPathFactory) -> None:
+def quick_java() -> None:
     """Each JVM of a Spark job starts in half the time."""
-    make_default(tmp_path_factory.mktemp("spark"))
+    make_default()
 
 
 @pytest.fixture(autouse=True)
-def no_log_handler_left() -> Iterator[None]:
-    """A command run within the test process logs to a stream that is closed with it: the next test's must not."""
+def logging_as_before() -> Iterator[None]:
+    """A command that runs within the test process sets up logging: its stream is closed by then, its level not ours."""
+    loggers = logging.root, logging.getLogger("cdc")
+    levels = [each.level for each in loggers]
     yield
     for handler in logging.root.handlers[:]:
         if type(handler) is logging.StreamHandler:  # pytest's own are of other classes
             logging.root.removeHandler(handler)
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
@@ -115,11 +130,29 @@ def other_postgres(servers: Servers, pg_major: PostgresMajor) -> Postgres:
 
 
 @pytest.fixture(scope="session")
-def kafka(say: Say) -> Iterator[Kafka]:
+def kafka(say: Say, pytestconfig: pytest.Config) -> Iterator[Kafka]:
     """The session's Kafka, or the brokers in CDC_KAFKA. Topics are shared by all tests: take unique names."""
     broker = open_kafka(for_tests=True, say=say)
+    pytestconfig.stash[_KAFKA] = broker
     yield broker
     broker.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_topic_stays(pytestconfig: pytest.Config) -> Iterator[None]:
+    """The topics of a file go with it: a thousand partitions that nobody uses keep a fiftieth of a core busy."""
+    yield
+    broker = pytestconfig.stash.get(_KAFKA, None)
+    if isinstance(broker, KafkaBroker):  # not those of somebody's own cluster
+        delete_all(broker.bootstrap)
+
+
+@pytest.fixture(scope="session")
+def redis(say: Say) -> Iterator[Redis]:
+    """The session's Redis, or the one in CDC_REDIS_URL. Its keys are shared by all tests: take a prefix of your own."""
+    server = open_redis(say=say)
+    yield server
+    server.close()
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
-from cdc import metrics
 from cdc.app.cli import app
 from cdc.config import Config, load
 from cdc.config.environment import origins
@@ -25,6 +24,7 @@ from tests.architecture.pages import Page, commands, page, pages
 from tests.architecture.tree import ROOT
 from tests.benchmarks.__main__ import SECTIONS
 from tests.support.command_line import loaded_commands
+from tests.support.metric_names import known_metrics
 
 ROOT_COMMAND: Any = SimpleNamespace(commands=loaded_commands())
 EVERY_PAGE = pytest.mark.parametrize("shown", pages(), ids=lambda each: str(each.path))
@@ -73,14 +73,6 @@ def default_of(key: str) -> str:
     if isinstance(value, tuple):
         return f"`[{', '.join(value)}]`"
     return f"`{value}`" if value and isinstance(value, str) else f"`{json.dumps(value)}`"
-
-
-def known_metrics() -> dict[str, str]:
-    """Kind by name."""
-    registries = (metrics.BridgeMetrics().registry, metrics.SinkMetrics().registry)
-    kinds = {"counter": "counter", "gauge": "gauge", "stateset": "state"}
-    found = [metric for registry in registries for metric in registry.collect()]
-    return {each.name: kinds[each.type] for each in found if each.name.startswith("cdc_")}
 
 
 def test_the_readme_is_read_in_five_minutes() -> None:
@@ -159,7 +151,7 @@ def test_every_exit_code_is_explained() -> None:
     def exit_codes(error: type[CdcError]) -> set[int]:
         return {error.exit_code}.union(*(exit_codes(child) for child in error.__subclasses__()))
 
-    assert {str(code) for code in exit_codes(CdcError) | {0, 130}} == set(codes)
+    assert {str(code) for code in exit_codes(CdcError) | {0, 130, 143}} == set(codes)
 
 
 def test_every_metric_is_explained() -> None:
@@ -169,7 +161,7 @@ def test_every_metric_is_explained() -> None:
 
 @EVERY_PAGE
 def test_every_metric_it_names_exists(shown: Page) -> None:
-    assert set(re.findall(r"\bcdc_(?:bridge|sink)_[a-z_]+", shown.text)) <= set(known_metrics())
+    assert set(re.findall(r"\bcdc_(?:bridge|sink|serve|feed)_[a-z_]+", shown.text)) <= set(known_metrics())
 
 
 def test_every_configuration_key_is_explained_with_its_default() -> None:

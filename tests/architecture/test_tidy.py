@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 
 from cdc import crashpoints
 from tests.architecture.tree import ROOT, modules, parse, texts
-from tests.support.long_files import LONG_FILES
+from tests.support.scheduling import LONG_FILES
 
+MAX_ROOM_LINES = 3_500
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60
 MAX_PARAMETERS = 6
@@ -55,6 +57,9 @@ REGISTRY_HOSTS = [
     )
 ]
 
+CODE = {".py", ".pyx", ".pxd", ".html", ".css", ".js"}
+ROOM = re.compile(r"^\| `(\w+)/` \|", re.MULTILINE)
+REPLACED = re.compile(r'\.setattr\(\s*"(cdc\.[\w.]+)"')
 HOME = re.compile(r"(?<![\w.~}])/(?:home|Users|root)/[A-Za-z0-9_.-]+")
 SLEEP_MODULE = Path("tests/support/waiting.py")
 
@@ -75,6 +80,27 @@ def calls(path: Path, name: str, owner: str | None = None) -> Iterator[ast.Call]
                 yield node
             case ast.Attribute(attr=called, value=ast.Name(id=of)) if called == name and of == owner:
                 yield node
+
+
+def rooms() -> dict[str, Path]:
+    """Folders by name, as cdc/README.md lists them; of the Spark jobs, which are a house of their own, each folder."""
+    found = {name: ROOT / "cdc" / name for name in ROOM.findall((ROOT / "cdc" / "README.md").read_text())}
+    jobs = [each for each in found.pop("spark").iterdir() if (each / "__init__.py").exists()]
+    return found | {f"spark/{each.name}": each for each in jobs}
+
+
+def lines_of(room: Path) -> int:
+    code = (path for path in room.rglob("*") if path.suffix in CODE)
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in code)
+
+
+def test_rooms_are_small() -> None:
+    """A room is understood as a whole, so it has to be read as a whole."""
+    sizes = {name: lines_of(folder) for name, folder in rooms().items()}
+    assert {path.parent.name for path in (ROOT / "cdc").glob("*/__init__.py")} - {"spark"} <= set(sizes)
+    assert not [name for name, lines in sizes.items() if lines == 0], "listed, and nothing is there"
+    large = {name: lines for name, lines in sizes.items() if lines > MAX_ROOM_LINES}
+    assert not large, f"over {MAX_ROOM_LINES} lines, make two rooms of it, each with one task: {large}"
 
 
 def test_modules_are_short() -> None:
@@ -181,4 +207,13 @@ def test_modules_say_what_they_are(path: Path) -> None:
 
 def test_long_files_are_there() -> None:
     gone = [each for each in LONG_FILES if not (ROOT / each).is_file()]
-    assert not gone, f"moved or gone, so nothing sorts them any more (tests/support/long_files.py): {gone}"
+    assert not gone, f"moved or gone, so nothing sorts them any more (tests.support.scheduling.py): {gone}"
+
+
+def test_what_tests_replace_is_there() -> None:
+    """A name that has moved is found here in a second, and not by the ring whose test replaces it."""
+    found = {name for path in sorted((ROOT / "tests").rglob("*.py")) for name in REPLACED.findall(path.read_text())}
+    assert found
+    places = [name.rpartition(".") for name in sorted(found)]
+    gone = [f"{module}.{name}" for module, _, name in places if not hasattr(pkgutil.resolve_name(module), name)]
+    assert not gone, f"tests replace what there is not: {gone}"

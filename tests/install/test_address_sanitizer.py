@@ -30,6 +30,7 @@ LIBRARY = _library()
 
 pytestmark = [
     pytest.mark.soak,
+    pytest.mark.long,
     pytest.mark.skipif(LIBRARY is None, reason="no gcc with libasan here"),
 ]
 

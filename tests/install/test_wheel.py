@@ -92,7 +92,8 @@ def test_every_command_tells_of_itself_without_an_extra(bare: Environment) -> No
     assert "ModuleNotFoundError" in absent.stderr, "the environment is not bare"
     assert "Usage: cdc" in bare.run("cdc", "--help").stdout
     done = bare.run("python", "-c", EVERY_HELP)
-    assert done.stdout.startswith("{} 2"), done.stdout + done.stderr
+    without_help, count = done.stdout.split(maxsplit=1)
+    assert (without_help, int(count) > 30) == ("{}", True), done.stdout + done.stderr
 
 
 def test_check_says_that_nobody_answers(bare: Environment) -> None:
@@ -112,6 +113,7 @@ COMMANDS = {
         ("audit", "public.orders", "--to", "trail"),
     ),
     "embedded": (("stack", "status"), ("demo",)),
+    "view": (("serve",),),
 }
 
 
@@ -147,6 +149,7 @@ def test_with_spark_alone_a_job_says_what_it_downloads(wheel: Path, tmp_path: Pa
     assert done.returncode == 2, "not verified, whatever the reason"
 
 
+@pytest.mark.long
 def test_the_image_is_whole(project: Path, tmp_path: Path) -> None:
     """As the Dockerfile builds it, without an engine: what it copies is installed, and its entry point starts."""
     context = tmp_path / "context"

@@ -13,7 +13,7 @@ import psutil
 from cdc.demo.processes import Daemon
 from tests.support.waiting import eventually
 
-_EXIT_TIMEOUT_S: Final = 20.0
+_EXIT_TIMEOUT_S: Final = 60.0
 
 
 class CdcProcess(Daemon):
@@ -28,6 +28,11 @@ class CdcProcess(Daemon):
         self._said_before = self.log.stat().st_size if self.log.exists() else 0
         extra = {"CDC_CRASHPOINT": crashpoint} if crashpoint else {}
         self._start({**os.environ, "PYTHONFAULTHANDLER": "1", **extra})
+
+    def restart(self, *, crashpoint: str = "") -> None:
+        """Kill it, and start it again."""
+        self.kill()
+        self.start(crashpoint=crashpoint)
 
     @property
     def ended(self) -> bool:
@@ -55,8 +60,8 @@ class CdcProcess(Daemon):
 
     def stop(self) -> int:
         """SIGTERM, and see it drain and exit with 0."""
-        assert self._process is not None
-        code = super().stop()
+        self.signal(signal.SIGTERM)
+        code = self.wait()
         assert code == 0, f"cdc {self.command} exited with {code} after SIGTERM\n{self.tail()}"
         return code
 

@@ -62,6 +62,11 @@ class Deployment:
         """Write the configuration to its file."""
         self.config.write_text(yaml.safe_dump(self.settings, allow_unicode=True), encoding="utf-8")
 
+    def deliver(self, delivery: str) -> None:
+        """From its next start on, the bridge delivers this way: ``transactional`` or ``idempotent``."""
+        self.settings["delivery"] = delivery
+        self.write()
+
     def start(self) -> None:
         """Start both. Changes from here on are captured: the slot exists on return."""
         self.start_bridge()

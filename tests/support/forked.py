@@ -20,7 +20,8 @@ from typing import Final
 import psutil
 
 from tests.support.bridge_process import CdcProcess
-from tests.support.waiting import eventually
+from tests.support.process_tree import status
+from tests.support.waiting import within
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
@@ -42,7 +43,7 @@ class ForkedCdc(CdcProcess):
     @property
     def is_stopped(self) -> bool:
         """Whether it stands at the crash point where it was to stop."""
-        return bool(self.pid) and not self.ended and psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
+        return bool(self.pid) and not self.ended and status(self.pid) == psutil.STATUS_STOPPED
 
 
 class _Child:
@@ -94,8 +95,4 @@ def _run(arguments: list[str], log: str, environment: dict[str, str]) -> None:
 
 def wait_stopped_or_ended(process: ForkedCdc, timeout_s: float) -> bool:
     """Wait until it stands at its crash point (True) or is gone (False); False as well when the time is over."""
-    try:
-        eventually(lambda: process.is_stopped or process.ended, timeout_s)
-    except AssertionError:
-        return False
-    return process.is_stopped
+    return within(lambda: process.is_stopped or process.ended, timeout_s) and process.is_stopped

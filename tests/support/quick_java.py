@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Final
 
+from cdc.stack.spark import SUBMIT_OPTIONS
+
 QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
-"""A job ends before what Java's second compiler does has paid for itself: a start costs 14 s of CPU instead of 28.
+"""A job ends before what Java's second compiler does has paid for itself: half a start's CPU.
 
 Without that compiler Java makes room for a fifth of the code only, which is full after some ten jobs: what was compiled
 is then thrown away and compiled again, for ever.
 """
 
 
-def make_default(folder: Path) -> None:
-    """Spark's defaults for this process and those that it starts; what a job itself sets wins.
-
-    Args:
-        folder: for the file with them.
-    """
-    settings = f"spark.driver.extraJavaOptions {QUICK}\nspark.executor.extraJavaOptions {QUICK}\n"
-    (folder / "spark-defaults.conf").write_text(settings, encoding="utf-8")
-    os.environ["SPARK_CONF_DIR"] = str(folder)
+def make_default() -> None:
+    """For drivers of this process and of those that it starts; what a job itself sets wins."""
+    os.environ[SUBMIT_OPTIONS] = QUICK

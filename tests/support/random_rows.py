@@ -18,6 +18,11 @@ _NOT_UTF8: Final = (
     b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xff", b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98", b"a\xc3(", b"\xe2(\xa1",
 )  # fmt: skip
 
+_TEXT_ARRAYS: Final = (
+    b"{}", b"{a,bc}", "{é,\u2028,/}".encode(), b"{,}", b"{a\x01,b\\}", b"{NUL,null,ULL}", b"{XNULL,N}", b"{a}}", b"{",
+    b'{a,"b c",NULL,"NULL"}', b'{"\\"","\\\\"}', b"{{a},{b}}",
+)  # fmt: skip
+
 _COPY_ESCAPED: Final = re.compile(rb"[\\\b\f\n\r\t\v]")
 _COPY_LETTERS: Final = {b"\b": b"b", b"\f": b"f", b"\n": b"n", b"\r": b"r", b"\t": b"t", b"\v": b"v"}
 _ODD_ESCAPES: Final = (
@@ -35,8 +40,8 @@ _TEXTS: Final[dict[str, Callable[[random.Random], bytes]]] = {
     "text": lambda rng: b"".join(rng.choices(_TEXT, k=rng.randrange(4))),
     "bytea": lambda rng: b"\\x%x" % rng.getrandbits(64),
     "jsonb": lambda rng: rng.choice((b"null", b" null\n", b"{}", b'{"a": [1, null, "\\u0000"]}', b"nullx", b'"null"')),
-    "_int4": lambda rng: rng.choice((b"{}", b"{1,NULL,-3}", b"{{1},{2}}", b"[0:1]={1,2}")),
-    "_text": lambda rng: rng.choice((b"{}", b'{a,"b c",NULL,"NULL"}', b'{"\\"","\\\\"}', b"{{a},{b}}")),
+    "_int4": lambda rng: rng.choice((b"{}", b"{1,-23}", b"{1,NULL,-3}", b"{{1},{2}}", b"[0:1]={1,2}")),
+    "_text": lambda rng: rng.choice(_TEXT_ARRAYS),
     "_jsonb": lambda rng: rng.choice((b"{}", b'{"{}","[1]"}', b'{"null"}', b"{NULL}")),
     "_bool": lambda rng: rng.choice((b"{t,f}", b"{NULL}")),
 }

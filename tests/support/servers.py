@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from cdc.stack import KafkaBroker, Postgres, PostgresMajor, PostgresServer, open_postgres
+from cdc.stack import KafkaBroker, Postgres, PostgresMajor, PostgresServer, RedisServer, open_postgres
 from cdc.stack.cache import Say
 from tests.support.versions import DEFAULT
 
@@ -106,6 +106,10 @@ class OwnStack:
     def kafka(self, settings: Mapping[str, str] | None = None, *, heap_mb: int = 512) -> KafkaBroker:
         """A Kafka node."""
         return self._cleanup.enter_context(KafkaBroker.open(settings=settings, heap_mb=heap_mb, quick_start=True))
+
+    def redis(self, settings: Mapping[str, str] | None = None, *, persistent: bool = False) -> RedisServer:
+        """A Redis; what is ``persistent`` survives ``kill``."""
+        return self._cleanup.enter_context(RedisServer.open(persistent=persistent, settings=settings))
 
     def close(self) -> None:
         """Close all of them."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -25,14 +26,45 @@ import pyspark
 from cdc.stack.account import CURRENT
 from cdc.stack.embedded import HOST, free_port
 from cdc.stack.spark import spark_runtime
+from tests.support.process_tree import send
 from tests.support.quick_java import QUICK
+from tests.support.spark_classes import classes
 from tests.support.waiting import eventually
 
 _START_TIMEOUT_S: Final = 90
-_JAVA_OPTIONS: Final = ("-Xmx256m", *QUICK.split(), "-Dspark.master.rest.enabled=false")
+_JAVA_OPTIONS: Final = ("-Xmx256m", "-Dspark.master.rest.enabled=false")
 """Without the submission server: it has a port of its own, always the same, and nobody asks it."""
 _RUNNING: Final = re.compile(r"Running task \S+ in stage (\d+)\.\d+ \(TID (\d+)\)")
 _ENDED: Final = re.compile(r"(?:Finished|Exception in|Executor killed|Executor interrupted).* \(TID (\d+)\)")
+
+
+@dataclass
+class _Tasks:
+    """What an executor's log tells of its tasks, as far as it was read: whoever waits asks fifty times a second.
+
+    Attributes:
+        running: stages by task.
+        latest: stage of which a task began.
+    """
+
+    log: Path
+    running: dict[str, int] = field(default_factory=dict)
+    latest: int = -1
+    _read: int = 0
+
+    def look(self) -> None:
+        """Read what is new."""
+        with self.log.open("rb") as file:
+            file.seek(self._read)
+            lines = file.read()
+        whole = lines[: lines.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.decode(errors="replace").splitlines():
+            if started := _RUNNING.search(line):
+                self.running[started[2]] = stage = int(started[1])
+                self.latest = max(self.latest, stage)
+            elif ended := _ENDED.search(line):
+                self.running.pop(ended[1], None)
 
 
 @dataclass
@@ -45,46 +77,41 @@ class Worker:
 
     folder: Path
     process: subprocess.Popen[bytes]
+    _tasks: dict[Path, _Tasks] = field(default_factory=dict)
 
     def executors(self) -> list[psutil.Process]:
         """Its executors' processes."""
         try:
             children = psutil.Process(self.process.pid).children(recursive=True)
-            return [each for each in children if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline())]
+            found = {each.pid: each for each in children if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline())}
+            # What one of them is about to start has its name for a moment.
+            return [each for each in found.values() if each.ppid() not in found]
         except psutil.NoSuchProcess:
             return []
 
     def is_at(self, first_stage: int) -> bool:
         """Whether an executor runs a task of this stage or a later one, as executors tell in their logs."""
-        running: dict[str, int] = {}
-        for line in self._newest_lines():
-            if started := _RUNNING.search(line):
-                running[started[2]] = int(started[1])
-            elif ended := _ENDED.search(line):
-                running.pop(ended[1], None)
-        return any(stage >= first_stage for stage in running.values())
+        return any(stage >= first_stage for each in self._newest() for stage in each.running.values())
 
     def stage(self) -> int:
         """The latest stage of which an executor began a task; -1 before the first."""
-        begun = map(_RUNNING.search, self._newest_lines())
-        return max((int(each[1]) for each in begun if each), default=-1)
+        return max((each.latest for each in self._newest()), default=-1)
 
-    def _newest_lines(self) -> Iterator[str]:
+    def _newest(self) -> list[_Tasks]:
         """Of the newest application: what an older one logged may end in the middle of a task."""
         applications = sorted(self.folder.glob("work/app-*"))
-        for log in applications[-1].glob("*/stderr") if applications else ():
-            yield from log.read_text(errors="replace").splitlines()
+        logs = applications[-1].glob("*/stderr") if applications else ()
+        found = [self._tasks.setdefault(log, _Tasks(log)) for log in logs]
+        for each in found:
+            each.look()
+        return found
 
     def kill(self) -> int:
         """SIGKILL to it and its executors, as a machine failure would; how many executors died."""
         executors = self.executors()
         below = [each for executor in executors for each in executor.children(recursive=True)]
         self.process.kill()
-        for each in (*executors, *below):
-            try:
-                each.kill()
-            except psutil.NoSuchProcess:
-                continue
+        send([*executors, *below], signal.SIGKILL)
         self.process.wait()
         psutil.wait_procs([*executors, *below], timeout=20)
         return len(executors)
@@ -116,6 +143,7 @@ class SparkCluster:
         self._port, self._web_port = free_port(), free_port()
         self._home = Path(pyspark.__file__).parent
         self._java = spark_runtime().java_home
+        self._options = shlex.split(f"{QUICK} {classes()}")
         self.python = _python_without_project(self.folder)
 
     @property
@@ -203,7 +231,10 @@ class SparkCluster:
     def _run(self, name: str, entry: str, *arguments: str) -> subprocess.Popen[bytes]:
         folder = self.folder / name
         folder.mkdir()
-        java: list[str | Path] = [self._java / "bin" / "java", *_JAVA_OPTIONS, "-cp", f"{self._home / 'jars'}/*"]
+        jars = self._home / "jars"
+        # In Spark's own order, which is the archive's.
+        class_path = ":".join(map(str, (*jars.glob("slf4j-api-*.jar"), jars / "*")))
+        java: list[str | Path] = [self._java / "bin" / "java", *_JAVA_OPTIONS, *self._options, "-cp", class_path]
         command = [*java, f"org.apache.spark.deploy.{entry}", *arguments]
         with (folder / "log").open("wb") as log:
             return subprocess.Popen(

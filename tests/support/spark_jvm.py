@@ -15,8 +15,9 @@ import pytest
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
-from cdc.stack.spark import spark_runtime
+from cdc.stack.spark import SUBMIT_OPTIONS, spark_runtime
 from tests.support.quick_java import QUICK
+from tests.support.spark_classes import classes
 
 _PORT: Final = "PYSPARK_GATEWAY_PORT"
 _SECRET: Final = "PYSPARK_GATEWAY_SECRET"
@@ -53,9 +54,9 @@ class SharedJvm:
         conf = SparkConf(loadDefaults=False)
         conf.set("spark.jars", ",".join(map(str, runtime.jars)))
         conf.set("spark.driver.memory", _MEMORY)
-        conf.set("spark.driver.extraJavaOptions", QUICK)
         with pytest.MonkeyPatch.context() as patched:
             patched.setenv("JAVA_HOME", str(runtime.java_home))
+            patched.setenv(SUBMIT_OPTIONS, f"{QUICK} {classes()}")
             patched.setenv("SPARK_LOCAL_IP", "127.0.0.1")
             self._gateway = launch_gateway(conf)
 

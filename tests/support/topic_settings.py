@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tests.support.waiting import eventually
+
+_KAFKAS_OWN: Final = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 
 
 def set_topic(bootstrap: str, topic: str, name: str, value: str) -> None:
@@ -28,6 +31,14 @@ def delete_records(bootstrap: str, topic: str) -> None:
     everything = [TopicPartition(topic, number, OFFSET_END) for number in partitions]
     eventually(lambda: _are_deleted(admin, everything))
     set_topic(bootstrap, topic, "cleanup.policy", "compact")
+
+
+def delete_all(bootstrap: str) -> None:
+    """Every topic but Kafka's own."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    if names := [name for name in admin.list_topics(timeout=30).topics if name not in _KAFKAS_OWN]:
+        for future in admin.delete_topics(names).values():
+            future.result(30)
 
 
 def _are_deleted(admin: AdminClient, until: Sequence[TopicPartition]) -> bool:

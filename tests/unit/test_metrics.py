@@ -7,7 +7,9 @@ import re
 import pytest
 from prometheus_client.exposition import generate_latest
 
-from cdc.metrics import TABLE_STATES, BridgeMetrics, SinkMetrics
+from cdc.metrics import TABLE_STATES, BridgeMetrics, ServeMetrics, ServeNumbers, SinkMetrics
+
+SERVE = ServeMetrics(lambda: ServeNumbers({}, {}, 0, 0), lambda: None)
 
 
 def test_two_of_a_kind_share_nothing() -> None:
@@ -17,8 +19,12 @@ def test_two_of_a_kind_share_nothing() -> None:
     assert 'table="public.orders"' not in generate_latest(other.registry).decode()
 
 
-@pytest.mark.parametrize(("metrics", "prefix"), [(BridgeMetrics(), "cdc_bridge_"), (SinkMetrics(), "cdc_sink_")])
-def test_names_say_the_process_and_all_have_help(metrics: BridgeMetrics | SinkMetrics, prefix: str) -> None:
+@pytest.mark.parametrize(
+    ("metrics", "prefix"), [(BridgeMetrics(), "cdc_bridge_"), (SinkMetrics(), "cdc_sink_"), (SERVE, "cdc_serve_")]
+)
+def test_names_say_the_process_and_all_have_help(
+    metrics: BridgeMetrics | SinkMetrics | ServeMetrics, prefix: str
+) -> None:
     for family in metrics.registry.collect():
         assert re.match(rf"{prefix}|process_", family.name), family.name
         assert family.documentation.endswith("."), family.name

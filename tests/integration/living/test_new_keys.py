@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import pytest
 
 from cdc.contract.naming import schemas_topic
@@ -167,7 +169,8 @@ def test_the_same_definition_again_has_the_same_fingerprint(live: Deployment) ->
     assert len(prints) == 9
     assert len(set(prints)) == 3  # (id, n), (id, n, c), (id, m)
     definitions = [parse_schema(each.value or b"") for each in read_records(live.bootstrap, [schemas_topic(live.name)])]
-    names = [[column.name for column in each.columns] for each in definitions if each.name == "twice"]
+    every = ([column.name for column in each.columns] for each in definitions if each.name == "twice")
+    names = [each for each, _ in groupby(every)]  # again, once the bridge sees that n is another column
     assert names == [["id", "n"], ["id", "n", "c"], ["id", "n"], ["id", "m"], ["id", "n"]]  # each when it came into use
 
 

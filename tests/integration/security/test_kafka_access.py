@@ -115,6 +115,24 @@ def test_everything_works_with_just_these_acls(secured: Secured) -> None:
     deployment.stop()
 
 
+def test_init_prints_these_acls(secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without any right may look. The lines are those of ``cdc grants kafka``, which are enough."""
+    deployment, kafka = secured.deployment, secured.kafka
+    user, path = f"init_{deployment.name}", tmp_path / "shop.yaml"
+    kafka.user(user, PASSWORD)
+    monkeypatch.setenv("CDC_KAFKA__PASSWORD", PASSWORD)
+    section = kafka.section(user, PASSWORD)
+    options = [word for pair in section["options"].items() for word in ("-X", "=".join(pair))]
+    servers = ["--source", deployment.source.dsn, "--kafka", section["bootstrap"], "--name", f"i{deployment.name}"]
+    done = cdc("init", "-c", path, *servers, *options)
+    assert done.exit_code == 0, done.output
+    assert PASSWORD not in done.output + path.read_text()
+    lines = [line for line in done.output.splitlines() if line.startswith("kafka-acls.sh")]
+    granted = cdc("grants", "kafka", "-c", path).output.splitlines()
+    assert lines == [line for line in granted if not line.startswith("#")]
+    assert len(list(bindings("\n".join(lines)))) >= 6
+
+
 def test_remedies_pasted_one_after_the_other_lead_there(secured: Secured) -> None:
     """With no rights at all, each refusal names one command; when all were pasted, bridge and sink work."""
     deployment, kafka = secured.deployment, secured.kafka
@@ -249,3 +267,14 @@ def test_a_listener_of_another_protocol_is_an_outage_with_the_reason(secured: Se
     with pytest.raises(TopicUnavailable, match="SSL") as caught:
         admin.metadata(timeout_s=1.0)
     assert "security.protocol" in caught.value.remedy
+
+
+def test_batches_are_fetched_through_the_same_door(secured: Secured) -> None:
+    """``cdc topics`` speaks Kafka's protocol itself, for what the client library does not ask."""
+    said = cdc("topics", "inspect", "-c", secured.config, "--json")
+    assert said.exit_code in (0, 1), said.output
+    assert f'"topic": "{secured.deployment.name}.__progress"' in said.output
+
+    secured.configure(password="wrong")
+    said = cdc("topics", "inspect", "-c", secured.config)
+    assert (said.exit_code, "Authentication failed" in " ".join(said.output.split())) == (2, True), said.output

@@ -14,12 +14,20 @@ from tests.support.deployment import Deploy, Deployment
 from tests.support.order_writer import TABLE, Writer, create
 from tests.support.reconciling import job_for, reconciled, table_of
 from tests.support.servers import Database
+from tests.support.soak import times
 from tests.support.topic_damage import Damage
 
 LAG_MS = 900_000
+RUNS = times(2, soak=10)
+"""Beside writers, each of which reads what is new."""
+TURNED_BACK: tuple[dict[str, object], ...] = (
+    {"topic_id": "another"}, {"source": "another"}, {"ends": [10**9] * 3}, {"xmin": 2**60},
+)[:times(1, soak=4)]  # fmt: skip
+"""What of a kept state does not fit."""
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
 @pytest.mark.pg(16, matrix=False)
 def test_the_next_run_reads_what_is_new(
     database: Database, deploy: Deploy, tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings
@@ -39,7 +47,7 @@ def test_the_next_run_reads_what_is_new(
         writer.start()
     last = run("first")
     assert [each.start for each in last.offsets] == [0, 0, 0]
-    for number in range(4):
+    for number in range(RUNS):
         table = run(f"next-{number}")
         assert table.verdict == "identical", (table.reason, table.counts, table.samples)
         assert table.mode == "incremental"
@@ -67,7 +75,7 @@ def test_the_next_run_reads_what_is_new(
 
     manifest = state / deployment.topic(TABLE) / "manifest.json"
     known = json.loads(manifest.read_text(encoding="utf-8"))
-    for turned_back in ({"topic_id": "another"}, {"source": "another"}, {"ends": [10**9] * 3}, {"xmin": 2**60}):
+    for turned_back in TURNED_BACK:
         manifest.write_text(json.dumps(known | turned_back), encoding="utf-8")
         again = run(f"again-{next(iter(turned_back))}")
         assert [each.start for each in again.offsets] == [each.start for each in whole.offsets], turned_back

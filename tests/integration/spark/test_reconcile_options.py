@@ -49,6 +49,7 @@ def damaged(database: Database, deploy: Deploy) -> Deployment:
     return deployment
 
 
+@pytest.mark.long
 def test_every_option_narrows_the_same_answer(
     damaged: Deployment, tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings
 ) -> None:

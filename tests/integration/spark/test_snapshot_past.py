@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -10,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 from pyspark.sql import SparkSession
 
@@ -21,6 +19,7 @@ from cdc.spark.errors import PastErased
 from cdc.spark.snapshot.folders import snapshots as finished
 from tests.integration.spark.snapshots import Snapshots
 from tests.support.deployment import Deploy, Deployment
+from tests.support.process_tree import family, send
 from tests.support.servers import Database
 from tests.support.spark_jvm import SHARED
 from tests.support.waiting import eventually
@@ -146,11 +145,7 @@ def test_a_killed_run_leaves_nothing_that_counts(
         is_momentary=True,
     )
     assert first.poll() is None, log.read_text()
-    children = psutil.Process(first.pid).children(recursive=True)
-    first.kill()
-    for each in children:
-        with contextlib.suppress(psutil.NoSuchProcess):  # the JVM may have seen its parent go
-            each.kill()
+    send(family(first.pid), signal.SIGKILL)
     assert first.wait(30) == -signal.SIGKILL
     assert finished(snapshots.folder) == []
     assert list(snapshots.folder.glob(".unfinished-*"))

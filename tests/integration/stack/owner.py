@@ -1,4 +1,4 @@
-"""A process that owns servers, for tests that end it: ``python -m tests.integration.stack.owner [postgres] [kafka]``.
+"""A process that owns servers, for tests that end it: ``python -m tests.integration.stack.owner postgres kafka redis``.
 
 Prints one JSON line with what it started, then waits for its standard input to end.
 """
@@ -11,7 +11,7 @@ import sys
 
 import psycopg
 
-from cdc.stack import KafkaBroker, PostgresServer
+from cdc.stack import KafkaBroker, PostgresServer, RedisServer
 from cdc.stack.embedded import EmbeddedServer
 
 
@@ -25,6 +25,8 @@ def main(wanted: list[str]) -> None:
             servers.append(server)
         if "kafka" in wanted:
             servers.append(cleanup.enter_context(KafkaBroker.open(heap_mb=256, quick_start=True)))
+        if "redis" in wanted:
+            servers.append(cleanup.enter_context(RedisServer.open()))
         started = [
             {"pid": server.pid, "directory": str(server.directory), "account": server._account.name}
             for server in servers

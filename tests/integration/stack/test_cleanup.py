@@ -18,6 +18,7 @@ import pytest
 from cdc.errors import StackError
 from cdc.stack import open_stack
 from cdc.stack import running as records
+from tests.support.process_tree import family, status
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
@@ -44,17 +45,13 @@ def finish(owner: subprocess.Popen[str]) -> int:
 
 
 def gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    return status(pid) in {psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the servers end when the next stack is started")
 def test_a_killed_owner_leaves_no_server_and_the_next_start_removes_its_data():
-    owner, started = start_owner("postgres", "kafka")
-    families = [
-        member.pid
-        for server in started
-        for member in [psutil.Process(int(server["pid"])), *psutil.Process(int(server["pid"])).children(recursive=True)]
-    ]
+    owner, started = start_owner("postgres", "kafka", "redis")
+    families = [member.pid for server in started for member in family(int(server["pid"]))]
     owner.send_signal(signal.SIGKILL)
     finish(owner)
     eventually(lambda: all(map(gone, families)), message="all servers of the killed owner are gone")

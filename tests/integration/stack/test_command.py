@@ -11,7 +11,9 @@ import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
 
-COMMAND = [sys.executable, "-c", "from cdc.app.stack_command import stack_app; stack_app(prog_name='cdc stack')"]
+from cdc.stack.redis_server import answers
+
+COMMAND = [sys.executable, "-c", "from cdc.toolkit.stack_command import stack_app; stack_app(prog_name='cdc stack')"]
 EXPORTS = re.compile(r"export CDC_PG_URL='(.+)'\nexport CDC_KAFKA='(.+)'\n")
 
 
@@ -56,6 +58,19 @@ def test_in_the_foreground_the_servers_end_with_the_command(own_cache, end):
     assert list((own_cache / "running").iterdir()) == []
 
 
+def test_a_redis_comes_when_asked_for(own_cache):
+    up = run("up", "--detach", "--redis")
+    try:
+        address = re.search(r"^export CDC_REDIS_URL='redis://127\.0\.0\.1:(\d+)/0'$", up.stdout, re.MULTILINE)
+        assert address, up.stdout + up.stderr
+        assert answers("127.0.0.1", int(address[1]))
+        assert len(re.findall(r"^running: .* detached, data in ", run("status").stdout, re.MULTILINE)) == 3
+    finally:
+        down = run("down")
+    assert "stopped Redis" in down.stderr
+    assert "running: nothing" in run("status").stdout
+
+
 def test_docker_without_an_engine_is_refused(own_cache):
     refused = run("up", "--backend", "docker")
     assert refused.returncode != 0
@@ -66,4 +81,5 @@ def test_status_tells_what_the_servers_are_made_from(own_cache):
     status = run("status").stdout
     assert re.search(r"^Java for Kafka: Java \d+ from ", status, re.MULTILINE)
     assert re.search(r"^PostgreSQL binaries: 16 and 18 from wheel .*; run as ", status, re.MULTILINE)
+    assert "Redis: 7.0.15, downloaded" in status
     assert f"cache: {own_cache}" in status

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 import psycopg
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from cdc.stack import open_stack
-from cdc.stack.containers import KAFKA_IMAGE, postgres_image
+from cdc.stack import open_redis, open_stack
+from cdc.stack.containers import KAFKA_IMAGE, REDIS_IMAGE, postgres_image
 from cdc.stack.engine import why_not_docker
+from cdc.stack.redis_server import answers
 from cdc.stack.running import running
 
 
@@ -31,3 +34,14 @@ def test_both_servers_in_containers():
         producer.produce("of-this-test", b"value", b"key")
         producer.commit_transaction(30)
     assert bootstrap not in {entry.url for entry in running()}
+
+
+def test_redis_in_a_container():
+    reason = why_not_docker(REDIS_IMAGE)
+    if reason:
+        pytest.skip(reason)
+    server = open_redis(backend="docker")
+    address = urlsplit(server.url)
+    assert answers(address.hostname or "", address.port or 0)
+    server.close()
+    assert server.url not in {entry.url for entry in running()}

@@ -232,6 +232,18 @@ def test_brokers_down_is_a_finding(database):
     assert "kafka.bootstrap" in found["brokers"].remedy
 
 
+@pytest.mark.parametrize(
+    ("delivery", "said"),
+    [("transactional", "together with the progress"), ("idempotent", "may see part of a source transaction")],
+)
+def test_what_the_delivery_gives_up_is_said(delivery: str, said: str) -> None:
+    asked = config("postgresql://u@127.0.0.1/d", kafka=f"127.0.0.1:{free_port()}", delivery=delivery)
+    found = next(each for each in check_kafka(asked, []) if each.subject == "delivery")
+    assert (found.level, found.remedy) == ("OK", "")
+    assert found.text.startswith(f"{delivery}: ")
+    assert said in found.text
+
+
 def test_source_down_is_a_finding(database):
     found, tables = check_source(config(f"postgresql://u@127.0.0.1:{free_port()}/d"))
     assert set(troubles(found)) == {"connection"}

@@ -12,7 +12,7 @@ from cdc.contract.progress import parse_progress, progress_value, stream_key
 from cdc.contract.schema import fingerprint, parse_schema, schema_key, schema_value, table_schema
 from cdc.errors import DecodeError
 from cdc.lsn import LSN
-from cdc.record import Position, Progress, SourceIdentity
+from cdc.record import Lead, Position, Progress, SourceIdentity
 
 PROGRESS = Progress(
     LSN.parse("16/B374D848"), None, 1_795_190_486_566_123, SourceIdentity("7428123456789012345", 1, 16384), (734,)
@@ -34,6 +34,13 @@ ORDERS = Relation(
 def test_progress_comes_back(partial: Position | None) -> None:
     progress = replace(PROGRESS, partial=partial)
     assert parse_progress(progress_value(progress)) == progress
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_lead_comes_back_and_is_part_of_the_contract(is_open: bool) -> None:
+    progress = replace(PROGRESS, lead=Lead(LSN.parse("16/B374D900"), is_open))
+    assert parse_progress(progress_value(progress)) == progress
+    assert json.loads(progress_value(progress))["lead"] == {"sent": "16/B374D900", "open": is_open}
 
 
 def test_progress_is_part_of_the_contract() -> None:

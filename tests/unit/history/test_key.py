@@ -18,6 +18,8 @@ def schema(**columns: str) -> TableSchema:
     ("kind", "text", "key"),
     [
         ("int4", "id=17", b'{"id":17}'),
+        ("int4", "17", b'{"id":17}'),
+        ("text", "a,b", b'{"id":"a,b"}'),
         ("int4", '{"id":17}', b'{"id":17}'),
         ("int8", '{ "id" : "-17" }', b'{"id":-17}'),
         ("int8", '{"id":9223372036854775807}', b'{"id":9223372036854775807}'),
@@ -55,7 +57,7 @@ def test_an_older_key_is_found_by_its_columns() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("17", "neither a JSON object nor column=value"),
+        ("id=1,17", "neither a JSON object nor column=value"),
         ("{17}", "not a JSON object"),
         ('{"id":null}', "NULL is no key"),
         ("id=x", "id is int4, not 'x'"),

@@ -36,6 +36,7 @@ from cdc.spark.reconcile.table_run import Compared
 from cdc.spark.report.document import from_json
 from cdc.spark.report.model import Counts, ReplicaCounts, Round, Source
 from cdc.spark.session import refuse_silent_master
+from tests.support.process_tree import arguments
 
 KINDS = tuple(entry.JOBS)
 BREAKAGES: tuple[BaseException, ...] = (
@@ -113,6 +114,7 @@ class Bridge:
     """Stands for what the bridge says of itself, as far as a run without differences asks."""
 
     system_identifier = "7"
+    may_be_late = False
 
     def __init__(self, *_: object) -> None: ...
     def catch_up(self) -> None: ...
@@ -225,7 +227,7 @@ def test_a_job_that_is_killed(number: signal.Signals, tmp_path: Path) -> None:
 
         def kill() -> None:
             accepted.append(silent.accept()[0])
-            (child,) = (each for each in psutil.Process().children() if "cdc.spark" in each.cmdline())
+            (child,) = (each for each in psutil.Process().children() if "cdc.spark" in arguments(each))
             child.send_signal(number)
 
         killer = threading.Thread(target=kill)
@@ -278,7 +280,7 @@ class TestCommands:
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_every_spark_command_answers_so(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        module = f"cdc.app.{commands.COMMANDS[kind].module}"
+        module = f"cdc.{commands.COMMANDS[kind].module}"
         tables = ["public.t", "--to", "folder"] if kind in ("snapshot", "audit") else []
         monkeypatch.setattr(f"{module}.load_config", raising(OSError("broken")))
         assert CliRunner().invoke(cli.app, [kind, *tables]).exit_code == 2

@@ -10,22 +10,23 @@ from cdc.stack import choose, probe
 
 @pytest.fixture(autouse=True)
 def no_engine(monkeypatch, tmp_path):
-    for variable in ("CDC_PG_URL", "CDC_KAFKA"):
+    for variable in ("CDC_PG_URL", "CDC_KAFKA", "CDC_REDIS_URL"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
 
 
 def test_nothing_given_and_no_engine_means_embedded_and_says_why():
-    postgres, kafka = probe()
-    assert (postgres.backend, kafka.backend) == ("embedded", "embedded")
+    postgres, kafka, redis = probe()
+    assert {each.backend for each in (postgres, kafka, redis)} == {"embedded"}
     assert "CDC_PG_URL is not set" in str(postgres)
     assert "no Docker engine answers" in str(postgres)
     assert "CDC_KAFKA is not set" in str(kafka)
+    assert "CDC_REDIS_URL is not set" in str(redis)
 
 
 def test_the_environment_decides_for_each_server_alone(monkeypatch):
     monkeypatch.setenv("CDC_KAFKA", "kafka.example:9092")
-    postgres, kafka = probe()
+    postgres, kafka, _ = probe()
     assert postgres.backend == "embedded"
     assert (kafka.backend, kafka.url, kafka.reason) == ("url", "kafka.example:9092", "CDC_KAFKA is set")
 
@@ -40,7 +41,7 @@ def test_a_named_backend_goes_before_the_environment(monkeypatch):
     assert choose("PostgreSQL", backend="embedded").backend == "embedded"
 
 
-@pytest.mark.parametrize("server", ["PostgreSQL", "Kafka"])
+@pytest.mark.parametrize("server", ["PostgreSQL", "Kafka", "Redis"])
 def test_docker_without_an_engine_is_refused(server):
     with pytest.raises(StackError, match=rf"{server} was asked for in Docker, but no Docker engine answers") as refused:
         choose(server, backend="docker")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc.spark.report.model import Report
-from cdc.spark.report.words import counted, duration, headline, moment, size
+from cdc.spark.report.words import duration, headline, moment
 from tests.support import reports
 
 DIFFERENT, UNKNOWN, SAME = reports.different_table(), reports.unverified_table(), reports.identical_table()
@@ -16,15 +16,6 @@ DIFFERENT, UNKNOWN, SAME = reports.different_table(), reports.unverified_table()
 )
 def test_duration(seconds: float, said: str) -> None:
     assert duration(seconds) == said
-
-
-@pytest.mark.parametrize(("number", "said"), [(0, "0 B"), (1023, "1,023 B"), (1536, "1.5 KiB"), (5 << 40, "5.0 TiB")])
-def test_size(number: int, said: str) -> None:
-    assert size(number) == said
-
-
-def test_counted() -> None:
-    assert (counted(1, "key"), counted(2_000, "key")) == ("1 key", "2,000 keys")
 
 
 def test_moment() -> None:

@@ -43,6 +43,13 @@ def test_a_young_record_below_the_bound_needs_no_pair() -> None:
     assert judge(seen(at(10), orphan=10, below_ms=border), READING) is not None
 
 
+def test_a_record_that_came_late_proves_nothing() -> None:
+    """It is young, and says nothing of what the cleaner did with those before it."""
+    assert judge(seen(at(10), below_ms=READING.ended_ms), READING) is None
+    late = judge(seen(at(8), below_ms=READING.ended_ms), READING)
+    assert late == Erased(0, "an older record was written behind a newer one", None)
+
+
 def test_reading_longer_than_tombstones_stay_proves_nothing() -> None:
     assert judge(seen(None), Reading(1_000_000, 600_000, 60_000, 600_000)) is not None
 

@@ -1,0 +1,58 @@
+"""How several test processes share the suite: file by file, the longest first, and Spark's in a lane of their own.
+
+A Spark job keeps two cores busy, most other tests wait for something most of the time. So with three processes or more,
+one of them runs the tests of Spark's jobs, one after the other in one warm JVM, and the others all else beside it; with
+four, two do, each with a JVM of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from xdist.scheduler.loadfile import LoadFileScheduling
+
+LONG_FILES: Final = (
+    "tests/integration/spark/test_scale_out.py",
+    "tests/integration/spark/test_reconcile_live.py",
+    "tests/acceptance/test_demo.py",
+    "tests/fault/test_view_kills.py",
+    "tests/fault/test_crashpoints.py",
+    "tests/integration/store/test_redis_store.py",
+    "tests/integration/history/test_whole_tables.py",
+    "tests/integration/sink/test_endings.py",
+    "tests/fault/test_backfill_kills.py",
+    "tests/property/test_three_way.py",
+    "tests/install/test_wheel.py",
+    "tests/fault/test_steps.py",
+    "tests/fault/test_kills.py",
+    "tests/integration/backfill/test_command.py",
+    "tests/integration/backfill/test_living.py",
+    "tests/integration/backfill/test_pairs.py",
+)
+"""By what they cost, from two minutes down to 40 seconds. A file that is missing here costs at most its own length at
+the end, when the other processes have nothing left to do."""
+
+_SPARK: Final = "tests/integration/spark/"
+_RECONCILE: Final = f"{_SPARK}test_reconcile"
+LANES_FROM: Final = 3
+"""Processes. With two, each takes the next file, whichever it is."""
+_TWO_LANES_FROM: Final = 4
+
+
+def longest_first(file: str) -> int:
+    """Sorts files: those that are long, then all others as they are listed.
+
+    Args:
+        file: relative to the project.
+    """
+    return LONG_FILES.index(file) if file in LONG_FILES else len(LONG_FILES)
+
+
+class SparkLane(LoadFileScheduling):
+    """Hands files to the processes; those of Spark's jobs all to one. Of four, another has the reconciliations."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        if not nodeid.startswith(_SPARK):
+            return super()._split_scope(nodeid)
+        is_apart = self.numnodes >= _TWO_LANES_FROM and nodeid.startswith(_RECONCILE)
+        return "reconcile" if is_apart else "spark"
