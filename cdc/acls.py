@@ -23,7 +23,7 @@ class Acl(NamedTuple):
     """Operations on one resource, or with ``prefixed`` on all whose names begin so.
 
     Attributes:
-        resource: ``topic`` or ``transactional-id``, as ``kafka-acls.sh`` has it.
+        resource: ``topic``, ``group`` or ``transactional-id``, as ``kafka-acls.sh`` has it.
     """
 
     resource: str

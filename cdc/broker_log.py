@@ -19,6 +19,9 @@ _OUTAGE: Final = {"FAIL", "ERROR", "REQTMOUT", "CONNWARN"}
 _FOLLOWS: Final = {"GETPID", "COORDREQ", "TXNINIT"}
 """And of lines that an outage causes; without one they mean something else, such as a coordinator that just starts."""
 
+_OUR_CHOICE: Final = "Configuration property enable.gapless.guarantee is experimental"
+"""It is: and without it the client goes on behind a row that the brokers refused for good."""
+
 _REMEDY: Final = (
     "cdc tries again by itself; if that does not help: is kafka.bootstrap right, and a broker up? "
     "Does security.protocol fit its listener?"
@@ -45,6 +48,8 @@ class BrokerLog:
     def log(self, level: int, message: str, *details: object) -> None:
         """Called by the clients with mark, client name and text."""
         mark, text = (str(details[0]), str(details[-1])) if details else ("", "")
+        if _OUR_CHOICE in text:
+            return
         if mark in _OUTAGE or (mark in _FOLLOWS and self._since is not None):
             self._missed(text)
         else:

@@ -20,9 +20,13 @@ NAMES = frozenset(
         "bridge.after_confirm",
         "bridge.inside_begin_anew",
         "bridge.inside_truncate",
+        "bridge.rows_sent",
+        "bridge.rows_acked",
         "sink.before_apply",
         "sink.before_replica_commit",
         "sink.after_replica_commit",
+        "view.before_commit",
+        "view.after_commit",
     }
 )
 

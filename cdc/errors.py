@@ -97,6 +97,14 @@ class FencedError(CdcError):
     exit_code = 5
 
 
+class ValueRefused(CdcError):
+    """An application's key or value must not go into its topic as it is; nothing was written."""
+
+
+class VersionConflict(CdcError):
+    """A key has another version than the application expected; nothing was written."""
+
+
 class ReplicaUnavailable(CdcError):
     """The replica database cannot be reached or asked us to try again."""
 
@@ -106,6 +114,19 @@ class ReplicaUnavailable(CdcError):
 
 class ReplicaRefused(CdcError):
     """The replica database will not take the data until the operator changes something."""
+
+    exit_code = 3
+
+
+class StoreUnavailable(CdcError):
+    """The store of a view cannot be reached or went away; nothing in it is wrong."""
+
+    retryable = True
+    exit_code = 4
+
+
+class StoreRefused(CdcError):
+    """The store of a view is of no use until the operator changes something: full, foreign, or of another version."""
 
     exit_code = 3
 

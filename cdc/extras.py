@@ -8,10 +8,14 @@ from typing import Final, Literal
 
 from cdc.errors import ConfigError
 
-Extra = Literal["embedded", "spark"]
+Extra = Literal["embedded", "spark", "view"]
 
 _DOWNLOADS: Final = ("filelock", "jgo", "platformdirs", "psutil")
-_NEEDED: Final[Mapping[Extra, tuple[str, ...]]] = {"embedded": _DOWNLOADS, "spark": ("pandas", "pyspark", *_DOWNLOADS)}
+_NEEDED: Final[Mapping[Extra, tuple[str, ...]]] = {
+    "embedded": _DOWNLOADS,
+    "spark": ("pandas", "pyspark", *_DOWNLOADS),
+    "view": ("httptools", "lmdb", "redis", "sortedcontainers", "starlette", "uvicorn", "uvloop"),
+}
 """By extra, the modules without which its commands cannot start."""
 
 

@@ -7,8 +7,17 @@ Naming: https://prometheus.io/docs/practices/naming/
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, disable_created_metrics
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    StateSetMetricFamily,
+)
 from prometheus_client.process_collector import ProcessCollector
 
 WAL_STATUSES = ("reserved", "extended", "unreserved", "lost")
@@ -17,6 +26,9 @@ WAL_STATUSES = ("reserved", "extended", "unreserved", "lost")
 TABLE_STATES = ("loading", "catching_up", "rebuilding", "exact", "stopped")
 """Of a replica table: its topic does not hold every row; not at the end of its topic yet; replayed from the beginning,
 to lose what the topic does not hold; equal to the source at the cut; stopped by an error until the operator acts."""
+
+VIEW_STATES = ("exact", "loading", "suspect", "degraded")
+"""Of a view's table, see docs/views.md."""
 
 BACKFILL_STATES = ("waiting", "running", "paused", "done", "cancelled", "failed")
 
@@ -122,6 +134,27 @@ class BridgeMetrics:
         )
 
 
+class FeedMetrics:
+    """Metrics of what fills a view. ``table`` is ``namespace.table``, or another program's topic."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.rows_applied = Counter(
+            "cdc_feed_rows_applied", "Rows upserted or deleted in the view's table.", ["table"], registry=registry
+        )
+        self.lag_seconds = Gauge(
+            "cdc_feed_lag_seconds",
+            "From the commit in the source to the view's, for the newest transaction; 0 after a cut without any.",
+            registry=registry,
+        )
+        self.restarts = Counter(
+            "cdc_feed_restarts",
+            "Attempts after an error that was worth trying again, by its class.",
+            ["error"],
+            registry=registry,
+        )
+
+
 class SinkMetrics:
     """Metrics of ``cdc sink``. ``table`` is the replica's ``schema.table``."""
 
@@ -152,3 +185,93 @@ class SinkMetrics:
             ["error"],
             registry=registry,
         )
+
+
+class ServeNumbers(NamedTuple):
+    """What the processes of ``cdc serve`` counted, together.
+
+    Attributes:
+        requests: by page and status class.
+        seconds: by page, the cumulative buckets (upper bound, count) and the sum.
+        watches: open now.
+        watches_cut: cut off, because their clients were too slow.
+    """
+
+    requests: Mapping[tuple[str, str], float]
+    seconds: Mapping[str, tuple[Sequence[tuple[str, float]], float]]
+    watches: float
+    watches_cut: float
+
+
+class ServedTable(NamedTuple):
+    """A table of the view that is served."""
+
+    name: str
+    state: str
+    rows: int
+    unreadable: int
+
+
+class ServedView(NamedTuple):
+    """The view that is served. ``age_seconds`` is NaN as long as nobody knows."""
+
+    lsn: int
+    age_seconds: float
+    tables: Sequence[ServedTable]
+
+
+class ServeMetrics:
+    """Metrics of ``cdc serve``, read when they are asked for. ``table`` is ``namespace.table``.
+
+    The figures of the process itself are not among them: each answer would come from another process.
+
+    Args:
+        numbers: what was counted.
+        view: what is served; None when nobody may know, or the store does not answer.
+    """
+
+    def __init__(self, numbers: Callable[[], ServeNumbers], view: Callable[[], ServedView | None]) -> None:
+        self._numbers = numbers
+        self._view = view
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry."""
+        numbers = self._numbers()
+        requests = CounterMetricFamily(
+            "cdc_serve_requests", "Requests answered, by page and class of status.", labels=["page", "status"]
+        )
+        for labels, count in numbers.requests.items():
+            requests.add_metric(labels, count)
+        yield requests
+        seconds = HistogramMetricFamily(
+            "cdc_serve_request_seconds", "From a request's headers to its answer, by page.", labels=["page"]
+        )
+        for page, (buckets, total) in numbers.seconds.items():
+            seconds.add_metric([page], buckets, total)
+        yield seconds
+        yield GaugeMetricFamily("cdc_serve_watches", "Watches that are open.", numbers.watches)
+        yield CounterMetricFamily(
+            "cdc_serve_watches_cut", "Watches cut off because their clients did not read.", numbers.watches_cut
+        )
+        yield from self._of_view(self._view())
+
+    def _of_view(self, view: ServedView | None) -> Iterator[Metric]:
+        lsn = GaugeMetricFamily("cdc_serve_lsn", "The view shows what the source held at this LSN (bytes).")
+        age = GaugeMetricFamily(
+            "cdc_serve_age_seconds", "Since the topics were last known to hold nothing that the view does not show."
+        )
+        state = StateSetMetricFamily("cdc_serve_table_state", "State of the view's table.", labels=["table"])
+        rows = GaugeMetricFamily("cdc_serve_rows", "Rows of the view's table.", labels=["table"])
+        unreadable = GaugeMetricFamily(
+            "cdc_serve_unreadable_records", "Newest records of a key that are no rows.", labels=["table"]
+        )
+        if view is not None:
+            lsn.add_metric([], view.lsn)
+            age.add_metric([], view.age_seconds)
+            for table in view.tables:
+                state.add_metric([table.name], {each: each == table.state for each in VIEW_STATES})
+                rows.add_metric([table.name], table.rows)
+                unreadable.add_metric([table.name], table.unreadable)
+        yield from (lsn, age, state, rows, unreadable)

@@ -25,6 +25,11 @@ def role_lines(role: str, attributes: str) -> list[str]:
     ]
 
 
+def comment(text: str) -> str:
+    """A line of SQL that does nothing; names in it may hold line feeds, behind which it would do something."""
+    return f"-- {' '.join(text.splitlines())}"
+
+
 def role_and_database(section: str, arguments: Mapping[str, str]) -> tuple[str, str]:
     """Whom and which database a connection string names.
 

@@ -16,6 +16,7 @@ import yaml
 from confluent_kafka.admin import AdminClient
 from psycopg import sql
 
+from cdc.broker_log import BROKER_LOG
 from cdc.stack.embedded import free_port
 from cdc.stack.stack import GivenKafka, GivenPostgres, Stack
 
@@ -97,7 +98,7 @@ def _remove(connection: psycopg.Connection[Any], bootstrap: str, name: str, data
     for database in databases:
         with contextlib.suppress(psycopg.Error):
             connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(database)))
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap}, logger=BROKER_LOG)
     topics = [topic for topic in admin.list_topics(timeout=10).topics if topic.startswith(f"{name}.")]
     if topics:
         for future in admin.delete_topics(topics, operation_timeout=10).values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,8 @@ from rich.markup import escape
 from cdc import extras
 from cdc.demo.place import Place
 from cdc.demo.screen import Screen
+from cdc.stack.java import find_java
+from cdc.stack.spark import SUBMIT_OPTIONS, SparkClasses
 
 _QUICK: Final = "-XX:TieredStopAtLevel=1"
 """A shop is compared before what Java's second compiler does has paid for itself."""
@@ -44,8 +47,11 @@ class SecondOpinion:
             return
         command = [sys.executable, "-m", "cdc", "reconcile", "-c", str(self._place.config)]
         options = ["--master", "local[2]", "--conf", f"spark.driver.extraJavaOptions={_QUICK}"]
+        # The first demo leaves an archive of Spark's classes, which the next one starts with.
+        java_options = f"{SparkClasses(find_java()).options(train=True)} {os.environ.get(SUBMIT_OPTIONS, '')}"
         self._process = subprocess.Popen(
             [*command, "--report", str(self._folder), *options],
+            env={**os.environ, SUBMIT_OPTIONS: java_options.strip()},
             stdout=self._output,
             stderr=subprocess.STDOUT,
             text=True,

@@ -59,6 +59,18 @@ def entry_json(entry: Entry, key: bytes, partition: int) -> str:
     return place + entry.value.decode()[1:]
 
 
+def as_changes(entry: Entry, changes: Sequence[Change]) -> dict[str, object]:
+    """One change as plain values, in the words of the lines."""
+    record = entry.record
+    return {
+        "time": _time(record),
+        "op": _op(entry),
+        "lsn": str(record.position.lsn),
+        "xid": record.xid,
+        "changes": _changed(entry, changes),
+    }
+
+
 def row_lines(then: RowThen) -> Iterator[str]:
     """The row at a moment, a line a column."""
     if then.row is None:

@@ -105,7 +105,11 @@ def spark_settings(master: str, jars: Sequence[str] = (), conf: Sequence[str] = 
 
     runtime = spark_runtime(say=lambda line: typer.echo(line, err=True))
     return job.SparkSettings(
-        master=master, jars=tuple(map(str, runtime.jars)), java_home=str(runtime.java_home), conf=settings
+        master=master,
+        jars=tuple(map(str, runtime.jars)),
+        java_home=str(runtime.java_home),
+        java_options=runtime.classes.options(),
+        conf=settings,
     )
 
 

@@ -22,6 +22,7 @@ class SparkSettings(BaseModel):
         master: Spark master URL.
         jars: absolute paths of the Kafka connector and the JDBC driver, with what they need.
         java_home: for a driver that is started here; None when the environment is right.
+        java_options: for such a driver's JVM, besides those in ``conf``.
         conf: further Spark settings, winning over the job's own.
     """
 
@@ -30,6 +31,7 @@ class SparkSettings(BaseModel):
     master: str = "local[*]"
     jars: tuple[str, ...] = ()
     java_home: str | None = None
+    java_options: str = ""
     conf: dict[str, str] = Field(default_factory=dict)
 
 

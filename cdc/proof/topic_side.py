@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
@@ -91,7 +91,7 @@ def read_topics(bootstrap: str, topics: Iterable[str]) -> dict[str, TopicCopy]:
     Memory grows with the records read.
 
     Raises:
-        TopicUnavailable: the end was not reached in time.
+        TopicUnavailable: the end was not reached in time, or a broker does not know a topic yet.
     """
     copies = {topic: TopicCopy() for topic in topics}
     missing = _end_offsets(bootstrap, list(copies))
@@ -164,10 +164,13 @@ def _end_offsets(bootstrap: str, topics: list[str]) -> dict[Partition, int]:
     if absent:
         raise TopicUnavailable(f"no topic {', '.join(absent)}")
     partitions = [TopicPartition(topic, number) for topic in topics for number in metadata[topic].partitions]
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client gives it no types
     futures = admin.list_offsets(
         dict.fromkeys(partitions, latest),
         isolation_level=IsolationLevel.READ_UNCOMMITTED,
         request_timeout=_TIMEOUT_S,
     )
-    return {(one.topic, one.partition): future.result().offset for one, future in futures.items()}
+    try:
+        return {(one.topic, one.partition): future.result().offset for one, future in futures.items()}
+    except KafkaException as error:  # of a topic that was just made a broker may not know yet that it has it
+        raise TopicUnavailable(f"no end offsets of {', '.join(topics)}: {error.args[0].str()}") from error

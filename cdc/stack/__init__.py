@@ -1,10 +1,11 @@
-"""Real PostgreSQL and Kafka for the demo and the tests: given by URL, in containers, or embedded."""
+"""Real PostgreSQL, Kafka and Redis for the demo and the tests: given by URL, in containers, or embedded."""
 
 from cdc.stack.binaries import PostgresMajor
 from cdc.stack.choice import Backend, Choice, choose, probe
 from cdc.stack.kafka import KafkaBroker
 from cdc.stack.postgres import PostgresServer
-from cdc.stack.stack import Kafka, Postgres, Stack, open_kafka, open_postgres, open_stack
+from cdc.stack.redis_server import RedisServer
+from cdc.stack.stack import Kafka, Postgres, Redis, Stack, open_kafka, open_postgres, open_redis, open_stack
 
 __all__ = [
     "Backend",
@@ -14,10 +15,13 @@ __all__ = [
     "Postgres",
     "PostgresMajor",
     "PostgresServer",
+    "Redis",
+    "RedisServer",
     "Stack",
     "choose",
     "open_kafka",
     "open_postgres",
+    "open_redis",
     "open_stack",
     "probe",
 ]

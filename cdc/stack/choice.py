@@ -1,4 +1,4 @@
-"""Which PostgreSQL and which Kafka are used: given by URL, else containers, else embedded; and why."""
+"""Which PostgreSQL, Kafka and Redis are used: given by URL, else containers, else embedded; and why."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from cdc.errors import StackError
-from cdc.stack.containers import KAFKA_IMAGE, postgres_image
+from cdc.stack.containers import KAFKA_IMAGE, REDIS_IMAGE, postgres_image
 from cdc.stack.engine import why_not_docker
 
 Backend = Literal["auto", "docker", "embedded"]
-Server = Literal["PostgreSQL", "Kafka"]
+Server = Literal["PostgreSQL", "Kafka", "Redis"]
 
-URL_VARIABLES: Mapping[Server, str] = {"PostgreSQL": "CDC_PG_URL", "Kafka": "CDC_KAFKA"}
+URL_VARIABLES: Mapping[Server, str] = {
+    "PostgreSQL": "CDC_PG_URL",
+    "Kafka": "CDC_KAFKA",
+    "Redis": "CDC_REDIS_URL",
+}
 
 
 class Choice(NamedTuple):
@@ -32,10 +36,10 @@ def choose(server: Server, *, url: str | None = None, backend: Backend = "auto",
     """Decide for one server.
 
     A named backend is taken or refused, never replaced. ``auto`` takes the URL from the environment
-    (``CDC_PG_URL``, ``CDC_KAFKA``), else Docker when an engine answers that has the image already, else embedded.
+    (``URL_VARIABLES``), else Docker when an engine answers that has the image already, else embedded.
 
     Args:
-        server: which of the two.
+        server: which of them.
         url: the caller's own server; goes before everything else.
         backend: what the caller insists on.
         pg_major: the PostgreSQL version whose image must be there.
@@ -59,13 +63,13 @@ def choose(server: Server, *, url: str | None = None, backend: Backend = "auto",
     url = os.environ.get(variable)
     if url:
         return Choice(server, "url", f"{variable} is set", url)
-    image = KAFKA_IMAGE if server == "Kafka" else postgres_image(pg_major)
+    image = {"PostgreSQL": postgres_image(pg_major), "Kafka": KAFKA_IMAGE, "Redis": REDIS_IMAGE}[server]
     missing = why_not_docker(image)
     if missing:
         return Choice(server, "embedded", f"{variable} is not set and {missing}")
     return Choice(server, "docker", f"{variable} is not set and a Docker engine with {image} answers")
 
 
-def probe(*, backend: Backend = "auto", pg_major: int = 16) -> tuple[Choice, Choice]:
-    """What ``open_stack`` would use for PostgreSQL and for Kafka; starts nothing."""
-    return choose("PostgreSQL", backend=backend, pg_major=pg_major), choose("Kafka", backend=backend)
+def probe(*, backend: Backend = "auto", pg_major: int = 16) -> list[Choice]:
+    """What ``open_stack`` would use for each server; starts nothing."""
+    return [choose(server, backend=backend, pg_major=pg_major) for server in URL_VARIABLES]

@@ -1,4 +1,4 @@
-"""PostgreSQL and Kafka in Docker containers, through testcontainers; used only when an engine really answers."""
+"""PostgreSQL, Kafka and Redis in Docker containers, through testcontainers; used only when an engine really answers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from confluent_kafka.admin import AdminClient
 from cdc.errors import StackError
 from cdc.stack.embedded import free_port, wait_until
 from cdc.stack.kafka import SETTINGS
+from cdc.stack.redis_server import answers
 from cdc.stack.running import Record, sweep
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
 KAFKA_IMAGE = "apache/kafka:4.2.2"
+REDIS_IMAGE = "redis:7.2"
 
 _START_TIMEOUT_S = 120.0
 
@@ -137,6 +139,29 @@ class KafkaContainer(_Container):
             )
         except KafkaException:
             return False
+
+
+class RedisContainer(_Container):
+    """Redis without a password, and without files of its data."""
+
+    def __init__(self, *, detached: bool) -> None:
+        sweep()
+        container = _new(REDIS_IMAGE).with_command(["redis-server", "--save", "", "--appendonly", "no"])
+        publish(container, 6379)
+        super().__init__("Redis", container, detached=detached)
+        self._start(lambda: self.url, self._answers)
+
+    @property
+    def url(self) -> str:
+        """Its first database."""
+        host, port = self._address()
+        return f"redis://{host}:{port}/0"
+
+    def _address(self) -> tuple[str, int]:
+        return self._container.get_container_host_ip(), int(self._container.get_exposed_port(6379))
+
+    def _answers(self) -> bool:
+        return answers(*self._address())
 
 
 def publish(container: Any, port: int, host_port: int | None = None) -> None:

@@ -30,6 +30,8 @@ _PORT_ATTEMPTS = 5
 _START_TIMEOUT_S = 120.0  # a cold JVM on a busy machine took 13 s; crash recovery may come on top
 _STOP_TIMEOUT_S = 15.0
 _POLL_INTERVAL_S = 0.03
+_TAKEN = ("Address already in use", "Address in use")
+"""What a server says of a port that is not free: with glibc, and with musl."""
 
 
 class PortTaken(Exception):
@@ -185,7 +187,7 @@ class EmbeddedServer(ABC):
             return
         self.kill()
         said = self.log_path.read_text(encoding="utf-8", errors="replace")[said_before:]
-        if "Address already in use" in said:
+        if any(words in said for words in _TAKEN):
             raise PortTaken
         verb = "ended at once" if answered else f"did not answer within {_START_TIMEOUT_S:.0f} s"
         last_lines = "\n".join(said.splitlines()[-12:])

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ from cdc.extras import install
 from cdc.stack.cache import Say, silent
 
 _OLDEST = 17  # Kafka 4 brokers
+_GIVEN_UP_S = 86_400
+"""So old is an unfinished archive only when its writer was killed."""
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
 
 
@@ -75,12 +78,19 @@ def _ask(origin: str, executable: Path) -> Java | None:
 class ClassArchive:
     """Class-data sharing for one program: the first orderly run writes the archive, later runs map it.
 
+    Each run that writes has a file of its own, so that any number may at once; a later run takes over what is whole.
     A runtime may come without the base archive of the JDK's own classes (the wheel does); then the base is made in the
     cache too, for without it the program's archive silently does nothing.
+
+    Args:
+        java: the runtime.
+        home: a folder in the cache, for this class path and no other.
+        say: told when the base is made.
     """
 
     def __init__(self, java: Java, home: Path, say: Say = silent) -> None:
-        digest = hashlib.sha256(f"{java.executable}\n{java.identity}".encode()).hexdigest()[:12]
+        # JAVA_HOME and PATH may name one runtime in two ways.
+        digest = hashlib.sha256(f"{java.executable.resolve()}\n{java.identity}".encode()).hexdigest()[:12]
         self._java = java
         self._path = home / f"classes-{java.major}-{digest}.jsa"
         self._base = home / f"base-{java.major}-{digest}.jsa"
@@ -88,7 +98,8 @@ class ClassArchive:
         self._say = say
 
     def flags(self, *, train: bool) -> list[str]:
-        """Java options for the next run. With ``train`` it writes the archive if there is none: ``keep`` it then."""
+        """Java options for the next run. With ``train`` it writes the archive at its end, if there is none."""
+        self.keep()
         base = [] if self._has_own_base() else [str(self._made_base())]
         if self._path.exists():
             return [f"-XX:SharedArchiveFile={':'.join([*base, str(self._path)])}"]
@@ -96,9 +107,13 @@ class ClassArchive:
         return [*(f"-XX:SharedArchiveFile={path}" for path in base), *training]
 
     def keep(self) -> None:
-        """Take over what an orderly run has written; nothing when there is nothing."""
-        with contextlib.suppress(OSError):
-            self._training.replace(self._path)
+        """Take over what orderly runs have written; nothing when there is nothing."""
+        for written in self._path.parent.glob(f"{self._path.name}.*"):
+            with contextlib.suppress(OSError):
+                if _is_whole(written):
+                    written.replace(self._path)
+                elif time.time() - written.stat().st_mtime > _GIVEN_UP_S:
+                    written.unlink()
 
     def _has_own_base(self) -> bool:
         return any((self._java.executable.resolve().parents[1] / "lib").glob("*/classes*.jsa"))
@@ -113,3 +128,9 @@ class ClassArchive:
                 subprocess.run(dump, capture_output=True, timeout=120)
                 unfinished.replace(self._base)
         return self._base
+
+
+def _is_whole(archive: Path) -> bool:
+    """Whether Java has ended writing it: the header comes last, into room left at the beginning."""
+    with archive.open("rb") as file:
+        return any(file.read(4))

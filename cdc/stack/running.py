@@ -71,6 +71,7 @@ class Record:
 
     def update(self, **changes: str | int) -> None:
         """Write down what became known of the server (fields of ``Running``)."""
+        # A field's name decides the type of its value.
         self._running = dataclasses.replace(self._running, **changes)  # type: ignore[arg-type]
         self._file.seek(0)
         self._file.write(json.dumps(dataclasses.asdict(self._running)))

@@ -1,8 +1,9 @@
-"""PostgreSQL and Kafka together, whichever way they were had."""
+"""PostgreSQL and Kafka together, and Redis where one is wanted, whichever way they were had."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
@@ -17,11 +18,13 @@ from cdc.errors import StackError
 from cdc.stack.binaries import PostgresMajor
 from cdc.stack.cache import Say, silent
 from cdc.stack.choice import Backend, choose
-from cdc.stack.containers import KafkaContainer, PostgresContainer
+from cdc.stack.containers import KafkaContainer, PostgresContainer, RedisContainer
 from cdc.stack.kafka import KafkaBroker
 from cdc.stack.postgres import PostgresServer
+from cdc.stack.redis_server import RedisServer, answers
 
 _CONNECT_TIMEOUT_S = 10
+_REDIS_PORT = 6379
 
 
 class Postgres(Protocol):
@@ -40,6 +43,17 @@ class Kafka(Protocol):
     @property
     def bootstrap(self) -> str:
         """``host:port``, several with commas."""
+
+    def close(self) -> None:
+        """Remove it, if it is ours."""
+
+
+class Redis(Protocol):
+    """A Redis that can be used."""
+
+    @property
+    def url(self) -> str:
+        """``redis://host:port/database``."""
 
     def close(self) -> None:
         """Remove it, if it is ours."""
@@ -72,18 +86,29 @@ class GivenKafka:
 
 
 @dataclass(frozen=True)
+class GivenRedis:
+    """A Redis of the user's."""
+
+    url: str
+
+    def close(self) -> None:
+        """Nothing: it is not ours."""
+
+
+@dataclass(frozen=True)
 class Stack:
-    """Both servers; ``close`` or leaving the context removes what was started."""
+    """The servers; ``close`` or leaving the context removes what was started. ``redis`` is there when asked for."""
 
     postgres: Postgres
     kafka: Kafka
+    redis: Redis | None = None
 
     def close(self) -> None:
         """Stop and remove what is ours."""
-        try:
-            self.kafka.close()
-        finally:
-            self.postgres.close()
+        with ExitStack() as cleanup:
+            for server in (self.postgres, self.kafka, self.redis):
+                if server is not None:
+                    cleanup.callback(server.close)
 
     def __enter__(self) -> Self:
         return self
@@ -163,27 +188,52 @@ def open_kafka(
     return KafkaBroker.open(settings=settings, heap_mb=heap_mb, quick_start=for_tests, detached=detached, say=say)
 
 
+def open_redis(
+    *, url: str | None = None, backend: Backend = "auto", detached: bool = False, say: Say = silent
+) -> Redis:
+    """A Redis by the order of ``choose``, empty and without files unless it is the user's own.
+
+    Raises:
+        StackError: it cannot be had.
+    """
+    choice = choose("Redis", url=url, backend=backend)
+    say(str(choice))
+    if choice.backend == "url":
+        address = urlsplit(choice.url)
+        if not address.hostname or not answers(address.hostname, address.port or _REDIS_PORT, _CONNECT_TIMEOUT_S):
+            raise StackError(
+                f"the given Redis at {address.hostname}:{address.port or _REDIS_PORT} does not answer",
+                remedy="correct CDC_REDIS_URL",
+            )
+        return GivenRedis(choice.url)
+    if choice.backend == "docker":
+        return RedisContainer(detached=detached)
+    return RedisServer.open(detached=detached, say=say)
+
+
 def open_stack(
     *,
     postgres_url: str | None = None,
     kafka_bootstrap: str | None = None,
     backend: Backend = "auto",
     major: PostgresMajor = 16,
+    with_redis: bool = False,
     for_tests: bool = False,
     detached: bool = False,
     say: Say = silent,
 ) -> Stack:
-    """Both servers, each by the order of ``choose``; arguments as for ``open_postgres`` and ``open_kafka``.
+    """The servers, each by the order of ``choose``; arguments as for ``open_postgres`` and ``open_kafka``.
 
     Raises:
-        StackError: one of them cannot be had; the other one is not left behind.
+        StackError: one of them cannot be had; the others are not left behind.
     """
-    kafka = open_kafka(bootstrap=kafka_bootstrap, backend=backend, for_tests=for_tests, detached=detached, say=say)
-    try:
+    with ExitStack() as started:
+        kafka = open_kafka(bootstrap=kafka_bootstrap, backend=backend, for_tests=for_tests, detached=detached, say=say)
+        started.callback(kafka.close)
         postgres = open_postgres(
             url=postgres_url, backend=backend, major=major, for_tests=for_tests, detached=detached, say=say
         )
-    except BaseException:
-        kafka.close()
-        raise
-    return Stack(postgres, kafka)
+        started.callback(postgres.close)
+        redis = open_redis(backend=backend, detached=detached, say=say) if with_redis else None
+        started.pop_all()
+    return Stack(postgres, kafka, redis)

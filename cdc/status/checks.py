@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from cdc.capture.copy_both import CopyBoth
@@ -26,6 +26,11 @@ from cdc.source.slot import inspect_slot
 from cdc.source.table import TableInfo, why_unusable
 
 _APPLICATION: Final = "cdc check"
+_DELIVERIES: Final[Mapping[str, str]] = {
+    "transactional": "transactional: readers see rows of the stream together with the progress that covers them",
+    "idempotent": "idempotent: rows are readable at once. Readers other than sinks and views may see part of a source "
+    "transaction, and must ignore what is older in (lsn, seq) than what they have of a key",
+}
 
 
 @contextlib.contextmanager
@@ -102,7 +107,7 @@ def _walsender(config: Config) -> list[Finding]:
 
 def check_kafka(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
     """Findings about the brokers and the topics of these tables."""
-    findings: list[Finding] = []
+    findings = [Finding("OK", "delivery", _DELIVERIES[config.delivery])]
     nameable: list[TableInfo] = []
     for info in tables:
         with failing(findings, f"table {info.qualified_name}"):

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cdc.status.document import Document
+from cdc.words import size
 
 
 def as_lines(document: Document) -> list[str]:
@@ -131,11 +132,4 @@ def _seconds(seconds: float | None) -> str:
 
 
 def _bytes(count: int | None) -> str:
-    if count is None:
-        return "unknown bytes"
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
-        size /= 1024
-    return f"{size:,.1f} TiB"
+    return "unknown bytes" if count is None else size(count)

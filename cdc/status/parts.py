@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from cdc.bridge.slot_wait import waiting_application
 from cdc.config import Config
 from cdc.contract.naming import progress_topic
 from cdc.contract.progress import stream_key
+from cdc.daemon.threads import Threads
 from cdc.errors import CdcError
 from cdc.lsn import LSN
 from cdc.record import BackfillProgress, Progress
@@ -83,22 +83,40 @@ class Status:
     backfills: tuple[BackfillProgress, ...] = ()
 
 
-def read_status(config: Config) -> Status:
-    """Ask all parts at once, so that one that is down delays only itself."""
-    with ThreadPoolExecutor(max_workers=3, thread_name_prefix="status") as pool:
-        source = pool.submit(_ask, lambda: _source(config))
-        topics = pool.submit(_ask, lambda: _published(config))
-        sink = pool.submit(_ask, lambda: _replica(config)) if config.sink is not None else None
-        published = topics.result()
-        known = published.answer
-        return Status(
-            name=config.name,
-            slot_name=config.source.slot,
-            source=source.result(),
-            topics=Part(known.stream if known is not None else None, published.error),
-            sink=None if sink is None else sink.result(),
-            backfills=tuple(each.progress for _, each in sorted(known.backfills.items())) if known is not None else (),
-        )
+ReadPublished: TypeAlias = Callable[[Config], Published]
+
+
+def read_once(config: Config) -> Published:
+    """What the progress topic holds, read from its beginning.
+
+    Raises:
+        CdcError: it cannot be read.
+    """
+    return read_published(config.kafka.client_options(), progress_topic(config.name), stream_key(config.source.slot))
+
+
+def read_status(config: Config, published_now: ReadPublished = read_once) -> Status:
+    """Ask all parts at once, so that one that is down delays only itself.
+
+    Args:
+        config: of the deployment.
+        published_now: reads the progress topic; who looks often remembers what was read.
+    """
+    threads = Threads(3, "status")
+    source = threads.submit(_ask, lambda: _source(config))
+    topics = threads.submit(_ask, lambda: published_now(config))
+    sink = threads.submit(_ask, lambda: _replica(config)) if config.sink is not None else None
+    threads.shutdown()
+    published = topics.result()
+    known = published.answer
+    return Status(
+        name=config.name,
+        slot_name=config.source.slot,
+        source=source.result(),
+        topics=Part(known.stream if known is not None else None, published.error),
+        sink=None if sink is None else sink.result(),
+        backfills=tuple(each.progress for _, each in sorted(known.backfills.items())) if known is not None else (),
+    )
 
 
 def _ask(question: Callable[[], Answer | None]) -> Part[Answer]:
@@ -133,10 +151,6 @@ def _source(config: Config) -> SourceStatus:
             retention.role,
             choose(conn, config, may_be_empty=True).left_out,
         )
-
-
-def _published(config: Config) -> Published:
-    return read_published(config.kafka.client_options(), progress_topic(config.name), stream_key(config.source.slot))
 
 
 def _replica(config: Config) -> SinkStatus:

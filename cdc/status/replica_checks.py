@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from cdc.config import Config
+from cdc.contract.patterns import in_scope
 from cdc.errors import CdcError
 from cdc.record import SourceIdentity, TableSchema
 from cdc.scope.topics import state_topic
 from cdc.sink.database import open_replica
 from cdc.sink.naming import ReplicaName, ReplicaNaming
-from cdc.source.catalog import in_scope
 from cdc.source.connect import connect
 from cdc.source.preflight import Finding
 from cdc.source.slot import identify
