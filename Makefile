@@ -60,11 +60,11 @@ promtool: | $(BIN)/python
 	  echo "No promtool here: install the package prometheus, or name promtool in CDC_TEST_PROMTOOL." >&2
 
 test: $(STAMP) browser promtool ## all test rings on real servers; WORKERS=1 for a small machine
-	@$(BIN)/python -m pytest tests $(WORKERS_OPTIONS) --durations=30
+	@$(BIN)/python -m tests.suite tests $(WORKERS_OPTIONS) --durations=30
 	@$(MAKE) --no-print-directory test-pure
 
 test-pure: $(STAMP) ## what has a twin in C, without it: the part of the suite that is about rows
-	@CDC_PURE_PYTHON=1 $(BIN)/python -m pytest $(PURE) $(WORKERS_OPTIONS)
+	@CDC_PURE_PYTHON=1 $(BIN)/python -m tests.suite $(PURE) $(WORKERS_OPTIONS)
 
 test-long: $(STAMP) ## what takes minutes and guards what seldom changes: jobs on a Spark cluster, every benchmark
 	@$(BIN)/python -m pytest tests -m long --durations=10

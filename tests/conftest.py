@@ -15,21 +15,22 @@ import pytest
 import structlog
 
 from cdc import compiled
-from cdc.stack import Kafka, KafkaBroker, Postgres, PostgresMajor, Redis, open_kafka, open_redis
+from cdc.stack import Kafka, Postgres, PostgresMajor, Redis, open_redis
 from cdc.stack.cache import Say
+from tests.suite import FirstHearing
+from tests.support import shared_broker
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deploy, Deployment, deployed
 from tests.support.forked import ForkedCdc
+from tests.support.names import OURS
 from tests.support.quick_java import make_default
 from tests.support.scheduling import LANES_FROM, SparkLane, longest_first
 from tests.support.servers import Database, OwnStack, Servers, fresh_database
-from tests.support.topic_settings import delete_all
+from tests.support.topic_settings import delete_topics_with
 from tests.support.versions import DEFAULT, parse_majors, versions_for
 
 # A shell lets its background jobs ignore Ctrl-C, and what they start inherits that; commands under test must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-_KAFKA = pytest.StashKey[Kafka]()
 
 if os.environ.get("CDC_PURE_PYTHON"):
     compiled.avoid()
@@ -39,6 +40,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """``--pg-majors``: the test matrix."""
     text = "run every test that needs a PostgreSQL on each of these versions, for instance 14,15,16,17,18"
     parser.addoption("--pg-majors", type=parse_majors, default=[], metavar="LIST", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The process that hands out the tests keeps what failed; if there are others, it starts a Kafka for them."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FirstHearing(config))
+    if config.getoption("numprocesses", None) and not config.getoption("collectonly"):
+        shared_broker.start_for_workers(config, lambda line: sys.stderr.write(f"stack: {line}\n"))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The shared Kafka ends with the run."""
+    shared_broker.stop(config)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -132,19 +146,16 @@ def other_postgres(servers: Servers, pg_major: PostgresMajor) -> Postgres:
 @pytest.fixture(scope="session")
 def kafka(say: Say, pytestconfig: pytest.Config) -> Iterator[Kafka]:
     """The session's Kafka, or the brokers in CDC_KAFKA. Topics are shared by all tests: take unique names."""
-    broker = open_kafka(for_tests=True, say=say)
-    pytestconfig.stash[_KAFKA] = broker
-    yield broker
-    broker.close()
+    yield shared_broker.join(pytestconfig, say)
+    shared_broker.stop(pytestconfig)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def no_topic_stays(pytestconfig: pytest.Config) -> Iterator[None]:
     """The topics of a file go with it: a thousand partitions that nobody uses keep a fiftieth of a core busy."""
     yield
-    broker = pytestconfig.stash.get(_KAFKA, None)
-    if isinstance(broker, KafkaBroker):  # not those of somebody's own cluster
-        delete_all(broker.bootstrap)
+    if broker := shared_broker.joined(pytestconfig):
+        delete_topics_with(broker.bootstrap, OURS)
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,6 @@ import os
 import random
 import signal
 import sys
-import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,6 +25,7 @@ from cdc.publish.topics import TopicAdmin, TopicSpecification
 from cdc.replay.bounded import partitions_of, read_to_end
 from cdc.stack import Kafka
 from cdc.state import ChangelogStore, EventSourced, PartitionState, StoredRecord, TopicsConfig, TopicUnavailable
+from tests.support.names import unique
 from tests.support.soak import times
 from tests.support.waiting import eventually
 
@@ -93,7 +93,7 @@ def test_killed_between_any_two_steps_counts_are_exact(kafka: Kafka) -> None:
     seed = int(os.environ.get("SEED", random.randrange(10**6)))
     sys.stdout.write(f"replay with: make test-fault SEED={seed}\n")
     rng = random.Random(seed)
-    options, name = {"bootstrap.servers": kafka.bootstrap}, f"kills-{uuid.uuid4().hex[:8]}"
+    options, name = {"bootstrap.servers": kafka.bootstrap}, unique("kills-")
     source, changelog = f"{name}-events", f"{name}-activity-changelog"
     TopicAdmin(options).create_missing([TopicSpecification(source, _PARTITIONS, 1, {"cleanup.policy": "delete"})])
     events = Events(options, source, rng)
@@ -131,7 +131,7 @@ def check_changelog(options: dict[str, Any], changelog: str, expected: Mapping[b
 
 def test_an_instance_that_wakes_up_too_late_has_no_say(kafka: Kafka) -> None:
     """It stands still before it commits, for so long that another one gets its partitions."""
-    rng, name = random.Random(7), f"sleeper-{uuid.uuid4().hex[:8]}"
+    rng, name = random.Random(7), unique("sleeper-")
     options, source = {"bootstrap.servers": kafka.bootstrap}, f"{name}-events"
     TopicAdmin(options).create_missing([TopicSpecification(source, _PARTITIONS, 1, {"cleanup.policy": "delete"})])
     events = Events(options, source, rng)
@@ -161,7 +161,7 @@ def test_a_writer_of_events_killed_anywhere_leaves_events_and_state_that_agree(k
     seed = int(os.environ.get("SEED", random.randrange(10**6)))
     sys.stdout.write(f"replay with: make test-fault SEED={seed}\n")
     rng, acknowledged = random.Random(seed), tmp_path / "acknowledged"
-    options, name = {"bootstrap.servers": kafka.bootstrap}, f"kills-{uuid.uuid4().hex[:8]}"
+    options, name = {"bootstrap.servers": kafka.bootstrap}, unique("kills-")
     places = [f"{when} {call}" for call in ("produce", "flush", "commit") for when in ("before", "after")]
     for life in range(_LIVES_OF_A_WRITER):
         place, visits = places[life % len(places)], rng.randrange(5, 25)

@@ -5,7 +5,6 @@ A missing synchronous standby holds commits exactly there, so that the moment la
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from cdc.proof.topic_side import read_topics, topic_name
 from cdc.stack import Kafka
 from cdc.stack.embedded import free_port
 from tests.support.held_commits import hold_commits
+from tests.support.names import unique
 from tests.support.servers import OwnStack
 from tests.support.waiting import eventually
 
@@ -31,7 +31,7 @@ def test_a_reread_waits_until_the_change_it_completes_is_visible(
     own_stack: OwnStack, kafka: Kafka, tmp_path: Path
 ) -> None:
     server = own_stack.postgres()
-    name = f"v_{uuid.uuid4().hex[:8]}"
+    name = unique("v_")
     place = Place(name, server.dsn(), server.dsn(), kafka.bootstrap, tmp_path, free_port(), free_port())
     place.write_config()
     with psycopg.connect(server.dsn(), autocommit=True) as source:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from cdc.proof.comparison import describe, pinned
 from cdc.proof.positions import is_captured
 from cdc.stack import Kafka, Postgres, PostgresMajor
 from cdc.stack.embedded import free_port
+from tests.support.names import unique
 from tests.support.oracle import assert_three_way, wait_until_mirrored
 from tests.support.servers import Database, fresh_database
 from tests.support.soak import times
@@ -41,7 +41,7 @@ def replica(postgres: Postgres) -> Iterator[Database]:
 @pytest.fixture
 def place(database: Database, replica: Database, kafka: Kafka, tmp_path: Path) -> Place:
     """Configuration of a bridge and a sink between the two databases, under a name of their own."""
-    name = f"p_{uuid.uuid4().hex[:8]}"
+    name = unique("p_")
     here = Place(name, database.dsn, replica.dsn, kafka.bootstrap, tmp_path, free_port(), free_port())
     here.write_config()
     return here

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from cdc.record import BackfillProgress, Position, Progress
 from cdc.replay.reader import TopicReader
 from tests.support.bridge_process import CdcProcess
 from tests.support.forked import ForkedCdc
+from tests.support.names import unique
 from tests.support.reading import read_backfills
 from tests.support.servers import Database
 from tests.support.topic_audit import read_records
@@ -289,7 +289,7 @@ def deployed(
     kind: type[CdcProcess] = ForkedCdc,
 ) -> Iterator[Deployment]:
     """A deployment of its own name, whose processes are killed at the end; ``sections`` as for ``settings_for``."""
-    name = f"t{uuid.uuid4().hex[:10]}"
+    name = unique("t")
     settings = settings_for(name, source, bootstrap, replica, sections or {})
     deployment = Deployment(name, source, bootstrap, replica, directory, settings, kind)
     try:

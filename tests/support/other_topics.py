@@ -10,6 +10,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from cdc.replay.bounded import partitions_of, read_to_end
+from tests.support.names import unique
+from tests.support.topic_settings import create_topic
 from tests.support.topic_writer import TopicWriter
 from tests.support.waiting import eventually
 
@@ -57,7 +59,7 @@ class OtherTopic:
     """
 
     def __init__(self, bootstrap: str, partitions: int = 2, **settings: str) -> None:
-        self.name = f"app-{uuid.uuid4().hex[:10]}"
+        self.name = unique("app-")
         self.bootstrap = bootstrap
         self._options: dict[str, Any] = {"bootstrap.servers": bootstrap}
         self._admin = AdminClient(self._options)
@@ -72,7 +74,7 @@ class OtherTopic:
     def create(self) -> None:
         """Make it, or make it anew."""
         new = NewTopic(self.name, self._partitions, 1, config=self._settings)
-        self._admin.create_topics([new])[self.name].result(_TIMEOUT_S)
+        create_topic(self._admin, new)
 
     def delete(self) -> None:
         """Delete it, and see it gone."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from psycopg import sql
 
 from cdc.stack import KafkaBroker, Postgres, PostgresMajor, PostgresServer, RedisServer, open_postgres
 from cdc.stack.cache import Say
+from tests.support.names import unique
 from tests.support.versions import DEFAULT
 
 
@@ -37,7 +37,7 @@ class Database:
 @contextlib.contextmanager
 def fresh_database(server: Postgres, encoding: str = "UTF8") -> Iterator[Database]:
     """A new database; at the end it goes, with its slots and whoever still uses them."""
-    name = f"t_{uuid.uuid4().hex[:16]}"
+    name = unique("t_")
     identifier = sql.Identifier(name)
     create = sql.SQL("create database {}")
     if encoding != "UTF8":  # which the template may already have rows in

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from tests.support.waiting import eventually
 
-_KAFKAS_OWN: Final = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+_TIMEOUT_S: Final = 60
 
 
 def set_topic(bootstrap: str, topic: str, name: str, value: str) -> None:
@@ -33,12 +33,18 @@ def delete_records(bootstrap: str, topic: str) -> None:
     set_topic(bootstrap, topic, "cleanup.policy", "compact")
 
 
-def delete_all(bootstrap: str) -> None:
-    """Every topic but Kafka's own."""
+def create_topic(admin: AdminClient, topic: NewTopic) -> None:
+    """Create it, and see it among those that the broker tells of, which may be a moment later."""
+    admin.create_topics([topic])[topic.topic].result(_TIMEOUT_S)
+    eventually(lambda: topic.topic in admin.list_topics(timeout=_TIMEOUT_S).topics)
+
+
+def delete_topics_with(bootstrap: str, part: str) -> None:
+    """Every topic in whose name this is."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    if names := [name for name in admin.list_topics(timeout=30).topics if name not in _KAFKAS_OWN]:
+    if names := [name for name in admin.list_topics(timeout=_TIMEOUT_S).topics if part in name]:
         for future in admin.delete_topics(names).values():
-            future.result(30)
+            future.result(_TIMEOUT_S)
 
 
 def _are_deleted(admin: AdminClient, until: Sequence[TopicPartition]) -> bool:

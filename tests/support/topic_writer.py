@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +22,8 @@ from cdc.contract.schema import schema_key, schema_value
 from cdc.lsn import LSN
 from cdc.record import BackfillProgress, Position, Progress, SchemaColumn, SourceIdentity, TableSchema
 from cdc.replay.topic_state import look_at
+from tests.support.names import unique
+from tests.support.topic_settings import create_topic
 from tests.support.waiting import eventually
 
 SOURCE = SourceIdentity("7300000000000000001", 1, 16384)
@@ -60,7 +61,7 @@ class TopicWriter:
 
     def __init__(self, bootstrap: str, partitions: int = 2, name: str = "") -> None:
         self.bootstrap = bootstrap
-        self.name = name or f"w{uuid.uuid4().hex[:12]}"
+        self.name = name or unique("w")
         self.options: dict[str, Any] = {"bootstrap.servers": bootstrap}
         self.progress_topic, self.schemas_topic = progress_topic(self.name), schemas_topic(self.name)
         self.key = stream_key(f"cdc_{self.name}")
@@ -89,8 +90,7 @@ class TopicWriter:
         """A compacted topic."""
         settings = {"cleanup.policy": "compact", "min.compaction.lag.ms": "60000"}
         new = NewTopic(topic, partitions or self._partitions, 1, config=settings)
-        for future in self.admin.create_topics([new]).values():
-            future.result(_TIMEOUT_S)
+        create_topic(self.admin, new)
 
     def delete_topic(self, topic: str) -> None:
         """Delete it, and see it gone."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable
 from typing import Any, Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from cdc.publish.topics import TopicAdmin, TopicSpecification
+from tests.support.names import unique
 from tests.support.topic_settings import set_topic
 
 HOUR_MS: Final = 3_600_000
@@ -31,7 +31,7 @@ class WrittenLog:
     """
 
     def __init__(self, bootstrap: str, *, partitions: int = 1, **settings: Any) -> None:
-        self.topic = f"log-{uuid.uuid4().hex[:12]}"
+        self.topic = unique("log-")
         self._bootstrap = bootstrap
         config = {**_PATIENT, **{name.replace("_", "."): str(value) for name, value in settings.items()}}
         admin = TopicAdmin({"bootstrap.servers": bootstrap})

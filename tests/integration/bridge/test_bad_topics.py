@@ -25,7 +25,7 @@ from cdc.stack import KafkaBroker
 from tests.support.deployment import Deploy, Deployment, deployed
 from tests.support.process_tree import family, send
 from tests.support.servers import Database
-from tests.support.topic_settings import set_topic
+from tests.support.topic_settings import create_topic, set_topic
 from tests.support.waiting import eventually
 
 REFUSED = TopicRefused.exit_code
@@ -59,7 +59,7 @@ def elsewhere(own_broker: KafkaBroker, database: Database, replica: Database, tm
 
 def test_a_topic_that_would_lose_or_scatter_state(items: Deployment) -> None:
     topic, admin = items.topic("public.items"), AdminClient({"bootstrap.servers": items.bootstrap})
-    admin.create_topics([NewTopic(topic, 2, config={"cleanup.policy": "compact,delete"})])[topic].result(30)
+    create_topic(admin, NewTopic(topic, 2, config={"cleanup.policy": "compact,delete"}))
     items.bridge.start()
     said = items.bridge.refusal(REFUSED)
     assert topic in said
@@ -82,7 +82,7 @@ def test_a_topic_that_would_lose_or_scatter_state(items: Deployment) -> None:
 
 def write_as_another_program(items: Deployment, topic: str, cleanup_policy: str = "compact") -> None:
     admin, partitions = AdminClient({"bootstrap.servers": items.bootstrap}), items.settings["topics"]["partitions"]
-    admin.create_topics([NewTopic(topic, partitions, config={"cleanup.policy": cleanup_policy})])[topic].result(30)
+    create_topic(admin, NewTopic(topic, partitions, config={"cleanup.policy": cleanup_policy}))
     other = Producer({"bootstrap.servers": items.bootstrap})
     other.produce(topic, b"not a row", b"17", partition=0)
     assert other.flush(30) == 0

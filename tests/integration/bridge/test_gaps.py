@@ -30,9 +30,10 @@ from cdc.source.connect import connect
 from cdc.source.membership import memberships
 from cdc.stack import Kafka, Postgres
 from tests.support.deployment import Deploy, Deployment, deployed
+from tests.support.names import unique
 from tests.support.servers import Database, OwnStack, fresh_database
 from tests.support.topic_audit import audit
-from tests.support.topic_settings import delete_records
+from tests.support.topic_settings import create_topic, delete_records
 from tests.support.waiting import eventually
 
 REFUSED = GapError.exit_code
@@ -262,8 +263,8 @@ def test_a_progress_that_was_forgotten(items: Deployment, admin: AdminClient) ->
 @pytest.fixture
 def watched(kafka: Kafka, admin: AdminClient) -> tuple[str, Callable[..., TopicWatch]]:
     """A topic, and watches that look at it all the time."""
-    topic, options = "watched.public.items", {"bootstrap.servers": kafka.bootstrap}
-    admin.create_topics([NewTopic(topic, 1)])[topic].result(30)
+    topic, options = f"{unique('watched')}.public.items", {"bootstrap.servers": kafka.bootstrap}
+    create_topic(admin, NewTopic(topic, 1))
     eventually(lambda: look_at(BrokerAdmin(options), options, [topic]))
 
     def watch(*, heals: bool) -> TopicWatch:

@@ -11,7 +11,7 @@ from cdc.app.cli import app
 from cdc.contract.naming import history_topic
 from cdc.errors import TopicRefused
 from tests.support.deployment import Deploy, Deployment
-from tests.support.topic_settings import set_topic
+from tests.support.topic_settings import create_topic, set_topic
 
 DAY_MS = 86_400_000
 
@@ -54,7 +54,7 @@ def test_made_as_configured_and_watched_for_drift(deploy: Deploy) -> None:
 def test_a_history_with_other_partitions_is_refused(deploy: Deploy) -> None:
     deployment, topic = prepared(deploy)
     admin = AdminClient({"bootstrap.servers": deployment.bootstrap})
-    admin.create_topics([NewTopic(topic, 2, config={"cleanup.policy": "delete"})])[topic].result(30)
+    create_topic(admin, NewTopic(topic, 2, config={"cleanup.policy": "delete"}))
     deployment.bridge.start()
     assert f"topic '{topic}' has partitions=2, wanted 3" in deployment.bridge.refusal(TopicRefused.exit_code)
 

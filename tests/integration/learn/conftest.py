@@ -1,4 +1,4 @@
-"""A classroom on the session's broker, whose page is kept; and the broker's own word for what lessons show."""
+"""A classroom on a broker of its own, whose page is kept; and the broker's own word for what lessons show."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.console import Console
 
 from cdc.learn.classroom import Classroom
 from cdc.learn.page import WIDTH, Page
-from cdc.stack import Kafka, KafkaBroker, Postgres
+from cdc.stack import KafkaBroker, Postgres
 
 
 class Told(NamedTuple):
@@ -68,7 +68,7 @@ class Shown(Page):
 class Truth:
     """What the broker says of a topic, without any reader of ours."""
 
-    def __init__(self, kafka: Kafka, topic: str) -> None:
+    def __init__(self, kafka: KafkaBroker, topic: str) -> None:
         self._kafka, self.topic = kafka, topic
         self._options = {"bootstrap.servers": kafka.bootstrap, "group.id": "truth", "enable.auto.commit": False}
 
@@ -92,17 +92,22 @@ class Truth:
         return found
 
     def files(self, partition: int = 0) -> dict[int, int]:
-        """Bytes of the segments' files by first offset; of an embedded broker only."""
-        assert isinstance(self._kafka, KafkaBroker)
+        """Bytes of the segments' files by first offset."""
         folder = Path(self._kafka.directory, "data", f"{self.topic}-{partition}")
         return {int(path.stem): path.stat().st_size for path in sorted(folder.glob("*.log"))}
 
     def passes(self, partition: int = 0) -> list[tuple[int, int]]:
-        """From where to where the cleaner passed, as it logs it; of an embedded broker only."""
-        assert isinstance(self._kafka, KafkaBroker)
+        """From where to where the cleaner passed, as it logs it."""
         text = self._kafka.log_path.read_text(encoding="utf-8", errors="replace")
         found = re.findall(rf"cleaned log {self.topic}-{partition} \(dirty section = \[(\d+), (\d+)\]\)", text)
         return [(int(start), int(end)) for start, end in found]
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[KafkaBroker]:
+    """A broker of their own: what lessons show is a cleaner's work, minute by minute, and files on a disk."""
+    with KafkaBroker.open(heap_mb=512, quick_start=True) as broker:
+        yield broker
 
 
 @pytest.fixture
@@ -111,7 +116,7 @@ def shown() -> Shown:
 
 
 @pytest.fixture
-def room(kafka: Kafka, request: pytest.FixtureRequest, shown: Shown) -> Iterator[Classroom]:
+def room(kafka: KafkaBroker, request: pytest.FixtureRequest, shown: Shown) -> Iterator[Classroom]:
     def postgres() -> Postgres:
         server: Postgres = request.getfixturevalue("postgres")
         return server
@@ -121,6 +126,6 @@ def room(kafka: Kafka, request: pytest.FixtureRequest, shown: Shown) -> Iterator
 
 
 @pytest.fixture
-def truth(kafka: Kafka, shown: Shown) -> Callable[[str], Truth]:
+def truth(kafka: KafkaBroker, shown: Shown) -> Callable[[str], Truth]:
     """By lesson, the broker's word on its topic."""
     return lambda lesson: Truth(kafka, shown.topic(lesson))

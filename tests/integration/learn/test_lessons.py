@@ -21,7 +21,7 @@ from cdc.contract.partition import murmur2
 from cdc.learn import classroom, compaction, standard
 from cdc.learn.classroom import NEVER, Classroom
 from cdc.learn.lessons import LESSONS
-from cdc.stack import Kafka, KafkaBroker
+from cdc.stack import KafkaBroker
 from tests.architecture.pages import commands, page
 from tests.architecture.test_docs import command_at
 from tests.integration.learn.conftest import Shown, Truth
@@ -62,7 +62,7 @@ def test_compaction(room: Classroom, shown: Shown, truth: Of) -> None:
     assert [line for line in lines if line not in shown.text.splitlines()] == [], "the page shows the same"
 
 
-def test_log(room: Classroom, shown: Shown, truth: Of, kafka: Kafka) -> None:
+def test_log(room: Classroom, shown: Shown, truth: Of) -> None:
     teach("log", room, shown)
     first, second = (shown.tables[f"After the {number} pass"] for number in ("first", "second"))
     records = truth("log").records()
@@ -71,14 +71,13 @@ def test_log(room: Classroom, shown: Shown, truth: Of, kafka: Kafka) -> None:
     assert second[1][2] == sum(each.offset >= active for each in records)
     before = shown.tables["Before any pass: all of it is head"]
     assert [row[2] for row in before] == [600, 601, 601, 1]
-    if isinstance(kafka, KafkaBroker):
-        files = truth("log").files()
-        assert files == {0: second[0][3], active: second[1][3]}
-        ends = [int(table[0][1].partition("–")[2].replace(",", "")) + 1 for table in (first, second)]
-        assert truth("log").passes() == [(0, ends[0]), (ends[0], ends[1])]
+    files = truth("log").files()
+    assert files == {0: second[0][3], active: second[1][3]}
+    ends = [int(table[0][1].partition("–")[2].replace(",", "")) + 1 for table in (first, second)]
+    assert truth("log").passes() == [(0, ends[0]), (ends[0], ends[1])]
 
 
-def test_tombstones(room: Classroom, shown: Shown, truth: Of, kafka: Kafka) -> None:
+def test_tombstones(room: Classroom, shown: Shown, truth: Of) -> None:
     teach("tombstones", room, shown)
     (life,) = (rows for title, rows in shown.tables.items() if title.startswith("The life"))
     assert [row[1:4] for row in life] == [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 0)]
@@ -96,8 +95,7 @@ def test_tombstones(room: Classroom, shown: Shown, truth: Of, kafka: Kafka) -> N
         "the view, suspect, generation 1": (3, '"Rome"'),
         "the view, exact, generation 2": (2, "not there"),
     }
-    if isinstance(kafka, KafkaBroker):
-        assert len(truth("tombstones").passes()) >= 2
+    assert len(truth("tombstones").passes()) >= 2
 
 
 def test_rebuild(room: Classroom, shown: Shown, truth: Of) -> None:
@@ -173,7 +171,7 @@ def test_schemas(room: Classroom, shown: Shown, truth: Of) -> None:
     assert after["the replica"] == "id 1, name Ann, fax NULL, vip false"
 
 
-def test_standard(room: Classroom, shown: Shown, truth: Of, kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard(room: Classroom, shown: Shown, truth: Of, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standard, "_UPDATES", 3_000)
     monkeypatch.setattr(standard, "_READS", 50)
     teach("standard", room, shown)
@@ -185,10 +183,9 @@ def test_standard(room: Classroom, shown: Shown, truth: Of, kafka: Kafka, monkey
         assert len(every) - len(records) == 50
         assert same["records to read for a rebuild"][column] == len(records)
         assert same["keys with a row"][column] == len({each.key for each in records}) == 1_001
-        if isinstance(kafka, KafkaBroker):
-            # What came since is the probes, a hundred bytes each.
-            on_disk = rounds[-1][1 if lesson == "standard" else 3]
-            assert 0 <= sum(truth(lesson).files().values()) - on_disk < 50 * 120
+        # What came since is the probes, a hundred bytes each.
+        on_disk = rounds[-1][1 if lesson == "standard" else 3]
+        assert 0 <= sum(truth(lesson).files().values()) - on_disk < 50 * 120
     times = {name: cells for name, cells in same.items() if "p50" in name or "p99" in name}
     assert len(times) == 4
     for name in ("a read at an offset", "a new record, until it is read"):
@@ -197,7 +194,7 @@ def test_standard(room: Classroom, shown: Shown, truth: Of, kafka: Kafka, monkey
             assert 0 < p50 <= p99
 
 
-def test_a_lesson_that_does_not_see_it_says_so(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lesson_that_does_not_see_it_says_so(kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CDC_KAFKA", kafka.bootstrap)
     monkeypatch.setattr(compaction, "AT_ONCE", NEVER)  # the cleaner will not come
     monkeypatch.setattr(classroom, "PATIENCE_S", 0.3)
@@ -210,13 +207,13 @@ def test_a_lesson_that_does_not_see_it_says_so(kafka: Kafka, monkeypatch: pytest
     eventually(lambda: not left_behind(kafka), message=lambda: str(left_behind(kafka)))
 
 
-def left_behind(kafka: Kafka) -> list[str]:
+def left_behind(kafka: KafkaBroker) -> list[str]:
     topics = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=10).topics
     return [name for name in topics if name.startswith("learn-")]
 
 
 def test_several_lessons_share_one_broker_and_leave_nothing_on_it(
-    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CDC_KAFKA", kafka.bootstrap)
     ran = CliRunner().invoke(app, ["learn", "compaction", "rebuild"])
@@ -240,7 +237,7 @@ def test_they_are_listed() -> None:
     assert all(name in ran.stdout and lesson.question in ran.stdout for name, lesson in LESSONS.items())
 
 
-def test_ctrl_c_leaves_no_process(kafka: Kafka) -> None:
+def test_ctrl_c_leaves_no_process(kafka: KafkaBroker) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "CDC_PG_URL"}
     process = subprocess.Popen(
         [sys.executable, "-m", "cdc", "learn", "schemas"],

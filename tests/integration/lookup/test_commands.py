@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -19,7 +18,9 @@ from typer.testing import CliRunner
 from cdc.app.cli import app
 from cdc.stack import Kafka, Postgres
 from tests.support.deployment import Deployment, deployed
+from tests.support.names import unique
 from tests.support.servers import fresh_database
+from tests.support.topic_settings import create_topic
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -42,9 +43,9 @@ def live(
 @pytest.fixture
 def topic(kafka: Kafka) -> Iterator[str]:
     """Of another program, with two partitions."""
-    name = f"users-{uuid.uuid4().hex[:8]}"
+    name = unique("users-")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.create_topics([NewTopic(name, 2, config={"cleanup.policy": "compact"})])[name].result(30)
+    create_topic(admin, NewTopic(name, 2, config={"cleanup.policy": "compact"}))
     yield name
     admin.delete_topics([name])[name].result(30)
 

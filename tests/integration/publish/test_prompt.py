@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -17,6 +16,7 @@ from cdc.publish.topics import TopicAdmin, TopicSpecification
 from cdc.record import Ready
 from cdc.replay.bounded import partitions_of, read_to_end
 from cdc.stack import Kafka
+from tests.support.names import unique
 from tests.support.waiting import eventually
 
 LARGEST = 100_000
@@ -30,7 +30,7 @@ def options(kafka: Kafka) -> dict[str, str]:
 @pytest.fixture
 def topic(options: dict[str, str]) -> str:
     """It takes less in one record than the bridge thinks."""
-    name = f"prompt.{uuid.uuid4().hex[:8]}"
+    name = unique("prompt.")
     settings = {"cleanup.policy": "compact", "max.message.bytes": str(LARGEST // 2)}
     TopicAdmin(options).create_missing([TopicSpecification(name, 1, 1, settings)])
     return name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from contextlib import closing
 
 import pytest
@@ -21,6 +20,7 @@ from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topics import TopicAdmin, TopicSpecification
 from cdc.stack import Kafka
 from cdc.stack.embedded import free_port
+from tests.support.names import unique
 from tests.support.reading import fold_topic
 from tests.support.servers import OwnStack
 from tests.support.waiting import eventually
@@ -36,7 +36,7 @@ def options(kafka: Kafka) -> dict[str, str]:
 
 @pytest.fixture
 def topic(options: dict[str, str]) -> str:
-    name = f"publisher.{uuid.uuid4().hex[:8]}"
+    name = unique("publisher.")
     TopicAdmin(options).create_missing([TopicSpecification(name, 2, 1, COMPACT)])
     return name
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-
 import pytest
 
 from cdc.config import TopicsConfig
@@ -11,6 +9,7 @@ from cdc.errors import TopicRefused, TopicUnavailable
 from cdc.publish.topics import TopicAdmin, TopicSpecification, batches, bookkeeping_settings, state_settings
 from cdc.stack import Kafka
 from cdc.stack.embedded import free_port
+from tests.support.names import unique
 
 STATE = state_settings(TopicsConfig())
 
@@ -21,7 +20,7 @@ def admin(kafka: Kafka) -> TopicAdmin:
 
 
 def name() -> str:
-    return f"topics.{uuid.uuid4().hex[:8]}"
+    return unique("topics.")
 
 
 def test_what_was_created_shows_no_drift_and_is_created_once(admin: TopicAdmin) -> None:

@@ -19,6 +19,7 @@ from cdc.errors import CdcError
 from cdc.stack import Kafka, PostgresServer
 from tests.support.printed_steps import printed_steps
 from tests.support.servers import Database, OwnStack
+from tests.support.topic_settings import create_topic
 
 NOBODY = "host=127.0.0.1 port=1 dbname=shop user=cdc"
 Init: TypeAlias = Callable[..., Result]
@@ -187,7 +188,7 @@ def test_topics_of_that_name_are_told_of(
         (f"{database.name}.public.items", f"topics that begin with {database.name}. are there already"),
         (f"{database.name}.__progress", "has published here before, 2 topics"),
     ):
-        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
+        create_topic(admin, NewTopic(topic, 1, 1))
         done = init(*both, "--overwrite")
         assert said in done.output, done.output
     assert "or newer, 1 broker" in done.output

@@ -6,7 +6,6 @@ A new replica database gets a class of its own below, with nothing in it but the
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,6 +25,7 @@ from cdc.sink.errors import RecordRejected
 from cdc.sink.naming import ReplicaName
 from cdc.sink.status import SinkStatus, TableStatus
 from cdc.source.slot import identify
+from tests.support.names import unique
 from tests.support.servers import Database
 from tests.support.topic_writer import SOURCE
 from tests.support.waiting import eventually
@@ -181,7 +181,7 @@ class ReplicaContract:
             assert set(writer.active()) == {ORDERS.topic}
 
     def test_a_role_with_the_printed_grants_lacks_nothing(self, server: Server) -> None:
-        role = f"sink_{uuid.uuid4().hex[:8]}"
+        role = unique("sink_")
         database = open_replica(server.config(role), application_name="test")
         server.administer([*database.grants(["mirror"])])
         tables = [ReplicaName("mirror", "items")]

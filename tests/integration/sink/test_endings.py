@@ -120,7 +120,7 @@ class Watcher:
                 self.seen.update(connection.execute(query.encode()))
 
     def assert_only_prefixes(self) -> None:
-        assert len(self.seen) >= 3
+        assert len(self.seen) >= 2, "before and after, and of what is between whatever a busy machine let it see"
         for lsn, left, right in self.seen:
             if lsn is not None:  # else the sink catches up, and promises nothing
                 expected = self.ledger.count_at(LSN.parse(lsn))

@@ -21,6 +21,7 @@ from cdc.spark.health.text import as_text
 from cdc.stack import Kafka
 from tests.support.deployment import Deploy
 from tests.support.servers import Database
+from tests.support.topic_settings import create_topic
 from tests.support.topic_writer import TopicWriter
 
 DAY_MS = 86_400_000
@@ -49,8 +50,7 @@ def faulty(kafka: Kafka) -> FaultyTopic:
     writer = TopicWriter(kafka.bootstrap)
     topic = f"{writer.name}.public.faulty"
     settings = {"cleanup.policy": "delete", "retention.ms": "-1", "delete.retention.ms": str(RETENTION_MS)}
-    for future in writer.admin.create_topics([NewTopic(topic, 2, 1, config=settings)]).values():
-        future.result(30)
+    create_topic(writer.admin, NewTopic(topic, 2, 1, config=settings))
     schema = writer.table("faulty", id="int4", note="text")
     return FaultyTopic(writer, schema, time.time_ns() // 1_000_000)
 

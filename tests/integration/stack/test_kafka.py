@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
-
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from cdc.errors import StackError
 from cdc.stack import KafkaBroker
+from tests.support.names import unique
 from tests.support.waiting import eventually
 
 
@@ -92,7 +91,7 @@ def test_committed_records_survive_a_kill_and_transactions_go_on(own_stack):
 
 
 def test_compaction_is_visible_within_seconds(kafka):
-    topic = f"compacted-{uuid.uuid4().hex}"
+    topic = unique("compacted-")
     settings = {"min.cleanable.dirty.ratio": "0.001", "segment.ms": "500", "max.compaction.lag.ms": "500"}
     create_topic(kafka.bootstrap, topic, **{"cleanup.policy": "compact", "delete.retention.ms": "100", **settings})
     for value in (b"1", b"2", b"3"):
@@ -109,7 +108,7 @@ def test_compaction_is_visible_within_seconds(kafka):
 
 
 def test_a_topic_is_not_made_by_mistake(kafka):
-    name = f"missing-{uuid.uuid4().hex}"
+    name = unique("missing-")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "allow.auto.create.topics": True})
     error = admin.list_topics(name, timeout=10).topics[name].error
     assert error is not None

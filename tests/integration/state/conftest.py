@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 import pytest
 
 from cdc.publish.topics import TopicAdmin, TopicSpecification
 from cdc.stack import Kafka
+from tests.support.names import unique
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def options(kafka: Kafka) -> dict[str, Any]:
 @pytest.fixture
 def name() -> str:
     """Begins the names of the test's topics."""
-    return f"state-{uuid.uuid4().hex[:8]}"
+    return unique("state-")
 
 
 @pytest.fixture
