@@ -29,8 +29,10 @@ from tests.support.servers import Database, OwnStack, Servers, fresh_database
 from tests.support.topic_settings import delete_topics_with
 from tests.support.versions import DEFAULT, parse_majors, versions_for
 
-# A shell lets its background jobs ignore Ctrl-C, and what they start inherits that; commands under test must not.
+# A shell lets its background jobs ignore Ctrl-C, nohup a closed terminal, and what they start inherits that; commands
+# under test must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 if os.environ.get("CDC_PURE_PYTHON"):
     compiled.avoid()
