@@ -16,7 +16,8 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -26,6 +27,7 @@ from cdc.stack.cache import cache_dir
 from cdc.stack.engine import remove_container
 
 _STOP_TIMEOUT_S = 15.0
+_POLL_INTERVAL_S = 0.03
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ def stop_detached() -> list[Running]:
 
 
 def kill_tree(process: psutil.Process, timeout_s: float = _STOP_TIMEOUT_S) -> None:
-    """SIGKILL a process and its descendants, and return when all of them are gone."""
+    """SIGKILL a process and its descendants, and return when all of them have ended."""
     try:
         family = [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
@@ -122,7 +124,22 @@ def kill_tree(process: psutil.Process, timeout_s: float = _STOP_TIMEOUT_S) -> No
     for member in family:
         with contextlib.suppress(psutil.NoSuchProcess):
             member.kill()
-    psutil.wait_procs(family, timeout=timeout_s)
+    _wait_for_end(family, timeout_s)
+
+
+def _wait_for_end(processes: Iterable[psutil.Process], timeout_s: float) -> None:
+    """What is not our child stays listed until its parent asks, which a container's first process may never do."""
+    deadline = time.monotonic() + timeout_s
+    for process in processes:
+        while not _has_ended(process) and time.monotonic() < deadline:
+            time.sleep(_POLL_INTERVAL_S)
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _records() -> Path:
@@ -157,9 +174,9 @@ def _end(entry: Running, *, graceful: bool) -> None:
         remove_container(entry.container)
     process = entry.process()
     if process is not None and process.pid != os.getpid():
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+        with contextlib.suppress(psutil.NoSuchProcess):
             if graceful:
                 process.send_signal(entry.stop_signal)
-                process.wait(_STOP_TIMEOUT_S)
+                _wait_for_end([process], _STOP_TIMEOUT_S)
         kill_tree(process)
     shutil.rmtree(entry.directory, ignore_errors=True)
