@@ -15,10 +15,10 @@ import structlog
 from starlette.middleware.cors import CORSMiddleware
 
 from cdc.errors import CdcError
-from cdc.serve.answer import Answer
-from cdc.serve.desk import Asked, Desk
+from cdc.query.answer import Answer
+from cdc.query.desk import Asked, Desk
+from cdc.query.readiness import RETRY_LOAD
 from cdc.serve.pages import Call, Pages, Route
-from cdc.serve.readiness import RETRY_LOAD
 from cdc.serve.tally import Tally
 from cdc.view.errors import NotLoaded, UnknownTable, WrongCursor, WrongKey, WrongQuestion
 from cdc.web.problem import PROBLEM_JSON, Kind, Problem, sentences

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from cdc.daemon.pages import Pages, Reply, Request
 from cdc.daemon.threads import Threads
-from cdc.serve.watching import Watching
+from cdc.query.watching import Watching
 
 ROOT: Final = "/dashboard/"
 _THREADS: Final = 20

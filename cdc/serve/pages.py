@@ -12,18 +12,18 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from cdc.lsn import LSN
-from cdc.serve import rows, tables
-from cdc.serve.answer import Answer, as_json
-from cdc.serve.broadcast import Broadcasts
-from cdc.serve.desk import Asked, Desk, Table
-from cdc.serve.keys import KeyValues, from_path, from_query
-from cdc.serve.openapi import document
-from cdc.serve.parameters import WAITING, Query, parse_query
-from cdc.serve.past import Past
+from cdc.query import rows, tables
+from cdc.query.answer import Answer, as_json
+from cdc.query.broadcast import Broadcasts
+from cdc.query.desk import Asked, Desk, Table
+from cdc.query.keys import KeyValues, from_path, from_query
+from cdc.query.openapi import document
+from cdc.query.parameters import WAITING, Query, parse_query
+from cdc.query.past import Past
+from cdc.query.watch import Watch
+from cdc.query.watching import Watching
 from cdc.serve.published import Published
 from cdc.serve.tally import Page
-from cdc.serve.watch import Watch
-from cdc.serve.watching import Watching
 from cdc.view.facts import TableFacts
 from cdc.web.body import MAX_BODY, read_body
 from cdc.web.hosts import Hosts

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias, cast
 import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from cdc.serve.answer import Answer
+from cdc.query.answer import Answer
 from cdc.web.patience import Patience
 from cdc.web.problem import Headers
 

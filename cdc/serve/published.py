@@ -11,7 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from cdc.errors import CdcError
 from cdc.metrics import ServedTable, ServedView, ServeMetrics
-from cdc.serve.answer import Answer
+from cdc.query.answer import Answer
 from cdc.serve.tally import Tally
 from cdc.view.table_view import TableView
 

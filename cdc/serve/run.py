@@ -22,8 +22,8 @@ from cdc.errors import ConfigError
 from cdc.feed.meter import FeedMeter
 from cdc.feed.run import run_feeds
 from cdc.feed.stores import TABLES, TOPICS, ViewStores, wanted_view
+from cdc.query.desk import Served
 from cdc.serve.children import LONGEST_STOP_S, Children, answer_as_child
-from cdc.serve.desk import Served
 from cdc.serve.http import Server
 from cdc.serve.listening import ServerThread, listen, url_of
 from cdc.serve.notice import Notice, SharedNotice, shared_notice

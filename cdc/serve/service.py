@@ -10,12 +10,12 @@ from typing import Final, TypeAlias
 
 from cdc.config import Config
 from cdc.daemon.pages import Pages as DaemonPages
+from cdc.query.desk import Desk, Served
+from cdc.query.past import Past
 from cdc.serve.application import Service
 from cdc.serve.beside import Beside
-from cdc.serve.desk import Desk, Served
 from cdc.serve.http import Server
 from cdc.serve.pages import Pages
-from cdc.serve.past import Past
 from cdc.serve.published import Published
 from cdc.serve.tally import Tally
 from cdc.web.certificate import Certificate

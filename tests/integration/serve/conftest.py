@@ -12,7 +12,7 @@ import pytest
 
 from cdc.config import Config
 from cdc.daemon.worker import Worker
-from cdc.serve.desk import Served
+from cdc.query.desk import Served
 from cdc.serve.listening import ServerThread, listen, url_of
 from cdc.serve.service import make_server
 from cdc.serve.tally import Tally, shared_cells

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import orjson
 import pytest
 
-from cdc.serve.past import Past
+from cdc.query.past import Past
 from cdc.store.port import Store
 from cdc.web.problem import Problem
 from tests.integration.serve.conftest import ADA, BOB, CY, Serve, planted

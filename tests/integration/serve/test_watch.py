@@ -15,7 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from cdc.daemon.worker import Worker
-from cdc.serve import broadcast, watch, watching
+from cdc.query import broadcast, watch, watching
 from cdc.serve.listening import ServerThread
 from cdc.store.port import Store
 from cdc.view.table_view import TableView

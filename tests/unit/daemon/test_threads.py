@@ -226,7 +226,7 @@ def test_every_thread_of_ours_is_among_these() -> None:
         "cdc/status/parts.py",
         "cdc/stack/artefacts.py",
         "cdc/apply/loop.py",
-        "cdc/serve/desk.py",
+        "cdc/query/desk.py",
         "cdc/dashboard/deployment.py",
         "cdc/serve/beside.py",
         "cdc/store/lmdb_store.py",

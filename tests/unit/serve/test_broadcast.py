@@ -9,9 +9,9 @@ from typing import TypeAlias
 import pytest
 
 from cdc.config.serve import ServeConfig
-from cdc.serve import broadcast
-from cdc.serve.broadcast import Broadcasts, Piece, position
-from cdc.serve.desk import Desk, Part, Served
+from cdc.query import broadcast
+from cdc.query.broadcast import Broadcasts, Piece, position
+from cdc.query.desk import Desk, Part, Served
 from cdc.store.memory import MemoryStore
 from cdc.view.answers import Changes
 from cdc.view.table_view import TableView

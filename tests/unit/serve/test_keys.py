@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cdc.serve.keys import from_json, from_path, from_query, leading
+from cdc.query.keys import from_json, from_path, from_query, leading
 from cdc.view.facts import KeyColumn, TableFacts
 from cdc.web.problem import Problem
 

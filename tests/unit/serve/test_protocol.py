@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.serve.answer import Answer
+from cdc.query.answer import Answer
 from cdc.serve.protocol import head_of
 
 USUAL = [(b"date", b"now")]

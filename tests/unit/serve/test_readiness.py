@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.serve.readiness import is_ready, missing, state_of
+from cdc.query.readiness import is_ready, missing, state_of
 from cdc.view.facts import Facts, TableFacts, ViewFacts
 from cdc.web.tokens import Access
 

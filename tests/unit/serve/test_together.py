@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cdc.serve import together
-from cdc.serve.together import Together
+from cdc.query import together
+from cdc.query.together import Together
 from cdc.store.memory import MemoryStore
 from cdc.view.answers import Found, FoundMany
 from cdc.view.errors import UnknownTable, WrongKey

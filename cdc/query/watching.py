@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import structlog
 
 from cdc.errors import CdcError
-from cdc.serve.events import farewell
+from cdc.query.events import farewell
 from cdc.web.problem import Problem
 
 SLOWEST_S: Final = 10.0

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl
 
 from cdc.lsn import LSN
-from cdc.serve.keys import from_segments, leading, values_of
+from cdc.query.keys import from_segments, leading, values_of
 from cdc.view.answers import Range
 from cdc.view.facts import TableFacts
 from cdc.web.problem import Problem

@@ -12,11 +12,11 @@ from cdc.config.serve import ServeConfig
 from cdc.daemon.threads import Threads
 from cdc.errors import ConfigError
 from cdc.lsn import LSN
-from cdc.serve.keys import KeyValues
-from cdc.serve.parameters import Query, Wait, wait_of
-from cdc.serve.pulse import Pulse
-from cdc.serve.readiness import missing
-from cdc.serve.together import Together
+from cdc.query.keys import KeyValues
+from cdc.query.parameters import Query, Wait, wait_of
+from cdc.query.pulse import Pulse
+from cdc.query.readiness import missing
+from cdc.query.together import Together
 from cdc.view.answers import Found
 from cdc.view.errors import NotLoaded, WrongQuestion
 from cdc.view.facts import Facts, TableFacts, ViewFacts

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import orjson
 
-from cdc.serve.answer import Answer, as_json, found_item, item, listed, unreadable
-from cdc.serve.desk import Asked, Desk, Table
-from cdc.serve.evidence import etag, evidence_headers, in_header, is_known, row_headers
-from cdc.serve.keys import KeyValues, from_json
-from cdc.serve.parameters import MAX_PAGE, range_of
-from cdc.serve.past import Then
+from cdc.query.answer import Answer, as_json, found_item, item, listed, unreadable
+from cdc.query.desk import Asked, Desk, Table
+from cdc.query.evidence import etag, evidence_headers, in_header, is_known, row_headers
+from cdc.query.keys import KeyValues, from_json
+from cdc.query.parameters import MAX_PAGE, range_of
+from cdc.query.past import Then
 from cdc.view.answers import Evidence, Found
 from cdc.view.facts import TableFacts
 from cdc.web.problem import Headers, Problem

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from cdc.lsn import LSN
-from cdc.serve.answer import Answer, as_json
-from cdc.serve.desk import Asked, Desk, Part
-from cdc.serve.readiness import is_ready, loading, missing, state_of
+from cdc.query.answer import Answer, as_json
+from cdc.query.desk import Asked, Desk, Part
+from cdc.query.readiness import is_ready, loading, missing, state_of
 from cdc.view.facts import Facts, TableFacts
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cdc import __version__
-from cdc.serve.parameters import DEFAULT_PAGE, MAX_PAGE
+from cdc.query.parameters import DEFAULT_PAGE, MAX_PAGE
 from cdc.web.problem import KINDS, Kind
 
 Json = dict[str, Any]

@@ -20,9 +20,9 @@ from typing import Final, NamedTuple, TypeAlias
 import structlog
 
 from cdc.errors import CdcError
-from cdc.serve.desk import Desk, Part
-from cdc.serve.events import changed_rows
-from cdc.serve.parameters import MAX_PAGE
+from cdc.query.desk import Desk, Part
+from cdc.query.events import changed_rows
+from cdc.query.parameters import MAX_PAGE
 from cdc.view.answers import Changes
 from cdc.view.cursors import Token, parse_token
 

@@ -18,7 +18,7 @@ import orjson
 
 from cdc.errors import CdcError
 from cdc.lsn import LSN
-from cdc.serve.answer import item
+from cdc.query.answer import item
 from cdc.view.answers import ChangedRow
 from cdc.view.facts import Facts, TableFacts
 from cdc.view.rows import StoredRow

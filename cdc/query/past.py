@@ -16,9 +16,9 @@ from cdc.history.key import record_key
 from cdc.history.scan import KeyScan
 from cdc.history.trail import Moment, RowThen, parse_moment, row_at
 from cdc.lsn import LSN
+from cdc.query.keys import KeyValues
 from cdc.record import TableSchema
 from cdc.replay.definitions import read_definitions
-from cdc.serve.keys import KeyValues
 from cdc.view.facts import TableFacts
 from cdc.web.problem import Problem, sentences
 

@@ -12,10 +12,10 @@ from contextlib import aclosing
 from functools import partial
 from typing import Final, NamedTuple
 
-from cdc.serve.broadcast import Broadcasts, position
-from cdc.serve.desk import Desk, Part
-from cdc.serve.events import changed_rows, event, every_row, heartbeat
-from cdc.serve.parameters import MAX_PAGE
+from cdc.query.broadcast import Broadcasts, position
+from cdc.query.desk import Desk, Part
+from cdc.query.events import changed_rows, event, every_row, heartbeat
+from cdc.query.parameters import MAX_PAGE
 from cdc.view.answers import Range
 from cdc.view.errors import WrongCursor
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from cdc.serve.keys import KeyValues
+from cdc.query.keys import KeyValues
 from cdc.view.answers import Found
 from cdc.view.errors import WrongKey
 from cdc.view.table_view import TableView
