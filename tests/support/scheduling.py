@@ -1,8 +1,8 @@
 """How several test processes share the suite: file by file, the longest first, and Spark's in a lane of their own.
 
 A Spark job keeps two cores busy, most other tests wait for something most of the time. So with three processes or more,
-one of them runs the tests of Spark's jobs, one after the other in one warm JVM, and the others all else beside it; with
-four, two do, each with a JVM of its own.
+one of them runs the tests of Spark's jobs, one after the other in one warm JVM, and the others all else beside it; from
+four on two do, each with a JVM of its own.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def longest_first(file: str) -> int:
 
 
 class SparkLane(LoadFileScheduling):
-    """Hands files to the processes; those of Spark's jobs all to one. Of four, another has the reconciliations."""
+    """Hands files to the processes; those of Spark's jobs all to one, or, of four and more, the reconciliations to another."""
 
     def _split_scope(self, nodeid: str) -> str:
         if not nodeid.startswith(_SPARK):

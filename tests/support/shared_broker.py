@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from cdc.stack import Kafka, KafkaBroker, open_kafka
-from cdc.stack.cache import Say
+from cdc.stack import Kafka, open_kafka
+from cdc.stack.cache import Say, silent
 
 _BROKER: Final = pytest.StashKey[Kafka]()
 _VARIABLE: Final = "CDC_TESTS_BROKER"
@@ -22,14 +22,14 @@ _HEAP_MB: Final = 1024
 def start_for_workers(config: pytest.Config, say: Say) -> None:
     """In the controller, before there are workers."""
     broker = config.stash[_BROKER] = open_kafka(heap_mb=_HEAP_MB, say=say)
-    if isinstance(broker, KafkaBroker):
-        os.environ[_VARIABLE] = broker.bootstrap
+    os.environ[_VARIABLE] = broker.bootstrap
 
 
 def join(config: pytest.Config, say: Say) -> Kafka:
     """The broker of this run. Where there is one process only, the first test that asks starts it."""
     if (broker := joined(config)) is None:
-        broker = open_kafka(bootstrap=os.environ.get(_VARIABLE), for_tests=True, say=say)
+        shared = os.environ.get(_VARIABLE)  # of which was told when it started
+        broker = open_kafka(bootstrap=shared, for_tests=True, say=silent if shared else say)
         config.stash[_BROKER] = broker
     return broker
 
