@@ -49,7 +49,7 @@ def longest_first(file: str) -> int:
 
 
 class SparkLane(LoadFileScheduling):
-    """Hands files to the processes; those of Spark's jobs all to one, or, of four and more, the reconciliations to another."""
+    """Hands out files; those of Spark's jobs all to one process, and of four or more, reconciliations to another."""
 
     def _split_scope(self, nodeid: str) -> str:
         if not nodeid.startswith(_SPARK):
