@@ -156,10 +156,7 @@ class Bridge:
     def _commit_ready(self) -> None:
         """Commit the Kafka transaction with the progress it reaches, then confirm that to the server."""
         self._send()
-        engine = self._engine
-        if len(engine.unseen) > _MAX_UNSEEN:
-            engine.saw(self._source.snapshot().sees)
-        progress = engine.progress()
+        progress = self._reached()
         if self._kafka.is_open or self._backfill.wants_flush:
             self._backfill.flush(progress.lsn)
         if not self._kafka.is_open and progress.lsn == self._published and not self._is_first:
@@ -168,6 +165,13 @@ class Bridge:
         started = time.monotonic()
         self._kafka.commit(progress)
         self._confirm(progress, time.monotonic() - started)
+
+    def _reached(self) -> Progress:
+        """Where the stream is; what snapshots see by now is forgotten, or the record would grow with each commit."""
+        engine = self._engine
+        if len(engine.unseen) > _MAX_UNSEEN:
+            engine.saw(self._source.snapshot().sees)
+        return engine.progress()
 
     def _confirm(self, progress: Progress, took_s: float) -> None:
         """This progress is committed in Kafka, which took so long: the server may hear of it."""

@@ -72,7 +72,7 @@ class PromptBridge(Bridge):
         self._send()
         if not self._is_short_of_its_reach:
             self._drawn_up_at = time.monotonic()
-            self._prompt.cover(self._engine.progress())
+            self._prompt.cover(self._reached())
 
     def _is_due(self) -> bool:
         if self._prompt.in_transaction or self._engine.holds_records or self._backfill.wants_flush:

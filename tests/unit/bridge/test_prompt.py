@@ -1,0 +1,72 @@
+"""The loop of ``delivery: idempotent`` against a scripted walsender: what its progress says behind rows."""
+
+from __future__ import annotations
+
+import struct
+from types import SimpleNamespace
+
+import pytest
+
+from cdc.bridge import prompt
+from cdc.bridge.prompt import PromptBridge
+from cdc.bridge.prompt_side import PromptSide
+from cdc.bridge.sides import Sides
+from cdc.contract.progress import parse_progress
+from cdc.order.counts import Counts
+from cdc.order.engine import Engine
+from cdc.order.touched import TouchedKeys
+from cdc.record import Progress
+from cdc.snapshot import Snapshot
+from tests.unit.bridge.test_loop import RELATION, RESUME, UNIX_EPOCH, Idle, Script, commit, frame, insert
+from tests.unit.bridge.test_prompt_side import CONFIG, Publisher
+
+TRANSACTIONS = 200
+
+
+class Kafka(Publisher):
+    """It has every row at once, and every progress."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[Progress] = []
+
+    def relieve(self) -> None:
+        self.ack()
+
+    def next_group(self) -> object:  # type: ignore[override]
+        self.ack()
+        return super().next_group()
+
+    def write(self, topic: str, key: bytes, value: bytes) -> None:
+        super().write(topic, key, value)
+        self.told.append(parse_progress(value))
+        self.is_done = True
+
+
+def transaction(number: int) -> list[bytes]:
+    """The ``number``-th, with a transaction id of its own."""
+    lsn = 200 + 20 * number
+    return [frame(b"B" + struct.pack(">QqI", lsn, UNIX_EPOCH, 10 + number)), insert(number), commit(lsn)]
+
+
+def test_the_progress_does_not_grow_with_each_source_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backlog of small transactions made it larger than Kafka takes a record, and the bridge stopped for good."""
+    monkeypatch.setattr(prompt, "_PACE_S", -1.0)
+    script, kafka = Script(*map(transaction, range(TRANSACTIONS))), Kafka()
+    script.batches[0].insert(1, RELATION)
+    script.snapshot = lambda: Snapshot(10 + TRANSACTIONS, frozenset())  # type: ignore[method-assign]
+    registry = SimpleNamespace(describe=lambda *_: None)
+    watch = SimpleNamespace(look=lambda: None)
+    side = PromptSide(CONFIG, kafka, registry, watch, RESUME, None)  # type: ignore[arg-type]
+    engine = Engine(resume=RESUME, xid=0, counts=Counts(), touched=TouchedKeys())
+    bridge = PromptBridge(
+        Sides(script, script, side, Idle([])),  # type: ignore[arg-type]
+        engine,
+        RESUME,
+        beginnings=[],
+        is_first=True,
+        on_commit=lambda _: None,
+    )
+    bridge.run(script.stop)
+    assert len(kafka.told) > TRANSACTIONS // 4, "written beside the rows"
+    assert max(len(each.unseen) for each in kafka.told) < 40
