@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException
 from cdc.errors import CdcError, TopicUnavailable
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.row_producer import ROWS_PATIENCE_S, Group, RowProducer, RowRejected
-from cdc.publish.transactional import COMMIT_DEADLINE_S
+from cdc.publish.transactional import COMMIT_DEADLINE_S, TOO_LARGE
 from cdc.record import Ready
 
 _POLL_S: Final = 0.01
@@ -72,8 +72,8 @@ class PromptPublisher(KafkaPublisher):
         try:
             self._rows.send(records)
         except RowRejected as rejected:
-            topic, key, value, header, _ = rejected.record
-            if rejected.error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            if rejected.record is not None and rejected.error.code() in TOO_LARGE:
+                topic, key, value, header, _ = rejected.record
                 size = len(key) + len(value or b"") + len(header)
                 raise self._too_large(topic, key, header, f"{size} bytes") from rejected
             raise self._row_error(rejected.error) from rejected

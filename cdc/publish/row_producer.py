@@ -20,7 +20,7 @@ from cdc.broker_log import BROKER_LOG
 from cdc.brokers import bad_option, refused_connection
 from cdc.contract.header import HEADER_NAME
 from cdc.errors import CdcError, TopicUnavailable
-from cdc.publish.transactional import PRODUCER_SETTINGS, queue_kbytes
+from cdc.publish.transactional import PRODUCER_SETTINGS, TOO_LARGE, queue_kbytes
 from cdc.record import Ready
 
 ROWS_PATIENCE_S: Final = 2.5
@@ -46,9 +46,9 @@ class Group:
 
 
 class RowRejected(Exception):
-    """A row was not taken, for this reason."""
+    """Rows are not taken, for this reason; ``record`` when it is because of that one, and not of one before it."""
 
-    def __init__(self, record: Ready, error: KafkaError) -> None:
+    def __init__(self, record: Ready | None, error: KafkaError) -> None:
         self.record = record
         self.error = error
         super().__init__(error)
@@ -120,7 +120,7 @@ class RowProducer:
                     produce(topic, value, key, -1, delivered, None, 0, [(HEADER_NAME, header)])
                     break
                 except BufferError:
-                    self._wait_for_room(record)
+                    self._wait_for_room()
                 except KafkaException as error:
                     if error.args[0].code() == KafkaError._FATAL:
                         self.poll(_REPORT_S)
@@ -167,18 +167,24 @@ class RowProducer:
                 self.late_at = now
             if error is None:
                 group.acked += 1
-            elif error.code() not in _PURGED and self._failed is None:
+            elif error.code() not in _PURGED and (self._failed is None or self._is_larger(error, message)):
                 self._failed = error, message
 
         return delivered
 
-    def _wait_for_room(self, record: Ready) -> None:
+    def _is_larger(self, error: KafkaError, message: Message) -> bool:
+        """Whether this one rather than the first explains it: the brokers refuse a batch for its largest record."""
+        first, known = self._failed or (error, None)
+        is_size = error.code() in TOO_LARGE and first.code() in TOO_LARGE
+        return is_size and known is not None and len(message) > len(known)
+
+    def _wait_for_room(self) -> None:
         deadline = self.deadline()
         full = len(self._producer)
         while len(self._producer) >= full:
             self.poll(0.01)
             if self._failed is not None:
-                raise RowRejected(record, self._failed[0])
+                raise RowRejected(None, self._failed[0])
             if time.monotonic() > deadline:
                 raise TopicUnavailable(
                     f"Kafka takes no rows: the send queue stayed full for up to {ROWS_PATIENCE_S:g} s"

@@ -31,7 +31,7 @@ _FENCED = {
     KafkaError.INVALID_PRODUCER_EPOCH,
     KafkaError.FENCED_INSTANCE_ID,
 }
-_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE}
+TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE}
 _UNAUTHORISED = {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 
 PRODUCER_SETTINGS: dict[str, Any] = {
@@ -76,6 +76,7 @@ class TransactionalProducer:
         self._began_at = time.monotonic()
         self._topics: set[str] = set()
         self._failure: CdcError | None = None
+        self._refused_bytes = 0
         settings = {
             **PRODUCER_SETTINGS,
             "queue.buffering.max.kbytes": queue_kbytes(max_message_bytes),
@@ -154,7 +155,7 @@ class TransactionalProducer:
             except BufferError:
                 self._wait_for_room()
             except KafkaException as error:
-                if error.args[0].code() in _TOO_LARGE:
+                if error.args[0].code() in TOO_LARGE:
                     size = len(key) + len(value or b"") + len(header)
                     raise self._too_large(topic, key, header, f"{size} bytes") from error
                 raise self._error("produce", error) from error
@@ -228,14 +229,15 @@ class TransactionalProducer:
             self._producer.poll(0)
 
     def _delivery_failed(self, error: KafkaError | None, message: Message) -> None:
-        if (
-            error is None
-            or self._failure is not None
-            or error.code() in {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
-        ):
+        if error is None or error.code() in {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}:
+            return
+        is_too_large = error.code() in TOO_LARGE
+        # The brokers refuse a batch for its largest record, and all of it is reported
+        if self._failure is not None and not (is_too_large and 0 < self._refused_bytes < len(message)):
             return
         topic, key = message.topic() or "?", message.key() or b""
-        if error.code() in _TOO_LARGE:
+        if is_too_large:
+            self._refused_bytes = len(message)
             headers: dict[str, Any] = dict(message.headers() or ())
             self._failure = self._too_large(topic, key, headers.get(HEADER_NAME, b""), "larger than the broker takes")
         elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:

@@ -42,9 +42,12 @@ def publisher(options: dict[str, str], topic: str) -> Iterator[PromptPublisher]:
         yield made
 
 
-def started(options: dict[str, str], topic: str) -> PromptPublisher:
+def started(options: dict[str, str], topic: str, **more: str) -> PromptPublisher:
+    """``more`` options have underscores for dots."""
     made = PromptPublisher(
-        {**options, "compression.type": "none"}, transactional_id=f"{topic}-id", max_message_bytes=LARGEST
+        {**options, "compression.type": "none", **{name.replace("_", "."): value for name, value in more.items()}},
+        transactional_id=f"{topic}-id",
+        max_message_bytes=LARGEST,
     )
     made.start()
     return made
@@ -119,6 +122,29 @@ def test_behind_a_row_that_the_brokers_refuse_nothing_is_written(options: dict[s
     assert "key 2" in error.message
     publisher.close()
     assert keys(options, topic) == [b"1"]
+
+
+def test_the_row_that_the_brokers_refuse_is_named_also_while_others_wait_for_room(
+    options: dict[str, str], topic: str
+) -> None:
+    """Behind a backlog the queue is full when the refusal comes; the row that waits for room then is another one."""
+    with closing(started(options, topic, queue_buffering_max_messages="10")) as publisher:
+        rows = [row(topic, 2, b"x" * (LARGEST * 3 // 4)), *(row(topic, number) for number in range(3, 200))]
+        with pytest.raises(TopicRefused, match="key 2 "):
+            publisher.send_rows(rows)
+
+
+def test_of_a_batch_that_the_brokers_refuse_the_largest_row_is_named(options: dict[str, str], topic: str) -> None:
+    """They refuse all of it, and small rows come first."""
+    rows = [*(row(topic, number) for number in range(3, 9)), row(topic, 2, b"x" * (LARGEST * 3 // 4)), row(topic, 9)]
+    with closing(started(options, topic, linger_ms="200")) as publisher:
+        publisher.send_rows(rows)
+        with pytest.raises(TopicRefused, match="key 2 "):
+            eventually(lambda: publisher.relieve())
+    with closing(started(options, topic, linger_ms="200")) as publisher:
+        publisher.produce_all(rows)
+        with pytest.raises(TopicRefused, match="key 2 "):
+            publisher.commit()
 
 
 def test_a_row_that_is_too_large_is_refused_with_its_key(publisher: PromptPublisher, topic: str) -> None:
