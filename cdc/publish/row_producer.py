@@ -108,10 +108,16 @@ class RowProducer:
     def send(self, records: Iterable[Ready]) -> None:
         """Send them, each with a header; waits while the queue is full.
 
+        What the client gives up by itself, for a topic that no broker knows for a moment, does not stop it. So it is
+        asked first: a row behind one that is missing would say that all before it is there.
+
         Raises:
             RowRejected: one is larger than the topic takes, or the producer has failed for good.
             TopicUnavailable: the queue stayed full.
         """
+        self.poll()
+        if self._failed is not None:
+            raise RowRejected(None, self._failed[0])
         group, produce, delivered = self._group, self._producer.produce, self._delivered
         for record in records:
             topic, key, value, header, _ = record

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from cdc.contract.header import INSERT, HeaderStamp
-from cdc.errors import CdcError, FencedError, TopicRefused
+from cdc.errors import CdcError, FencedError, TopicRefused, TopicUnavailable
 from cdc.lsn import LSN
 from cdc.publish.prompt import PromptPublisher
 from cdc.publish.topics import TopicAdmin, TopicSpecification
@@ -145,6 +145,23 @@ def test_of_a_batch_that_the_brokers_refuse_the_largest_row_is_named(options: di
         publisher.produce_all(rows)
         with pytest.raises(TopicRefused, match="key 2 "):
             publisher.commit()
+
+
+def test_no_row_goes_out_behind_one_that_the_client_gave_up(options: dict[str, str]) -> None:
+    """A broker that does not know the topic for a moment: no gapless guarantee, and no report before it is asked for.
+
+    In the topic the later row would say that the earlier one is there, and the next start would leave that out.
+    """
+    topic = unique("prompt.")
+    with closing(started(options, topic, topic_metadata_propagation_max_ms="1")) as publisher:
+        metadata = publisher._rows._producer.list_topics
+        publisher.send_rows([row(topic, 1)])
+        eventually(lambda: metadata(topic, 5).topics[topic].error is not None)
+        TopicAdmin(options).create_missing([TopicSpecification(topic, 1, 1, {"cleanup.policy": "compact"})])
+        eventually(lambda: metadata(topic, 5).topics[topic].error is None)
+        with pytest.raises(TopicUnavailable, match="Unknown topic"):
+            publisher.send_rows([row(topic, 2)])
+    assert keys(options, topic) == []
 
 
 def test_a_row_that_is_too_large_is_refused_with_its_key(publisher: PromptPublisher, topic: str) -> None:
