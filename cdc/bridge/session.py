@@ -137,6 +137,8 @@ class BridgeSession:
         registry.successions = Successions(read_definitions(self._kafka, schemas_topic(config.name)))
         registry.members = memberships(sql, source.publication, registry.tables)
         resume, demands = resumption.resume(registry.topics, registry.members, self._stop.wait)
+        if self._stop.is_set():
+            return  # rows of the bridge before were not waited for: nothing may be said about them
         demands += self._scope.demands(registry.tables)
         self._stream_on(sql, registry, publisher, resumption, resume, demands)
 

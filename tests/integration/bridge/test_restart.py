@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import signal
+import threading
 
 from confluent_kafka import Producer
 
+from cdc.bridge.metering import BridgeMeter
+from cdc.bridge.resume import GRACE_S
+from cdc.bridge.scope_watch import ScopeWatch
+from cdc.bridge.session import BridgeSession
+from cdc.config.load import load
 from cdc.errors import FencedError
+from cdc.order.counts import Counts
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 from tests.support.waiting import eventually
@@ -55,6 +62,34 @@ def test_a_second_bridge_waits_and_takes_over(database: Database, deploy: Deploy
         second.stop()
     finally:
         second.kill()
+
+
+class Impatient(threading.Event):
+    """SIGTERM comes while the session waits for rows of the bridge before."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if timeout == GRACE_S:
+            self.set()
+        return super().wait(timeout)
+
+
+def test_who_is_stopped_before_the_last_rows_are_there_does_not_say_that_there_are_none(deploy: Deploy) -> None:
+    """The next start would not look for them, and publish them once more."""
+    deployment = deploy()
+    deployment.source.execute("CREATE TABLE items (id integer PRIMARY KEY, note text)")
+    deployment.deliver("idempotent")
+    deployment.start_bridge()
+    deployment.wait_published()
+    deployment.bridge.kill()
+    config, stop = load(deployment.config, {}), Impatient()
+    scope = ScopeWatch(config, lambda: config, threading.Event(), stop)
+    with BridgeMeter(config.http, Counts(), stop) as meter:
+        BridgeSession(config, scope.new_session(), scope, lambda: None, meter, Counts()).run()
+    assert stop.is_set()
+    progress = deployment.progress()
+    assert progress is not None
+    assert progress.lead is not None
+    assert progress.lead.is_open
 
 
 def test_a_waiting_bridge_ends_on_sigterm(deploy: Deploy) -> None:
