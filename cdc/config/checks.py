@@ -128,6 +128,13 @@ def not_empty(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return patterns
 
 
+def number(value: object) -> object:
+    """No truth value: ``yes`` would be port 1, or one partition for ever."""
+    if isinstance(value, bool):
+        raise ValueError("write a number")  # noqa: TRY004 - pydantic reports ValueError only
+    return value
+
+
 def scalar(value: object) -> object:
     """A librdkafka option holds one plain value."""
     if not isinstance(value, str | int | float | bool):

@@ -18,6 +18,8 @@ from cdc.errors import ConfigError
 
 PREFIX = "CDC_"
 DELIMITER = "__"
+_PLAIN = ("name", "delivery")
+"""The keys that stand in no section."""
 
 
 class _Settings(BaseSettings, Config):
@@ -82,6 +84,6 @@ def origins(environ: Mapping[str, str]) -> dict[str, str]:
         name = variable.upper()
         if environ[variable] and name.startswith(PREFIX):
             path = name.removeprefix(PREFIX).lower().split(DELIMITER)
-            if len(path) > 1 or path == ["name"]:
+            if len(path) > 1 or path[0] in _PLAIN:
                 found[".".join(path)] = variable
     return found

@@ -57,6 +57,11 @@ def checked(
         for length in range(len(keys), 0, -1):
             if variable := origins.get(".".join(keys[:length])):
                 return f"environment variable {variable}"
+        if keys and keys[0] not in content:
+            # Then variables alone make this section, and the file says nothing that could be wrong.
+            section = f"{keys[0]}."
+            if variable := next((each for path, each in origins.items() if path.startswith(section)), None):
+                return f"environment variable {variable}"
         return where(keys)
 
     try:

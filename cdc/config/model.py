@@ -32,6 +32,8 @@ _TableName: TypeAlias = Annotated[str, AfterValidator(checks.table_name)]
 _TablePattern: TypeAlias = Annotated[str, AfterValidator(checks.table_pattern)]
 _Patterns: TypeAlias = Annotated[tuple[_TablePattern, ...], BeforeValidator(checks.split_list)]
 _KeyColumns: TypeAlias = Annotated[tuple[_Identifier, ...], BeforeValidator(checks.split_list)]
+_Int: TypeAlias = Annotated[int, BeforeValidator(checks.number)]
+_Float: TypeAlias = Annotated[float, BeforeValidator(checks.number)]
 _Scalar: TypeAlias = Annotated[str | int | float | bool, BeforeValidator(checks.scalar)]
 
 
@@ -98,7 +100,7 @@ class SnapshotConfig(BaseModel):
     mode: Literal["initial", "never", "when_needed"] = "initial"
     """initial (default) publishes the rows that are there when a table joins, so that its topic is the whole table;
     never publishes changes only; when_needed is initial, and again after a gap, as source.on_gap: rebackfill."""
-    parallel: int = Field(default=2, ge=1, le=16)
+    parallel: _Int = Field(default=2, ge=1, le=16)
     """Connections that read tables side by side: 2 keep the publishing thread busy, more only help a slow server."""
     dsn: _Dsn | None = None
     """libpq connection string of a physical standby to read tables from, best without the password; by default they
@@ -157,23 +159,23 @@ class TopicsConfig(BaseModel):
 
     model_config = _STRICT
 
-    partitions: int = Field(default=4, ge=1, le=1000)
+    partitions: _Int = Field(default=4, ge=1, le=1000)
     """Partitions of each table's topic: 4 keeps four readers busy. It can never change, as keys would move."""
-    replication_factor: int = Field(default=1, ge=1, le=32767)
+    replication_factor: _Int = Field(default=1, ge=1, le=32767)
     """Copies of each topic; 1 works on any cluster, 3 survives the loss of a broker and is what production wants."""
-    min_insync_replicas: int = Field(default=1, ge=1, le=32767)
+    min_insync_replicas: _Int = Field(default=1, ge=1, le=32767)
     """Copies that must have a record before it counts; at most replication_factor, 2 when that is 3."""
-    min_compaction_lag_ms: int = Field(default=60_000, ge=0)
+    min_compaction_lag_ms: _Int = Field(default=60_000, ge=0)
     """Milliseconds for which Kafka keeps a superseded record at least; a minute lets live readers see each version."""
-    max_compaction_lag_ms: int = Field(default=86_400_000, ge=1)
+    max_compaction_lag_ms: _Int = Field(default=86_400_000, ge=1)
     """Milliseconds after which a superseded record should be cleaned away; a day bounds how long old data stays."""
-    delete_retention_ms: int = Field(default=604_800_000, ge=0)
+    delete_retention_ms: _Int = Field(default=604_800_000, ge=0)
     """Milliseconds for which a tombstone can be seen: a reader may be away that long (a week) and miss no delete."""
-    segment_ms: int = Field(default=3_600_000, ge=100)
+    segment_ms: _Int = Field(default=3_600_000, ge=100)
     """Milliseconds after which a segment is closed; the open one is never compacted, an hour keeps it small."""
-    min_cleanable_dirty_ratio: float = Field(default=0.3, ge=0, le=1)
+    min_cleanable_dirty_ratio: _Float = Field(default=0.3, ge=0, le=1)
     """Share of uncleaned bytes at which the cleaner starts; lower cleans earlier and rewrites more (Kafka: 0.5)."""
-    max_message_bytes: int = Field(default=16_777_216, ge=1_048_588, le=checks.MAX_MESSAGE_BYTES)
+    max_message_bytes: _Int = Field(default=16_777_216, ge=1_048_588, le=checks.MAX_MESSAGE_BYTES)
     """Largest row in bytes, as JSON. Kafka's own limit of 1 MiB would stop the bridge at a long text; 16 MiB rarely.
     At most 45 MiB: a history holds twice that, and Kafka's clients and brokers take no more by default."""
     truncate: Literal["tombstone", "ignore", "fail"] = "tombstone"
@@ -182,7 +184,7 @@ class TopicsConfig(BaseModel):
     history: _Patterns = ()
     """Tables, as schema.table with * for any characters, for which each change is kept as well, in <topic>.history:
     old row, new row, time, transaction. None by default, because it doubles what is written to Kafka."""
-    history_retention_ms: Annotated[int, AfterValidator(checks.history_retention_ms)] = 2_592_000_000
+    history_retention_ms: Annotated[_Int, AfterValidator(checks.history_retention_ms)] = 2_592_000_000
     """Milliseconds for which a change stays in the history, at least a minute; -1: for ever. A month, because most
     questions about who changed a row come within weeks, and an unbounded topic fills a disk some day."""
     names: dict[_TableName, Annotated[str, AfterValidator(checks.topic_name)]] = Field(default_factory=dict)
@@ -242,9 +244,9 @@ class HttpConfig(BaseModel):
 
     host: Annotated[str, AfterValidator(checks.present)] = "127.0.0.1"
     """Address to listen on; only this machine by default, because there is no login. 0.0.0.0 inside a container."""
-    bridge_port: int | None = Field(default=None, ge=0, le=65535)
+    bridge_port: _Int | None = Field(default=None, ge=0, le=65535)
     """Port of cdc run: 0 picks a free one and logs it, null (default) serves nothing."""
-    sink_port: int | None = Field(default=None, ge=0, le=65535)
+    sink_port: _Int | None = Field(default=None, ge=0, le=65535)
     """Port of cdc sink: 0 picks a free one and logs it, null (default) serves nothing."""
     tokens_file: str | None = None
     """YAML file of the bearer tokens that may see the dashboard, as serve.tokens_file; a relative path starts at the

@@ -29,6 +29,8 @@ def _origin(text: str) -> str:
     return text
 
 
+_Int: TypeAlias = Annotated[int, BeforeValidator(checks.number)]
+_Float: TypeAlias = Annotated[float, BeforeValidator(checks.number)]
 _Origins: TypeAlias = Annotated[tuple[Annotated[str, AfterValidator(_origin)], ...], BeforeValidator(checks.split_list)]
 
 
@@ -39,9 +41,9 @@ class ServeConfig(BaseModel):
 
     host: Annotated[str, AfterValidator(checks.present)] = "127.0.0.1"
     """Address to listen on; only this machine by default, because without tokens_file there is no login."""
-    port: int = Field(default=8090, ge=0, le=65535)
+    port: _Int = Field(default=8090, ge=0, le=65535)
     """Port; 0 picks a free one and logs it. 8090, which the other servers of this project leave free."""
-    workers: int = Field(default=1, ge=1, le=64)
+    workers: _Int = Field(default=1, ge=1, le=64)
     """Processes that answer: one keeps a core busy with some thousand lookups a second, and the feed has a core of its
     own. A store in memory has one only."""
     tokens_file: str | None = None
@@ -57,10 +59,10 @@ class ServeConfig(BaseModel):
         default_factory=dict
     )
     """Short paths by table: /users: public.users answers GET /users and GET /users/{id}."""
-    request_timeout_s: float = Field(default=10.0, ge=1, le=300)
+    request_timeout_s: _Float = Field(default=10.0, ge=1, le=300)
     """Seconds that a request may take, waiting for min_lsn and reading of a history included; 10, because callers in
     front of a person give up then."""
-    max_watches: int = Field(default=256, ge=0, le=10_000)
+    max_watches: _Int = Field(default=256, ge=0, le=10_000)
     """Watches that a process keeps open at once. Each holds a socket, and up to 1 MiB that its client has not read."""
 
     @model_validator(mode="after")

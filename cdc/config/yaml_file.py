@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import yaml
 
 from cdc.errors import ConfigError
 
 KeyPath: TypeAlias = tuple[str, ...]
+
+_NOT_READ: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What Python says of a date that no calendar has, or of a number without digits."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Knows where a value stands that has the form of a date or a number and is none: ``2026-02-30``."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)  # type: ignore[no-untyped-call]
+        except _NOT_READ:
+            # "from None": Python's text quotes the value, hence perhaps a password
+            raise yaml.constructor.ConstructorError(None, None, _NO_SUCH_VALUE, node.start_mark) from None
+
+
+_NO_SUCH_VALUE: Final = "this value has the form of a date or a number, and there is no such date or number"
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
@@ -29,17 +46,20 @@ def read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         node = loader.get_single_node()
         lines = dict(_lines(path, node, ()))
         content = {} if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         # The mark's snippet would quote the line, which may hold a password.
-        tab = "'\\t'" in str(error.problem)
         raise ConfigError(
-            f"{path}, line {line}: not valid YAML: {error.problem}",
-            remedy="indent with spaces: YAML takes no tab there" if tab else "",
+            f"{path}, line {line}: not valid YAML: {error.problem}", remedy=_remedy(str(error.problem))
+        ) from None
+    except RecursionError:
+        raise ConfigError(
+            f"{path}: not valid YAML: it is nested without end",
+            remedy="take the alias (*name) out that stands inside of what it names (&name)",
         ) from None
     except yaml.YAMLError:
         raise ConfigError(f"{path}: not valid YAML: it holds a character that YAML does not allow") from None
@@ -47,6 +67,12 @@ def read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
         found = type(content).__name__
         raise ConfigError(f"{path}: expected keys such as name, source and kafka at the top, found {found}")
     return content, lines
+
+
+def _remedy(problem: str) -> str:
+    if "'\\t'" in problem:
+        return "indent with spaces: YAML takes no tab there"
+    return "put it into quotes if it is text" if problem == _NO_SUCH_VALUE else ""
 
 
 def _lines(path: Path, node: yaml.Node | None, above: KeyPath) -> Iterator[tuple[KeyPath, int]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc.config import load
+from cdc.config import Config, load
 from cdc.errors import ConfigError
 
 MINIMAL = """\
@@ -60,6 +60,22 @@ def test_environment_alone() -> None:
     assert config.kafka.options == {"linger.ms": 5, "compression.type": "lz4"}
     assert config.sink is not None
     assert config.sink.schema_name == "mirror"
+
+
+def test_every_key_outside_the_sections_follows_the_environment(write) -> None:
+    other = {"name": "other", "delivery": "idempotent"}
+    plain = {name for name, field in Config.model_fields.items() if "Config" not in str(field.annotation)}
+    assert plain == other.keys()
+    config = load(write(MINIMAL + "delivery: transactional\n"), {f"CDC_{key.upper()}": other[key] for key in plain})
+    assert {key: getattr(config, key) for key in plain} == other
+    assert "environment variable CDC_DELIVERY: delivery: " in refusal(write(MINIMAL), {"CDC_DELIVERY": "often"})
+
+
+def test_a_section_that_only_a_variable_makes_is_its_fault(write) -> None:
+    words = refusal(write(MINIMAL), {"CDC_SINK__PASSWORD": "hunter2"})
+    assert words.startswith("environment variable CDC_SINK__PASSWORD: sink.dsn: this key is required")
+    words = refusal(write(MINIMAL), {"CDC_SNAPSHOT__PASSWORD": "hunter2"})
+    assert words.startswith("environment variable CDC_SNAPSHOT__PASSWORD: snapshot: password is given, but no dsn")
 
 
 def test_empty_and_foreign_variables_count_as_unset(write) -> None:
@@ -131,6 +147,13 @@ def test_missing_file_names_the_ways_out(tmp_path: Path) -> None:
         ("name: \x01", "a character that YAML does not allow"),
         ("- name\n", "expected keys such as name, source and kafka at the top, found list"),
         ("a: !!python/object:os.system {}\n", "not valid YAML: could not determine a constructor"),
+        ("source:\n  password: 2026-99-99\n", "line 2: not valid YAML: this value has the form of a date or a number"),
+        ("source:\n  password: 2026-99-99\n", "remedy: put it into quotes"),
+        ("name: 0x_\n", "line 1: not valid YAML: this value has the form of a date or a number"),
+        ("name: !!int hunter2\n", "line 1: not valid YAML: this value has the form of a date or a number"),
+        ("name: !!bool hunter2\n", "line 1: not valid YAML: "),
+        ("name: !!timestamp hunter2\n", "line 1: not valid YAML: "),
+        ("source: &a\n  dsn: *a\n", "not valid YAML: it is nested without end"),
     ],
 )
 def test_not_the_expected_yaml(write, text: str, words: str) -> None:

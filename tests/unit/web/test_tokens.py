@@ -40,6 +40,7 @@ def tokens(tmp_path: Path, text: str) -> Tokens:
         ("# none yet", "has no token"),
         ("{}", "has no token"),
         ("a:", "valid dictionary"),
+        (f"a: {{token: {LONG}, tables: 2026-02-30}}", "line 1: not valid YAML: this value has the form of a date"),
     ],
 )
 def test_a_file_that_is_wrong(tmp_path: Path, text: str, words: str) -> None:
