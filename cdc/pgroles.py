@@ -21,7 +21,7 @@ def role_lines(role: str, attributes: str) -> list[str]:
         "  END IF;",
         "END $$;",
         f"ALTER ROLE {name} {attributes};",
-        f"-- and its password, in psql: \\password {name}",
+        comment(f"and its password, in psql: \\password {name}"),
     ]
 
 

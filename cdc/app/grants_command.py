@@ -10,7 +10,7 @@ import typer
 from cdc.config import Config
 from cdc.errors import SourceRefused
 from cdc.options import ConfigOption, load_config
-from cdc.pgroles import role_and_database
+from cdc.pgroles import comment, role_and_database
 from cdc.scope.acls import kafka_grants
 from cdc.scope.topics import state_topic_schema
 from cdc.setup.conninfo import over
@@ -64,7 +64,7 @@ def source(config: ConfigOption = None, admin: AdminOption = "") -> None:
                 state=inspect_publication(conn, loaded.source.publication),
             )
         )
-    typer.echo("\n".join([f"-- In database {database} of the source: what bridge {loaded.name} needs.", *lines]))
+    typer.echo("\n".join([comment(f"In database {database} of the source: what bridge {loaded.name} needs."), *lines]))
 
 
 @grants_app.command("sink")

@@ -8,7 +8,7 @@ from typing import Any, cast
 import psycopg
 
 from cdc.config import SinkConfig
-from cdc.pgroles import role_and_database, role_lines
+from cdc.pgroles import comment, role_and_database, role_lines
 from cdc.record import SourceIdentity
 from cdc.sink.errors import replica_errors
 from cdc.sink.grants import lacking, sink_grants
@@ -68,7 +68,7 @@ class PostgresDatabase:
         """SQL for the replica's owner."""
         role, database = role_and_database("sink", self._connection)
         return [
-            f"-- In database {database} of the replica: what sink {self._name} needs.",
+            comment(f"In database {database} of the replica: what sink {self._name} needs."),
             *role_lines(role, "LOGIN"),
             *sink_grants(role, database, schemas),
         ]

@@ -42,16 +42,20 @@ def capture_grants(capture: Capture) -> list[str]:
     names = list(dict.fromkeys(heap for info in capture.tables for heap in heaps(info)))
     schemas = [quoted(each) for each in dict.fromkeys(namespace for namespace, _ in names)]
     tables = ",\n  ".join(quoted(*name) for name in names)
-    later = "-- and for tables to come, as the role that will make them:\n--   ALTER DEFAULT PRIVILEGES IN SCHEMA"
     return [
         *role_lines(capture.role, "LOGIN REPLICATION"),
         *_bypass(role, capture.secured),
         f"GRANT CONNECT ON DATABASE {quoted(capture.database)} TO {role};",
         *(f"GRANT USAGE ON SCHEMA {schema} TO {role};" for schema in schemas),
         f"GRANT SELECT ON\n  {tables}\n  TO {role};",
-        *([f"{later} {', '.join(schemas)} GRANT SELECT ON TABLES TO {role};"] if capture.grows else []),
+        *(_later(schemas, role) if capture.grows else []),
         *_publish(capture),
     ]
+
+
+def _later(schemas: Sequence[str], role: str) -> list[str]:
+    command = f"ALTER DEFAULT PRIVILEGES IN SCHEMA {', '.join(schemas)} GRANT SELECT ON TABLES TO {role};"
+    return ["-- and for tables to come, as the role that will make them:", comment(f"  {command}")]
 
 
 def _bypass(role: str, secured: Sequence[str]) -> list[str]:
@@ -75,13 +79,13 @@ def _publish(capture: Capture) -> list[str]:
     elif mode == "filtered" and capture.state.tables != {each.qualified_name for each in tables}:
         lines = [alteration_command(name, tables)]
     else:
-        lines = [f"-- publication {name} is there and carries these tables"]
+        lines = [comment(f"publication {name} is there and carries these tables")]
     if mode == "filtered":
         lines += [
             "-- With that, set source.publication_mode: disabled. Under filtered it works until source.tables changes,",
             "-- for then the bridge alters the publication itself, which takes the rights of the tables' owner:",
-            f"--   GRANT CREATE ON DATABASE {quoted(capture.database)} TO {quoted(capture.role)};",
-            f"--   ALTER PUBLICATION {quoted(name)} OWNER TO {quoted(capture.role)};",
-            f"--   GRANT … TO {quoted(capture.role)};  -- the role that owns the tables",
+            comment(f"  GRANT CREATE ON DATABASE {quoted(capture.database)} TO {quoted(capture.role)};"),
+            comment(f"  ALTER PUBLICATION {quoted(name)} OWNER TO {quoted(capture.role)};"),
+            comment(f"  GRANT … TO {quoted(capture.role)};  -- the role that owns the tables"),
         ]
     return [*left_out, *lines]
