@@ -121,6 +121,8 @@ def _may_replace(path: Path, *, asks: bool, told: bool) -> bool:
     Raises:
         ConfigError: it is there, and may not.
     """
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder", remedy=f"name a file with -c, such as {path / DEFAULT_PATH}")
     if told or not path.exists():
         return told
     if asks and typer.confirm(f"{path} is there already. Replace it?"):
@@ -161,7 +163,7 @@ def _write(path: Path, text: str, *, overwrite: bool) -> None:
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}", remedy="name another file with -c") from error
+        raise _unwritable(path, error) from error
     draft = Path(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -171,11 +173,28 @@ def _write(path: Path, text: str, *, overwrite: bool) -> None:
         if overwrite:
             draft.replace(path)
         else:
-            os.link(draft, path)
+            _appear(draft, path)
     except FileExistsError:
         raise _there(path) from None
+    except OSError as error:
+        raise _unwritable(path, error) from error
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _appear(draft: Path, path: Path) -> None:
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        # Not every file system has hard links: shared folders of virtual machines, FAT
+        with path.open("xb") as file:
+            file.write(draft.read_bytes())
+
+
+def _unwritable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{path} cannot be written: {error.strerror}", remedy="name another file with -c")
 
 
 def _report(path: Path, answers: Answers, config: Config, seen: Seen) -> None:

@@ -124,8 +124,10 @@ def look_and_ask(answers: Answers, environ: Mapping[str, str]) -> tuple[Answers,
 def _again(answers: Answers, part: str, error: CdcError) -> Answers:
     """Another answer for the server that did not like the first one; or its password."""
     if "password" in f"{error}" and part in _PASSWORDS:
-        said = typer.prompt(f"Password for {part} (not written into the file)", hide_input=True, default="")
-        return replace(answers, passwords={**answers.passwords, _PASSWORDS[part]: said})
+        # Who has none may have named the wrong role, or one that is not there yet: servers do not tell these apart.
+        asked = f"Password for {part} (not written into the file; empty to answer otherwise)"
+        if said := typer.prompt(asked, hide_input=True, default="", show_default=False):
+            return replace(answers, passwords={**answers.passwords, _PASSWORDS[part]: said})
     text = _ask_for(part, {"source": answers.source, "kafka": answers.kafka, "replica": answers.replica}[part])
     if part == "kafka":
         options = typer.prompt(

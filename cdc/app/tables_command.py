@@ -98,6 +98,11 @@ def add(table: TableArgument, config: ConfigOption = None) -> None:
     if in_scope(*_parts(table), source.tables, source.exclude):
         typer.echo(f"{table} is captured already")
         return
+    if excluding := [each for each in source.exclude if each != table and in_scope(*_parts(table), [each], ())]:
+        raise ConfigError(
+            f"{table} is taken out again by source.exclude: {', '.join(excluding)}",
+            remedy="write there what is to stay out without it: a pattern cannot leave one table in",
+        )
     steps: list[Step] = []
     if table in source.exclude:
         steps.append(("exclude", remove_entry))
@@ -190,14 +195,17 @@ def _edit(
         for option, step in steps:
             text = step(text, ("source", option), table)
     except CannotEdit:
-        what = "; ".join(
-            f"source.{name}: {'take out' if step is remove_entry else 'add'} {table}" for name, step in steps
-        )
         raise ConfigError(
             f"{path} cannot be edited by this command (a list is missing there, or written in an unusual way)",
-            remedy=f"edit it yourself: {what}; then send the bridge SIGHUP",
+            remedy=f"edit it yourself: {_by_hand(table, steps)}",
         ) from None
-    path.write_text(text, encoding="utf-8")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror}",
+            remedy=f"as who may write it, or by hand: {_by_hand(table, steps)}",
+        ) from error
     try:
         right = is_right(load_config(path))
     except CdcError:
@@ -209,6 +217,11 @@ def _edit(
             remedy="`cdc config show` names the variables that are set",
         )
     typer.echo(f"{path} is changed. The running bridge takes notice when it gets SIGHUP (kill -HUP <pid of cdc run>).")
+
+
+def _by_hand(table: str, steps: Sequence[Step]) -> str:
+    what = (f"source.{name}: {'take out' if step is remove_entry else 'add'} {table}" for name, step in steps)
+    return f"{'; '.join(what)}; then send the bridge SIGHUP"
 
 
 def _parts(table: str) -> tuple[str, str]:
