@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from cdc import __version__, compiled, crashpoints, interrupts
+from cdc.app import output
 from cdc.app.commands import COMMANDS, Commands
 from cdc.errors import CdcError
 
@@ -53,6 +54,7 @@ for _name, _command in COMMANDS.items():
 
 def main() -> None:
     """Runs the command and turns errors into their exit codes."""
+    output.escape_what_cannot_be_shown()
     if point := os.environ.get("CDC_CRASHPOINT"):
         crashpoints.arm(point)
     if os.environ.get("CDC_PURE_PYTHON"):
