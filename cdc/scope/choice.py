@@ -95,7 +95,12 @@ def choose(
 
 def left_out(connection: psycopg.Connection[Any], config: Config, tables: Sequence[TableInfo]) -> list[LeftOut]:
     """Which of these tables cannot be captured, each once for each reason."""
-    return [*unusable(connection, config, tables), *_unpublished(connection, config, tables)]
+    found = unusable(connection, config, tables)
+    # In a publication, a table without a key could not be updated any more: the server would refuse it. So nobody is
+    # told to put it there before it has one.
+    keyless = {each.table for each in found if each.cause == "table"}
+    fit = [each for each in tables if each.qualified_name not in keyless]
+    return [*found, *_unpublished(connection, config, fit)]
 
 
 def unusable(connection: psycopg.Connection[Any], config: Config, tables: Sequence[TableInfo]) -> list[LeftOut]:
@@ -143,13 +148,17 @@ def tell(left: Iterable[LeftOut], told: MutableMapping[str, str]) -> None:
 
     Args:
         left: to be told.
-        told: reasons that were told in this process; kept up to date.
+        told: reasons that were told in this process, all of a table together; kept up to date.
     """
+    by_table: dict[str, list[LeftOut]] = {}
     for each in left:
-        if told.get(each.table) != each.reason:
-            say = log.error if each.is_named else log.warning
-            say("a table is not captured", table=each.table, reason=each.reason, remedy=each.remedy)
-            told[each.table] = each.reason
+        by_table.setdefault(each.table, []).append(each)
+    for table, reasons in by_table.items():
+        if told.get(table) != (together := "; ".join(each.reason for each in reasons)):
+            for each in reasons:
+                say = log.error if each.is_named else log.warning
+                say("a table is not captured", table=table, reason=each.reason, remedy=each.remedy)
+            told[table] = together
 
 
 def _others(connection: psycopg.Connection[Any], config: Config) -> list[LeftOut]:

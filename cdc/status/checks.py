@@ -78,12 +78,12 @@ def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
             is_needed = not usable or info.qualified_name in source.tables
             findings += check_table(info, rights, facts.role, has_out_of_line=info.oid in stored, is_needed=is_needed)
         tables = usable or tables
-        if tables:
+        if usable:  # in a publication, the others could not be updated any more
             findings += check_publication(
                 inspect_publication(conn, source.publication),
                 name=source.publication,
                 mode=source.publication_mode,
-                tables=tables,
+                tables=usable,
                 rights=rights,
                 facts=facts,
             )
