@@ -20,8 +20,8 @@ from cdc.publish.topics import TopicAdmin
 from cdc.record import BackfillCommand, BackfillOptions, BackfillProgress, BackfillRequest
 from cdc.replay.backfills import Published, read_published
 from cdc.replay.reader import TopicReader
+from cdc.scope.choice import choose
 from cdc.scope.topics import topic_specifications
-from cdc.source.catalog import find_tables
 from cdc.source.condition import check_condition
 from cdc.source.connect import connect
 
@@ -52,12 +52,15 @@ def tables_to_backfill(config: Config, wanted: Sequence[str], where: str | None)
     """The tables that are asked for, all that are captured when none is named.
 
     Raises:
-        ConfigError: one is not captured, lists what is; or the server does not understand ``where``.
+        ConfigError: one is not captured, with the reason or what is; or the server does not understand ``where``.
         SourceRefused: no table is captured.
     """
     source = config.source
     with connect(source.connection(), application_name="cdc backfill") as conn:
-        found = {each.qualified_name: each for each in find_tables(conn, source.tables, source.exclude, source.keys)}
+        tables, left_out = choose(conn, config, may_be_empty=bool(wanted))
+        if why := [each for each in left_out if each.table in wanted]:
+            raise ConfigError("; ".join(each.reason for each in why), remedy="\n".join(each.remedy for each in why))
+        found = {each.qualified_name: each for each in tables}
         if not found:
             raise SourceRefused(
                 f"no table matches source.tables ({', '.join(source.tables)})",

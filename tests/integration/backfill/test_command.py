@@ -187,3 +187,15 @@ def test_replica_of_a_quiet_source_becomes_exact_with_its_first_backfill(shop: D
     expected = [("public.Größe", "exact"), ("public.items", "exact")]
     eventually(lambda: sorted(states()) == expected, 60, lambda: f"{states()}\n{shop.sink.tail()}")
     assert shop.replica.execute("select count(*) from items") == [(2000,)]
+
+
+def test_tables_without_a_key_are_left_out_and_told_of(streaming: Deployment) -> None:
+    """They were waited for, and the running bridge was said to have another configuration."""
+    streaming.source.execute("create table keyless (n int); create table locked (id int primary key deferrable)")
+    said = ask(streaming)
+    assert "public.items: done" in said
+    assert "keyless" not in said
+    assert "public.keyless has no primary key" in ask(streaming, "public.keyless", "public.items", code=2)
+    refused = ask(streaming, "public.locked", code=2)
+    assert "public.locked has a DEFERRABLE primary key" in refused
+    assert 'remedy: ALTER TABLE "public"."locked" DROP CONSTRAINT' in refused
