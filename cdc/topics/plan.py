@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final
 
+from cdc.errors import ConfigError
 from cdc.topics.verdict import alter
 from cdc.words import counted, duration
 
@@ -34,6 +36,7 @@ _LOWERING: Final[Mapping[str, str]] = {
     "max.message.bytes": "a writer whose rows fit now would be stopped: make sure that there is none",
     "message.timestamp.after.max.ms": "a writer whose clock is ahead by more would be refused: make sure that "
     "there is none",
+    "retention.bytes": "the oldest records beyond that are deleted at once",
     "retention.ms": "changes older than that are deleted at once",
 }
 
@@ -99,6 +102,35 @@ def differs(standing: Standing, setting: str, wanted: str) -> bool:
         return found != wanted
 
 
+def check_wishes(found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+    """That a broker could take what a person wants: a wish that it does not know must not look fulfilled.
+
+    Args:
+        found: the topic's settings, and ``partitions``.
+        wanted: what the person wrote.
+
+    Raises:
+        ConfigError: a setting is unknown, or a number is none.
+    """
+    for name, value in wanted.items():
+        if name not in found:
+            near = get_close_matches(name, found, 1)
+            raise ConfigError(
+                f"--set {name}: the brokers know no such setting of a topic",
+                remedy=f"did you mean {near[0]}?" if near else f"choose of {', '.join(sorted(found))}",
+            )
+        if (number := _number(name, found[name])) is not None and not isinstance(_number(name, value), type(number)):
+            raise ConfigError(f"--set {name}={value} is no number", remedy=f"write one, such as {found[name]}")
+
+
+def _number(setting: str, text: str) -> float | int | None:
+    """As the broker reads it; None when it is none."""
+    try:
+        return float(text) if setting == "min.cleanable.dirty.ratio" else int(text)
+    except ValueError:
+        return None
+
+
 def general_settings(standing: Standing) -> dict[str, str]:
     """What suits any state topic, where its own settings do not: for topics that no configuration describes."""
     wanted = {"cleanup.policy": "compact"}
@@ -133,6 +165,8 @@ def _refusals(standing: Standing, setting: str, found: str, wanted: str) -> Iter
         yield f"{duration(int(wanted))} makes too many files, and Kafka 5.0 is to refuse it"
     elif setting in _LOWERING and _lowers(found, wanted):
         yield _LOWERING[setting]
+    elif setting not in REASONS:
+        yield "nobody here knows whether it loses anything"
 
 
 def _policy_refusals(standing: Standing, found: str, wanted: str) -> Iterator[str]:

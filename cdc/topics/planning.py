@@ -8,7 +8,7 @@ from cdc.config import Config
 from cdc.contract.naming import progress_topic, schemas_topic
 from cdc.publish.topics import bookkeeping_settings, history_settings, state_settings
 from cdc.topics.cluster import Cluster, Place
-from cdc.topics.plan import Change, Standing, changes, general_settings
+from cdc.topics.plan import Change, Standing, changes, check_wishes, general_settings
 from cdc.topics.scan import Begin, read_keys
 
 _HISTORY = ".history"
@@ -36,11 +36,13 @@ def plan(
         begin: told of the progress, if records must be looked at.
 
     Raises:
+        ConfigError: a broker could not take an override.
         TopicRefused: we may not read it.
         TopicUnavailable: no broker answers.
     """
     topic = places[0].topic
     found = {**settings, "partitions": str(len(places))}
+    check_wishes(found, overrides)
     replicas = min(len(each.replicas) for each in places)
     ours = None if config is None else configured_settings(config, topic)
     wanted = {**(general_settings(Standing(topic, found, replicas)) if ours is None else ours), **overrides}

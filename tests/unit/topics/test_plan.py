@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.topics.plan import REASONS, Standing, changes, general_settings
+from cdc.errors import ConfigError
+from cdc.topics.plan import REASONS, Standing, changes, check_wishes, general_settings
 
 HOUR = 3_600_000
 FOUND = {
@@ -16,8 +17,10 @@ FOUND = {
     "min.cleanable.dirty.ratio": "0.5",
     "min.insync.replicas": "2",
     "partitions": "4",
+    "retention.bytes": "-1",
     "retention.ms": str(24 * HOUR),
     "segment.ms": str(HOUR),
+    "unclean.leader.election.enable": "false",
 }
 
 
@@ -57,6 +60,8 @@ def test_safe_changes(setting: str, wanted: str) -> None:
         ("min.insync.replicas", "4", "nobody could write"),
         ("segment.ms", "59999", "Kafka 5.0"),
         ("cleanup.policy", "compact,delete", "retention would delete"),
+        ("retention.bytes", "1", "deleted at once"),
+        ("unclean.leader.election.enable", "true", "nobody here knows whether it loses anything"),
     ],
 )
 def test_refused_changes(setting: str, wanted: str, words: str) -> None:
@@ -133,3 +138,25 @@ def test_kafkas_defaults_are_bounded() -> None:
         "segment.ms": "60000",
     }
     assert all(each.is_safe and each.reason == REASONS[each.setting] for each in made)
+
+
+@pytest.mark.parametrize(
+    ("setting", "wanted", "words"),
+    [
+        ("segments.ms", "1", "did you mean segment.ms?"),
+        ("zzz", "1", "choose of cleanup.policy, "),
+        ("segment.ms", "1h", "--set segment.ms=1h is no number"),
+        ("segment.ms", "1.5", "is no number"),
+        ("retention.ms", "", "is no number"),
+        ("min.cleanable.dirty.ratio", "half", "--set min.cleanable.dirty.ratio=half is no number"),
+        ("partitions", "many", "is no number"),
+    ],
+)
+def test_wishes_that_no_broker_could_take(setting: str, wanted: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_wishes(FOUND, {setting: wanted})
+    assert words in str(caught.value)
+
+
+def test_wishes_that_a_broker_could_take() -> None:
+    check_wishes(FOUND, {**FOUND, "min.cleanable.dirty.ratio": "1", "retention.ms": "-1", "cleanup.policy": "delete"})
