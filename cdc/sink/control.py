@@ -78,6 +78,7 @@ mirrored_table: Final = sa.Table(
     sa.Column("rows_applied", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("seen_table", sa.Text),
     sa.Column("read_since", sa.DateTime(timezone=True)),
+    sa.Column("table_oid", sa.BigInteger),
 )
 """``state``, one of ``metrics.TABLE_STATES``:
 
@@ -88,4 +89,5 @@ mirrored_table: Final = sa.Table(
 - ``exact``: equal to the source at ``cut.lsn``;
 - ``stopped`` for ``reason``, with the culprit.
 
-``read_since`` is ``cut.caught_up_at`` of a table that is not part of the cut."""
+``read_since`` is ``cut.caught_up_at`` of a table that is not part of the cut. ``table_oid`` is the replica table's: a
+table's name outlives the table."""

@@ -12,7 +12,7 @@ import structlog
 from psycopg.errors import InsufficientPrivilege
 from sqlalchemy.dialects.postgresql import insert
 
-from cdc.errors import ConfigError
+from cdc.errors import ConfigError, ReplicaUnavailable
 from cdc.ports import Beginning, ReplicaTable, Standing, StoredRecord
 from cdc.record import TableSchema
 from cdc.sink.batch import TableStatements
@@ -30,6 +30,7 @@ _CATCHING_UP, _REBUILDING = "catching_up", "rebuilding"
 
 _ASKED: Final = "the operator asked for it"
 _DROPPED: Final = "the replica table was gone"
+_REPLACED: Final = "the replica table was dropped and made anew"
 _INTERRUPTED: Final = "it was being rebuilt when it was stopped"
 
 _REFERRED: Final = """
@@ -39,6 +40,8 @@ JOIN pg_catalog.pg_class c ON c.oid = k.confrelid JOIN pg_catalog.pg_namespace n
 WHERE (rn.nspname, r.relname, k.conname) = (%s, %s, %s)
 """
 """The table that a foreign key refers to."""
+
+_OIDS: Final = "SELECT to_regclass(name)::oid FROM unnest(%s::text[]) WITH ORDINALITY AS n (name, place) ORDER BY place"
 
 log = structlog.get_logger("cdc.sink")
 
@@ -69,6 +72,7 @@ class TableRegistry:
         self._stopped = set(stopped)
         self._emptied: set[str] = set()
         self._created: set[str] = set()
+        self._oids: dict[str, int | None] = {}
         self._seen: dict[str, SeenKeys] = {}
         self._anew: dict[str, str] = {}
         self._schemas: dict[str, list[TableSchema]] = {}
@@ -82,6 +86,7 @@ class TableRegistry:
             row.topic: ReplicaTable(row.topic, row.replica_table, row.state, row.reason, row.rows_applied)
             for row in rows
         }
+        self._known_oids = {row.topic: row.table_oid for row in rows if row.table_oid is not None}
         self._seen_tables = {row.topic: row.seen_table for row in rows if row.seen_table is not None}
         self.read_since = {row.topic: row.read_since.timestamp() for row in rows if row.read_since is not None}
 
@@ -134,6 +139,8 @@ class TableRegistry:
             why_anew = _ASKED
         elif resumes and topic in self._created:
             why_anew = _DROPPED
+        elif resumes and not why_anew and not holds_rows and self._is_replaced(topic):
+            why_anew = _REPLACED
         elif not resumes and topic in self._seen_tables:
             why_anew = table.reason or _INTERRUPTED
         elif not resumes and holds_rows:
@@ -141,6 +148,9 @@ class TableRegistry:
             return "stopped"
         if not holds_rows:
             self._take_for_fresh(topic)
+        if self._known_oids.get(topic) != self._oids[topic]:  # with rows in it, it is what somebody made of the former
+            self._known_oids[topic] = self._oids[topic]
+            self._update(topic, table_oid=self._oids[topic])
         if why_anew or not resumes:
             self._begin_at_zero(topic, why_anew, holds_rows, now)
             return "anew"
@@ -201,6 +211,7 @@ class TableRegistry:
 
     def applied(self, counts: Mapping[str, int], standing: Standing) -> None:
         """At a cut: rows by topic, and the state of whatever takes rows."""
+        self._refuse_replaced(counts)
         for topic in standing.joining:
             self._join(topic)
         states = {topic: self._state(topic, standing) for topic in self._statements}
@@ -291,9 +302,10 @@ class TableRegistry:
             return
         try:
             with self._connection.begin_nested():
-                if not self._exists(name):
+                if self._oid(name) is None:
                     self._created.add(topic)
                 columns, is_emptied = establish(self._connection, name, schemas)
+                self._oids[topic] = self._oid(name)
                 if (outgrown := self._statements.get(topic)) is not None:
                     self._session.execute(outgrown.drop)
                 self._staged += 1
@@ -314,8 +326,29 @@ class TableRegistry:
             if is_emptied:
                 self._begin_anew(topic)
 
-    def _exists(self, name: ReplicaName) -> bool:
-        return bool(self._connection.scalar(sa.text("SELECT to_regclass(:t) IS NOT NULL"), {"t": quoted_name(name)}))
+    def _oid(self, name: ReplicaName) -> int | None:
+        """The table's that has the name now; None when there is none."""
+        found: int | None = self._connection.scalar(
+            sa.text("SELECT CAST(to_regclass(:t) AS oid)"), {"t": quoted_name(name)}
+        )
+        return found
+
+    def _refuse_replaced(self, written: Iterable[str]) -> None:
+        """Rows went to a table by its name: it must be the one that has all others.
+
+        Raises:
+            ReplicaUnavailable: it is another one; the next session rebuilds it.
+        """
+        tables = [*written]
+        names = [quoted_name(self._names[topic]) for topic in tables]
+        found = self._session.execute(_OIDS, [names]).fetchall() if names else []
+        for topic, (oid,) in zip(tables, found, strict=True):
+            if oid != self._oids[topic]:
+                raise ReplicaUnavailable(f"{_REPLACED} under the running sink: {self._tables[topic].name}")
+
+    def _is_replaced(self, topic: str) -> bool:
+        """Whether rows were written to another table of that name."""
+        return self._known_oids.get(topic, self._oids[topic]) != self._oids[topic]
 
     def _impossible(self, name: ReplicaName, cause: psycopg.Error) -> TableRefused:
         """Why a replica table cannot be made or widened; with the grant, when it is for want of a right."""
