@@ -65,6 +65,7 @@ class TableStatements:
             ``sift`` has to choose.
         target: the replica table.
         key: its key's columns.
+        same_key: condition that ``t`` and ``s`` have equal keys.
         staged_rows: the staging table of the rows.
     """
 
@@ -77,6 +78,7 @@ class TableStatements:
         by_name = {column.name: column for column in columns}
         definitions = {schema.fingerprint: [column.name for column in schema.columns] for schema in schemas}
         equalities = {each: _equality(by_name[each]) for each in key}
+        self.same_key = equal(equalities)
         has_spellings = not all(each.is_identity for each in equalities.values())
         self._row_form = RowForm([*map(_formed, written)], generated, definitions, is_positioned=has_spellings)
         self._key_form = RowForm([_formed(by_name[each]) for each in key])
@@ -92,7 +94,7 @@ class TableStatements:
         self.stage_keys = sql.SQL("COPY {} FROM STDIN").format(keys)
         self.stage_rows = sql.SQL("COPY {} FROM STDIN").format(rows)
         self.take_new = None if has_spellings else sql.SQL("COPY {} ({}) FROM STDIN").format(target, names)
-        self.delete = sql.SQL("DELETE FROM {} AS t USING {} AS s WHERE {}").format(target, keys, equal(equalities))
+        self.delete = sql.SQL("DELETE FROM {} AS t USING {} AS s WHERE {}").format(target, keys, self.same_key)
         fixed = [each.name for each in written if each.is_always_identity]
         updated = [each.name for each in written if each.name not in fixed and (has_spellings or each.name not in key)]
         self.take_rows = [

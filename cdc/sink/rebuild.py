@@ -9,7 +9,6 @@ then its readers find it as it was, being brought up to date; its state says ``r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -40,7 +39,7 @@ class SeenKeys:
             self._table, self._keys, statements.staged_rows
         )
         self._unseen = sql.SQL("DELETE FROM {} AS t WHERE NOT EXISTS (SELECT FROM {} AS s WHERE {})").format(
-            self._target, self._table, _equal(statements.key)
+            self._target, self._table, statements.same_key
         )
 
     def begin(self) -> None:
@@ -76,7 +75,3 @@ def has_rows(session: Session, target: sql.Composable) -> bool:
     """Whether a replica table holds anything."""
     row = session.execute(sql.SQL("SELECT EXISTS (SELECT FROM {})").format(target)).fetchone()
     return row == (True,)
-
-
-def _equal(key: Sequence[str]) -> sql.Composed:
-    return sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(each)) for each in key)

@@ -22,6 +22,7 @@ from cdc.record import TableSchema
 from cdc.sink.database import open_replica
 from cdc.stack import Kafka
 from tests.integration.sink.conftest import plain_config, running, sink_config
+from tests.property.test_equal_keys import make_folded
 from tests.support.other_topics import CLEANED_SOON, lose_tombstones
 from tests.support.reading import fold_topic
 from tests.support.servers import Database
@@ -265,6 +266,23 @@ def test_rows_of_somebody_else_are_refused_until_the_operator_speaks(
         mirror.wait_for_cut(31)
         assert state(database, "taken") == ("exact", None), "once asked, once rebuilt"
     assert_holds(database, topics, taken)
+
+
+def test_a_rebuild_under_keys_whose_operators_no_search_path_reaches(
+    topics: TopicWriter, database: Database, config: Config
+) -> None:
+    """A key of an extension's type (ltree): the table was filled, and stopped for ever when rows were to be deleted."""
+    make_folded(database)
+    table = topics.table("items", id='"public"."folded"', v="int4")
+    publish(topics, table, 10, [{"id": "a", "v": 1}, {"id": "b", "v": 1}])
+    with running(config, database) as mirror:
+        mirror.wait_for_cut(11)
+    database.execute("insert into items values ('C', 1)")
+    publish(topics, table, 20, [{"id": "B", "v": 2}], gone=[{"id": "b"}])
+    with running(config, database, RebuildOrder(["public.items"])) as mirror:
+        mirror.wait_for_cut(21)
+        wait_for_state(database, "items", "exact")
+    assert database.execute("select id::text, v from items order by v") == [("a", 1), ("B", 2)]
 
 
 def test_offsets_that_were_deleted_by_hand_make_no_ghosts(
