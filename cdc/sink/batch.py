@@ -99,8 +99,8 @@ class TableStatements:
         updated = [each.name for each in written if each.name not in fixed and (has_spellings or each.name not in key)]
         self.take_rows = [
             *([_delete_unlike(target, rows, equalities, fixed)] if fixed else []),
-            sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} ON CONFLICT ({}) DO {}").format(
-                target, names, names, rows, key_names, _update(updated)
+            sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} ON CONFLICT {} DO {}").format(
+                target, names, names, rows, _arbiter(equalities), _update(updated)
             ),
         ]
         if has_spellings:
@@ -189,6 +189,14 @@ def _update(names: Sequence[str]) -> sql.Composable:
         return sql.SQL("NOTHING")
     assignments = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(each)) for each in names]
     return sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(assignments))
+
+
+def _arbiter(equalities: Mapping[str, Equality]) -> sql.Composable:
+    """The unique index that stands for the key: by its columns, unless others have the same ones."""
+    constraint = next(iter(equalities.values())).constraint
+    if constraint is not None:
+        return sql.SQL("ON CONSTRAINT {}").format(sql.Identifier(constraint))
+    return sql.SQL("({})").format(_listed(equalities))
 
 
 def _equality(column: ReplicaColumn) -> Equality:

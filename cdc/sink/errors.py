@@ -16,7 +16,8 @@ _AGAIN: Final = (
     "08",  # connection exception
     "40",  # transaction rollback: deadlock, serialization
     "53",  # insufficient resources: disk full, too many connections
-    "55",  # object not in prerequisite state: a lock could not be had
+    "55006",  # object in use
+    "55P03",  # a lock could not be had
     "57",  # operator intervention: shutdown, cancelled query
     "58",  # system error
     "25006",  # read-only: a standby, or a failover in progress

@@ -29,15 +29,18 @@ _WIDENINGS: Final[Mapping[str, frozenset[str]]] = {
     "smallint": frozenset({"integer", "bigint", "numeric"}),
     "integer": frozenset({"bigint", "numeric"}),
     "bigint": frozenset({"numeric"}),
-    "real": frozenset({"double precision"}),
 }
-"""Types that print every value of another one as it does."""
+"""Types that print every value of another one as it does. Not ``double precision``: a ``real`` turns to exponents
+earlier, ``1e+06`` for ``1000000``."""
 
 _REFERENCES: Final = frozenset(
     {"regclass", "regcollation", "regconfig", "regdictionary", "regnamespace", "regoper", "regoperator", "regproc"}
     | {"regprocedure", "regrole", "regtype"}
 )
 """Types whose values name objects of their own database, which the replica need not have."""
+
+_READ: Final = frozenset({"boolean", "boolean[]", "real[]", "double precision[]"})
+"""Types that read what the topic has for them, and print it in another way (``true`` and ``t``): text would keep it."""
 
 _VARCHAR: Final = re.compile(r"character varying\(([0-9]+)\)")
 _MODIFIER: Final = re.compile(r"\([^)]*\)")
@@ -55,14 +58,17 @@ _ARBITER: Final = sa.text(r"""
            c.opcintype <> 'interval'\:\:regtype AND (c.opcintype <> 'bpchar'\:\:regtype OR a.atttypmod >= 0)
            AND NOT EXISTS (SELECT FROM pg_collation WHERE oid = k.collated AND NOT collisdeterministic)
            AND EXISTS (SELECT FROM pg_amproc WHERE amprocfamily = c.opcfamily AND amprocnum = 4
-                       AND amproclefttype = c.opcintype AND amprocrighttype = c.opcintype)
-    FROM (SELECT i.* FROM pg_index i
-          WHERE i.indrelid = to_regclass(:table) AND i.indisunique AND i.indisvalid AND i.indimmediate
-            AND i.indpred IS NULL AND i.indexprs IS NULL
-            AND (SELECT array_agg(a.attname::text ORDER BY a.attname::text COLLATE "C") FROM pg_attribute a
-                 WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0\:i.indnkeyatts - 1]))
-                = CAST(:key AS text[])
-          ORDER BY i.indisprimary DESC, i.indexrelid LIMIT 1) i
+                       AND amproclefttype = c.opcintype AND amprocrighttype = c.opcintype),
+           i.named
+    FROM (SELECT *, CASE WHEN count(*) OVER () > 1 THEN conname END AS named, bool_and(indimmediate) OVER () AS all_now
+          FROM (SELECT i.*, u.conname
+                FROM pg_index i LEFT JOIN pg_constraint u ON u.conindid = i.indexrelid AND u.contype IN ('p', 'u')
+                WHERE i.indrelid = to_regclass(:table) AND i.indisunique AND i.indisvalid
+                  AND i.indpred IS NULL AND i.indexprs IS NULL
+                  AND (SELECT array_agg(a.attname::text ORDER BY a.attname::text COLLATE "C") FROM pg_attribute a
+                       WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0\:i.indnkeyatts - 1]))
+                      = CAST(:key AS text[])) candidate
+          ORDER BY indimmediate DESC, indisprimary DESC, conname IS NULL, indexrelid LIMIT 1) i
     CROSS JOIN LATERAL unnest(i.indkey\:\:int2[], i.indclass\:\:oid[], i.indcollation\:\:oid[])
         AS k (attnum, opclass, collated)
     JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
@@ -70,8 +76,12 @@ _ARBITER: Final = sa.text(r"""
     JOIN pg_amop m ON m.amopfamily = c.opcfamily AND m.amopstrategy = 3
                   AND m.amoplefttype = c.opcintype AND m.amoprighttype = c.opcintype
     JOIN pg_operator o ON o.oid = m.amopopr JOIN pg_namespace n ON n.oid = o.oprnamespace
+    WHERE i.indimmediate AND (i.all_now OR i.named IS NOT NULL)
 """)
 """Columns of the unique index that stands for the key, with their equality: operator, and whether equal is identical.
+
+ON CONFLICT takes every unique index on the columns that it names, and fails when one of them is deferrable. So beside
+others the index has to be a constraint, which can be named.
 
 An operator class has support function 4 (``equalimage``) when equal values are the same bytes. Interval's has one in
 servers before 16, wrongly; unlimited bpchar's ignores blanks at the end.
@@ -86,11 +96,13 @@ class Equality(NamedTuple):
         namespace: of the operator, which ``search_path`` need not reach (citext, ltree).
         operator: its name.
         is_identity: equal values are printed alike; else one key has several spellings (numeric ``1.0`` and ``1``).
+        constraint: whose index stands for the key, where the columns alone would name others, too; else None.
     """
 
     namespace: str
     operator: str
     is_identity: bool
+    constraint: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +183,8 @@ def establish(connection: sa.Connection, name: ReplicaName, schemas: Sequence[Ta
     if not arbiter:
         columns = ", ".join(map(quote_identifier, key))
         raise TableRefused(
-            f"replica table {name} has no primary key or unique constraint on exactly the key columns ({columns})",
+            f"replica table {name} has no primary key or unique constraint on exactly the key columns ({columns})"
+            " that is not deferrable",
             remedy=f"ALTER TABLE {quoted_name(name)} ADD UNIQUE ({columns});  or drop it: the sink makes its own",
         )
     mirrored = [
@@ -204,7 +217,7 @@ def takes_unchanged(actual: str, wanted: str) -> bool:
     """
     if actual.endswith("[]") and wanted.endswith("[]"):
         return takes_unchanged(actual[:-2], wanted[:-2])
-    if actual in (wanted, "text") or actual in _WIDENINGS.get(wanted, ()):
+    if actual == wanted or (actual == "text" and wanted not in _READ) or actual in _WIDENINGS.get(wanted, ()):
         return True
     if _MODIFIER.sub("", wanted) == actual:
         return True  # the same type without a limit

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from cdc.config import Config
 from tests.integration.sink.conftest import running
 from tests.integration.sink.test_tables import publish, state_of
@@ -49,3 +51,49 @@ def test_rows_that_break_a_foreign_key_together_stop_their_table_only(
         eventually(lambda: {state_of(database, each)[0] for each in (parent, child, good)} == {"exact"})
     assert database.execute("select * from child") == [(2, 7)]
     assert database.execute("select * from parent order by id") == [(2,), (7,)]
+
+
+def test_the_constraint_that_the_remedy_adds_beside_a_deferrable_key(
+    topics: TopicWriter, database: Database, config: Config
+) -> None:
+    """ON CONFLICT took both, which the server refuses, and the sink tried again for ever, with all of its tables."""
+    database.execute("create table t (id int4 primary key deferrable initially deferred, v text)")
+    table, good = topics.table("t", id="int4", v="text"), topics.table("good", id="int4")
+    publish(topics, 10, table, {"id": 1, "v": "a"})
+    publish(topics, 12, good, {"id": 1})
+    with running(config, database) as mirror:
+        mirror.wait_for_cut(13)
+    state, reason, *_ = state_of(database, table)
+    assert state == "stopped"
+    assert "has no primary key or unique constraint on exactly the key columns" in reason
+    remedy = re.search(r"ALTER TABLE .*?;", reason)
+    assert remedy is not None
+    database.execute(remedy[0])
+    publish(topics, 14, table, {"id": 1, "v": "b"}, {"id": 2, "v": "b"})
+    with running(config, database) as mirror:
+        eventually(lambda: {state_of(database, each)[0] for each in (table, good)} == {"exact"})
+        publish(topics, 20, table, {"id": 1, "v": "c"})
+        mirror.wait_for_cut(21)
+    assert database.execute("select * from t order by id") == [(1, "c"), (2, "b")]
+    assert '("id") that is not deferrable' in reason
+
+
+def test_a_table_that_lacks_what_a_publication_of_the_replica_needs_stops_alone(
+    topics: TopicWriter, database: Database, config: Config
+) -> None:
+    """Its SQLSTATE begins as that of a lock that cannot be had: the sink tried again for ever."""
+    database.execute("create table t (id int4 not null unique); create publication of_replica for table t")
+    table, good = topics.table("t", id="int4"), topics.table("good", id="int4")
+    publish(topics, 10, table, {"id": 1})
+    publish(topics, 12, good, {"id": 1})
+    with running(config, database) as mirror:
+        mirror.wait_for_cut(13)
+        with topics.kafka_transaction():
+            topics.delete(table, {"id": 1}, 20, 1)
+            topics.upsert(good, {"id": 2}, 20, 2)
+            topics.progress(21)
+        mirror.wait_for_cut(21)
+    state, reason, key, *_ = state_of(database, table)
+    assert (state, key) == ("stopped", '{"id":1}')
+    assert "does not have a replica identity and publishes deletes" in reason
+    assert database.execute("select id from good order by id") == [(1,), (2,)]

@@ -58,7 +58,8 @@ def test_wanted_columns_are_a_union_and_the_newest_type_counts() -> None:
         ("integer", "bigint", False),
         ("numeric", "bigint", True),
         ("numeric(10,0)", "bigint", False),
-        ("double precision", "real", True),
+        ("double precision", "real", False),  # 1000000 and 1e+06
+        ("double precision[]", "real[]", False),
         ("real", "double precision", False),
         ("text", "jsonb", True),
         ("jsonb", "json", False),
@@ -75,6 +76,8 @@ def test_wanted_columns_are_a_union_and_the_newest_type_counts() -> None:
         ("text[]", "character varying(10)[]", True),
         ("bigint[]", "integer[]", True),
         ("text", "integer[]", True),
+        ("text", "boolean", False),  # true and t
+        ("text[]", "boolean[]", False),
     ],
 )
 def test_types_that_take_each_other(actual: str, wanted: str, taken: bool) -> None:
