@@ -28,6 +28,7 @@ from cdc.spark.mirror.definitions import Definitions
 from cdc.spark.mirror.position import Batch, NotItsTurn, Position, Target
 from cdc.spark.mirror.topics import MirroredTopics, Seen
 from cdc.spark.offsets import Brokers
+from cdc.spark.reconcile.home import is_stray
 from cdc.spark.topic import GROUP_PREFIX, header_field
 
 _LOOK_S: Final = 1
@@ -178,9 +179,11 @@ class MirrorStream:
             for topic in self._topics:
                 latest = (
                     records.where(fn.col("topic") == topic)
-                    .groupBy("key")
-                    .agg(fn.max_by(fn.struct("value", "partition", "offset", "header"), "offset").alias("last"))
-                    .select("key", "last.*")
+                    .groupBy("key", "partition")
+                    .agg(fn.max_by(fn.struct("value", "offset", "header"), "offset").alias("last"))
+                    .select("key", "last.value", "partition", "last.offset", "last.header")
+                    # What another program wrote elsewhere, and the tombstone that mends it, are no record of the row.
+                    .where(~is_stray(fn.col("key"), fn.col("partition"), self._source.partitions(topic)))
                 )
                 batch = Batch(
                     self._generation,

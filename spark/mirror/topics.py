@@ -80,6 +80,10 @@ class MirroredTopics:
         """Whose offsets they are."""
         return self.seen.extents[topic].topic_id
 
+    def partitions(self, topic: str) -> int:
+        """How many the topic has."""
+        return len(self.seen.extents[topic].ends)
+
     def began(self, topic: str) -> Offsets:
         """The target's offsets when the run began."""
         return self._positions[topic].offsets

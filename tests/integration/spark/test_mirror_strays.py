@@ -1,0 +1,58 @@
+"""Records in partitions where their keys do not belong, and the tombstones that a repair leaves there."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from cdc.contract.partition import partition_of
+from cdc.jobspec.mirror import MirrorJob, ParquetTarget, PostgresTarget
+from cdc.proof.comparison import Rows, describe, pinned, table_rows
+from cdc.record import RepairKey
+from tests.integration.backfill.test_repair import id_key, repair
+from tests.integration.spark.mirrors import job_for, lake_rows, run
+from tests.support.deployment import Deploy, Deployment
+from tests.support.servers import Database
+from tests.support.topic_damage import Damage
+
+TABLE, PARTITIONS = "public.item", 3
+STRAY = 2
+"""Where another program, with another partitioner, writes."""
+
+
+def rows_of(deployment: Deployment, job: MirrorJob) -> tuple[Rows, Rows]:
+    """The source's, and the copy's."""
+    with pinned(deployment.source.dsn) as source:
+        shape = describe(source, TABLE)
+        rows = table_rows(source, shape)
+    if isinstance(job.target, ParquetTarget):
+        return rows, lake_rows(job, deployment.topic(TABLE), shape)
+    with pinned(deployment.replica.dsn) as copy:
+        return rows, table_rows(copy, shape, "copies.item")
+
+
+def test_a_copy_holds_the_rows_beside_strays_and_when_these_are_repaired(
+    spark: SparkSession, database: Database, deploy: Deploy, target: PostgresTarget | ParquetTarget
+) -> None:
+    """Of a key's records the one with the greatest offset counted, in whatever partition: the tombstone took the row."""
+    deployment = deploy(topics={"partitions": PARTITIONS})
+    database.execute("CREATE TABLE item (id int PRIMARY KEY, note text)")
+    database.execute("INSERT INTO item SELECT n, 'right' FROM generate_series(1, 30) n")
+    deployment.start_bridge()
+    deployment.wait_backfilled(TABLE)
+    keys = [key for number in range(1, 31) if partition_of(key := id_key(number), PARTITIONS) != STRAY]
+    header = next(each.header for each in deployment.records(TABLE))
+    damage = Damage(deployment)
+    for note in ("once", "twice", "thrice"):
+        for key in keys:
+            damage.write(TABLE, key, b'%b,"note":"%b"}' % (key[:-1], note.encode()), STRAY, header)
+    damage.done()
+    job = job_for(deployment, target, [TABLE])
+    run(spark, job)
+    source, copy = rows_of(deployment, job)
+    assert copy == source, "beside strays"
+    repair(deployment, TABLE, [RepairKey(key, STRAY) for key in keys])
+    for again in (False, True):
+        run(spark, job.model_copy(update={"rebuild": again}))
+        source, copy = rows_of(deployment, job)
+        assert copy == source, f"repaired, {again=}"
+    deployment.stop()
