@@ -33,7 +33,7 @@ def rows_of(deployment: Deployment, job: MirrorJob) -> tuple[Rows, Rows]:
 def test_a_copy_holds_the_rows_beside_strays_and_when_these_are_repaired(
     spark: SparkSession, database: Database, deploy: Deploy, target: PostgresTarget | ParquetTarget
 ) -> None:
-    """Of a key's records the one with the greatest offset counted, in whatever partition: the tombstone took the row."""
+    """Of a key's records the one with the greatest offset counted, wherever it lies: the tombstone took the row."""
     deployment = deploy(topics={"partitions": PARTITIONS})
     database.execute("CREATE TABLE item (id int PRIMARY KEY, note text)")
     database.execute("INSERT INTO item SELECT n, 'right' FROM generate_series(1, 30) n")
