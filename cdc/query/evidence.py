@@ -54,8 +54,9 @@ def row_headers(row: StoredRow, evidence: Evidence, now: float) -> Headers:
 
 
 def etag(row: StoredRow, evidence: Evidence) -> bytes:
-    """Another one for each version of a row: a record's place is never used twice in a generation of a store."""
-    return b'"%b-%d-%d-%d"' % (evidence.store_id[:8].encode(), evidence.generation, row.partition, row.offset)
+    """Another one for each version of a row: a record's place is never used twice in a generation of a table."""
+    generation = b"%b-%d-%d" % (evidence.store_id[:8].encode(), evidence.number, evidence.generation)
+    return b'"%b-%d-%d"' % (generation, row.partition, row.offset)
 
 
 def is_known(etags: bytes, current: bytes) -> bool:

@@ -48,6 +48,7 @@ class Evidence(NamedTuple):
         lsn: exact tables show what the source held here; 0 when unknown.
         state: what the table's answers are worth.
         reason: why it is not exact; empty when it is.
+        number: of the table; another one that takes its name has another number, and its own generations.
         generation: of the rows.
         caught_up_at: seconds since 1970; then the topics held nothing that the view did not show. 0 when never.
     """
@@ -59,6 +60,7 @@ class Evidence(NamedTuple):
     state: State
     reason: str
     generation: int
+    number: int
     caught_up_at: float
 
     @property
@@ -160,3 +162,4 @@ def evidence_of(facts: Facts, table: TableFacts) -> Evidence:
         table.generation,
         view.caught_up_at if view else 0.0,
     )
+        table.number,

@@ -68,7 +68,7 @@ class TableFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A table of a view.
 
     Attributes:
-        number: of the table in this store; names its spaces.
+        number: of the table in this store, never of another one; names its spaces.
         name: ``schema.table`` in the source; of another program's topic, the topic.
         topic: whose state it is.
         topic_id: Kafka's own.
@@ -142,6 +142,7 @@ class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
     rows: int = 0
 
     @property
+        retired: the greatest number of a table that went.
     def position(self) -> LSN:
         """``lsn``, as what it is."""
         return LSN(self.lsn)
@@ -155,6 +156,7 @@ class Facts(msgspec.Struct, frozen=True):
     tables: Mapping[str, TableFacts]
     offsets: Mapping[str, tuple[int, ...]]
 
+    retired: int = 0
 
 _VIEW: Final = Key(b"view", b"view")
 _TABLES: Final = b"table/"

@@ -137,7 +137,7 @@ class Filling:
         transaction.delete(FACTS, [fact_key("table", facts.name), fact_key("offsets", facts.topic)])
         transaction.delete(FEED, [topic_key(facts.topic)])
         left = {topic: ends for topic, ends in self.view.targets.items() if topic != facts.topic}
-        self.view = replace(self.view, targets=left)
+        self.view = replace(self.view, targets=left, retired=max(self.view.retired, facts.number))
 
     def commit(self) -> None:
         """Write what has changed besides the tables, and commit."""

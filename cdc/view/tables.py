@@ -31,6 +31,7 @@ class FilledTables:
         feed: likewise, by topic.
         wanted: which tables the configuration wants.
         indexes: columns of each index, by ``schema.table``.
+        retired: the greatest number of a table that went.
     """
 
     def __init__(
@@ -39,13 +40,14 @@ class FilledTables:
         feed: Mapping[str, FeedTopic],
         wanted: Wanted,
         indexes: Mapping[str, Sequence[Sequence[str]]],
+        retired: int = 0,
     ) -> None:
         self._wanted = wanted
         self._indexes = indexes
         self._schemas: dict[str, list[TableSchema]] = {}
         self._owners: dict[str, str] = {}
         self._tables = {each.topic: FilledTable(each, feed.get(each.topic, FeedTopic())) for each in facts}
-        self._number = max((each.facts.number for each in self._tables.values()), default=0)
+        self._number = max((retired, *(each.facts.number for each in self._tables.values())))
         self._gone: list[FilledTable] = []
         self._renamed: list[str] = []
 

@@ -61,6 +61,7 @@ class TopicWriter:
     def restore(self) -> None:
         """Take notice of what the store holds; what the configuration does not name any more goes."""
         facts, feed = self._filling.restore()
+        self._number = self._filling.view.retired
         for table in facts.tables.values():
             filled = FilledTable(table, feed.topics.get(table.topic, FeedTopic()))
             self._number = max(self._number, table.number)

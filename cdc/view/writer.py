@@ -59,7 +59,8 @@ class ViewReplica:
     def restore(self) -> Restored:
         """The recorded cut and next offsets; nothing at the first start."""
         facts, feed = self._filling.restore()
-        self._tables = FilledTables(facts.tables.values(), feed.topics, self._wants, self._view.index)
+        retired = self._filling.view.retired
+        self._tables = FilledTables(facts.tables.values(), feed.topics, self._wants, self._view.index, retired)
         self._others = {topic: each for topic, each in feed.topics.items() if topic not in self._tables}
         for topic in self._tables.drop_unwanted():
             self._filling.forget_offsets(topic)

@@ -37,7 +37,7 @@ def test_a_row_is_the_bytes_that_are_stored_with_its_evidence(store: Store, serv
     }
     assert got.headers["cdc-row-lsn"] == "0/1010"
     assert 0 <= float(got.headers["cdc-age"]) < 60
-    assert got.headers["etag"] == f'"{view.facts.store_id[:8]}-1-0-1"'
+    assert got.headers["etag"] == f'"{view.facts.store_id[:8]}-1-1-0-1"'
 
 
 @pytest.mark.parametrize(

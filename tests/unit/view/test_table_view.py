@@ -43,7 +43,7 @@ def test_a_row_is_found_by_its_key_with_its_evidence(store: Store) -> None:
     assert found.row == StoredRow(
         b'{"region":"eu","id":7}', b'{"region":"eu","id":7,"color":"red"}', 3, 17, LSN(100), 5
     )
-    assert found.evidence == Evidence("first", version, "7,1,5", LSN(100), "exact", "", 1, 1.7e9)
+    assert found.evidence == Evidence("first", version, "7,1,5", LSN(100), "exact", "", 1, 1, 1.7e9)
     assert found.evidence.age_s is not None
     assert found.evidence.age_s > 1e6
     assert view.get("public.items", ("eu", 7)) == found

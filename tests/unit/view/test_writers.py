@@ -10,6 +10,7 @@ from cdc.config import OtherTopic, ViewConfig
 from cdc.lsn import LSN
 from cdc.ports import Standing, StoredRecord
 from cdc.record import Progress, SchemaColumn, SourceIdentity, TableSchema
+from cdc.serve.evidence import etag
 from cdc.store.memory import MemoryStore
 from cdc.view.answers import Range
 from cdc.view.facts import TableFacts, read_facts
@@ -117,6 +118,35 @@ def test_who_follows_a_name_is_told_that_it_is_another_tables() -> None:
     made.replica.learn([schema("new"), schema("items", topic="y")])
     assert made.table().topic == "y"
     assert made.reader.changes(token, ("public.items",)).reset.keys() == {"public.items"}
+
+
+def test_the_row_of_another_table_is_another_version_wherever_it_lies() -> None:
+    """Whoever asks by name, and sends the version that it knows, would be told that nothing changed."""
+    made = Deployment()
+    made.replica.learn([schema(), schema("old", topic="y")])
+    for topic in (TOPIC, "y"):
+        made.begin(topic)
+        made.write({"id": 1, "color": topic}, topic=topic)
+        made.cut(topic)
+    before = made.reader.get("public.items", [1])
+    made.replica.learn([schema("new"), schema("items", topic="y")])
+    after = made.reader.get("public.items", [1])
+    assert before.row is not None
+    assert after.row is not None
+    assert (before.row.row, before.row.offset) == (b'{"id":1,"color":"x.public.items"}', after.row.offset)
+    assert etag(before.row, before.evidence) != etag(after.row, after.evidence)
+
+
+def test_a_table_that_comes_back_is_another_one() -> None:
+    made = filled({"id": 1, "color": "red"})
+    seen = [made.table().number]
+    for tables in (("other.*",), ("public.*",)):
+        made.view = made.view.model_copy(update={"tables": tables})
+        made.start()
+        made.replica.learn([schema()])
+    made.begin()
+    seen.append(made.table().number)
+    assert len({*seen}) == 2
 
 
 def test_values_of_a_former_type_stop_nothing() -> None:
