@@ -143,7 +143,7 @@ class Desk:
         part = self.part(name)
         facts = await self.quick(part.view.facts)
         known = facts.tables.get(name)
-        if known is None or not known.generation:
+        if known is None or not known.is_shown:
             raise missing(await self.facts(), name, access, time.time())
         return Table(part, known, facts)
 
@@ -187,11 +187,11 @@ class Desk:
             if view is not None and view.source:  # or nothing is shown yet
                 if wanted.source and wanted.source != view.source:
                     raise _other_source(view, wanted)
-                if view.lsn >= wanted.lsn:
+                if facts.reached(name) >= wanted.lsn:
                     return
             left_s = ends_at - time.monotonic()
             if left_s <= 0 or not await part.pulse.beyond(facts.version, left_s):
-                raise _not_yet(view, wanted, time.time())
+                raise _not_yet(facts, name, wanted, time.time())
 
     def _part(self, view: TableView | None) -> Part | None:
         return None if view is None else Part(view, Pulse(lambda: self.quick(view.version)))
@@ -202,15 +202,17 @@ def _other_source(view: ViewFacts, wanted: Wait) -> Problem:
         "other-source",
         f"The LSN is of {wanted.source} (system identifier, timeline, database), and the view follows {view.source}: "
         "after a failover or a restore, LSNs of before say nothing. Ask the source for its LSN again.",
-        _lsn_header(view),
+        _lsn_header(view.position),
         source=view.source,
     )
 
 
-def _not_yet(view: ViewFacts | None, wanted: Wait, now: float) -> Problem:
-    shown = "nothing" if view is None else f"everything before {LSN(view.lsn)}"
+def _not_yet(facts: Facts, name: str, wanted: Wait, now: float) -> Problem:
+    view, known, lsn = facts.view, facts.tables.get(name), facts.reached(name)
     age_s = None if view is None or not view.caught_up_at else max(now - view.caught_up_at, 0)
-    if age_s is not None and age_s <= max(wanted.timeout_s, 1):
+    if known is not None and known.is_shown and not known.is_current:
+        why = f"{name} is {known.state}, so its rows may be older: {known.reason}."
+    elif age_s is not None and age_s <= max(wanted.timeout_s, 1):
         why = (
             f"The topics held no more {age_s:.1f} s ago: the bridge has not published it yet, "
             "or the LSN is not one of this server."
@@ -219,11 +221,12 @@ def _not_yet(view: ViewFacts | None, wanted: Wait, now: float) -> Problem:
         why = "The view is behind its topics; Cdc-Age says how far." if age_s is not None else "The view is loading."
     return Problem(
         "not-yet",
-        f"After {wanted.timeout_s:g} s the view shows {shown}, not {wanted.lsn}. {why}",
-        [(b"retry-after", b"1"), *([] if view is None else _lsn_header(view))],
-        lsn=None if view is None else str(LSN(view.lsn)),
+        f"After {wanted.timeout_s:g} s the view shows {f'everything before {lsn}' if lsn else 'no LSN'}, "
+        f"not {wanted.lsn}. {why}",
+        [(b"retry-after", b"1"), *_lsn_header(lsn)],
+        lsn=str(lsn) if lsn else None,
     )
 
 
-def _lsn_header(view: ViewFacts) -> list[Header]:
-    return [(b"cdc-lsn", str(LSN(view.lsn)).encode())]
+def _lsn_header(lsn: LSN) -> list[Header]:
+    return [(b"cdc-lsn", str(lsn).encode())] if lsn else []

@@ -10,17 +10,15 @@ it back as ``Last-Event-ID``.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
 
 from cdc.errors import CdcError
-from cdc.lsn import LSN
 from cdc.query.answer import item
-from cdc.view.answers import ChangedRow
-from cdc.view.facts import Facts, TableFacts
+from cdc.view.answers import ChangedRow, evidence_of
+from cdc.view.facts import Facts
 from cdc.view.rows import StoredRow
 from cdc.web.problem import Problem
 
@@ -51,10 +49,12 @@ def changed_rows(changed: Sequence[ChangedRow], token: str) -> bytes:
 
 def heartbeat(facts: Facts, table: str, token: str) -> bytes:
     """Nothing changed: what the table is worth now."""
-    view, known = facts.view, facts.tables.get(table)
-    said: dict[str, Any] = {"state": _state(known), "lsn": str(LSN(view.lsn)) if view is not None else None}
-    if view is not None and view.caught_up_at:
-        said["age_s"] = round(max(time.time() - view.caught_up_at, 0), 3)
+    if (known := facts.tables.get(table)) is None:
+        return event("heartbeat", {"state": "gone", "lsn": None}, token)
+    evidence = evidence_of(facts, known)
+    said: dict[str, Any] = {"state": evidence.state, "lsn": str(evidence.lsn) if evidence.lsn else None}
+    if (age_s := evidence.age_s) is not None:
+        said["age_s"] = round(age_s, 3)
     return event("heartbeat", said, token)
 
 
@@ -76,7 +76,3 @@ def _change(changed: ChangedRow, token: str) -> bytes:
     if changed.row is None:
         return event("delete", b'{"key":%b}' % changed.key, token)
     return event("row", item(changed.row), token)
-
-
-def _state(table: TableFacts | None) -> str:
-    return "gone" if table is None else table.state

@@ -47,7 +47,7 @@ _EXAMPLE_ITEM: Final[Json] = {
 _SAID: Final[Mapping[str, str]] = {
     "Cdc-State": "exact, loading, suspect or degraded",
     "Cdc-Reason": "why the state is not exact",
-    "Cdc-Lsn": "the view shows what the source held here",
+    "Cdc-Lsn": "the table shows what the source held here",
     "Cdc-Source": "system identifier, timeline and database of the source",
     "Cdc-Age": "seconds since the topics held nothing that the view does not show",
     "Cdc-Generation": "which reading of the topic the row is of",

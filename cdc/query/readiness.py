@@ -74,8 +74,8 @@ def state_of(facts: Sequence[Facts]) -> str:
 
 
 def is_ready(facts: Facts) -> bool:
-    """Whether every table of a store has rows to answer from."""
-    return has_begun(facts) and all(table.generation for table in facts.tables.values())
+    """Whether every table of a store has rows to answer from, as far as that is up to the view."""
+    return has_begun(facts) and all(map(facts.is_read, facts.tables.values()))
 
 
 def has_begun(facts: Facts) -> bool:

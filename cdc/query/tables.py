@@ -56,7 +56,7 @@ async def readiness(desk: Desk) -> Answer:
 
 
 async def _count(desk: Desk, part: Part, table: TableFacts) -> int:
-    if not table.generation:
+    if not table.is_shown:
         return 0
     number, _ = await desk.quick(partial(part.view.count, table.name))
     return number
@@ -82,7 +82,7 @@ def _told(facts: Facts, table: TableFacts, count: int) -> Mapping[str, Any]:
         "state": table.state,
         "reason": table.reason or None,
         "generation": table.generation,
-        "lsn": str(LSN(facts.view.lsn)) if facts.view is not None and facts.view.lsn else None,
+        "lsn": str(lsn) if (lsn := facts.lsn_of(table)) else None,
         "rows": count,
         "unreadable": table.unreadable,
         "key": [{"name": column.name, "type": column.sql_type} for column in table.key] or table.key_kind,

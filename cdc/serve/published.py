@@ -39,7 +39,7 @@ def _served(views: Sequence[TableView]) -> ServedView | None:
     try:
         known = [(view, view.facts()) for view in views]
         tables = [
-            ServedTable(name, table.state, view.count(name)[0] if table.generation else 0, table.unreadable)
+            ServedTable(name, table.state, view.count(name)[0] if table.is_shown else 0, table.unreadable)
             for view, facts in known
             for name, table in sorted(facts.tables.items())
         ]

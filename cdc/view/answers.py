@@ -45,12 +45,13 @@ class Evidence(NamedTuple):
         store_id: of the store; another one knows nothing of this one's cursors and versions.
         version: of the store: the number of the commit.
         source: system identifier, timeline and database oid of the source, with commas; empty when unknown.
-        lsn: exact tables show what the source held here; 0 when unknown.
+        lsn: the table shows every commit before it; 0 when unknown, which it is of rows that are not kept up to date.
         state: what the table's answers are worth.
         reason: why it is not exact; empty when it is.
         number: of the table; another one that takes its name has another number, and its own generations.
         generation: of the rows.
-        caught_up_at: seconds since 1970; then the topics held nothing that the view did not show. 0 when never.
+        caught_up_at: seconds since 1970; then the topics held nothing that the view did not show. 0 when never, or
+            when it says nothing of this table.
     """
 
     store_id: str
@@ -59,8 +60,8 @@ class Evidence(NamedTuple):
     lsn: LSN
     state: State
     reason: str
-    generation: int
     number: int
+    generation: int
     caught_up_at: float
 
     @property
@@ -152,14 +153,16 @@ class Watched(NamedTuple):
 def evidence_of(facts: Facts, table: TableFacts) -> Evidence:
     """Of answers about a table."""
     view = facts.view
+    # What is known of the view says nothing of a table that is behind the others, but of one that is behind with them.
+    is_told = table.is_current or (table.state == "loading" and view is not None and not view.lsn)
     return Evidence(
         view.store_id if view else "",
         facts.version,
         view.source if view else "",
-        view.position if view else LSN(0),
+        facts.lsn_of(table),
         table.state,
         table.reason,
-        table.generation,
-        view.caught_up_at if view else 0.0,
-    )
         table.number,
+        table.generation,
+        view.caught_up_at if view is not None and is_told else 0.0,
+    )

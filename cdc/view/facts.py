@@ -20,6 +20,7 @@ Spaces of a store:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import ge
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -33,8 +34,8 @@ FACTS: Final = "facts"
 JOURNAL: Final = "journal"
 
 State: TypeAlias = Literal["exact", "loading", "suspect", "degraded"]
-"""What an answer about a table is worth: what the source held at the LSN; not all of it yet; perhaps with rows that are
-gone (it is being read anew); all but what could not be read."""
+"""What an answer about a table is worth: what the source held at the LSN; perhaps not all of it yet; perhaps with rows
+that are gone (it is being read anew); all but what could not be read."""
 
 ValueKind: TypeAlias = Literal["json", "string", "bytes"]
 
@@ -82,6 +83,7 @@ class TableFacts(msgspec.Struct, frozen=True, kw_only=True):
         generation: the one that readers see; 0 when there is none yet.
         filling: the one that is being filled beside it; 0 when there is none.
         unreadable: how many records of the served generation are no rows.
+        was_whole: whether that generation ever held all rows. Until then nobody is answered from it.
     """
 
     number: int
@@ -98,6 +100,19 @@ class TableFacts(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
     filling: int = 0
     unreadable: int = 0
+    was_whole: bool = True
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether it is answered from. Before it was whole, a row that was not read yet would pass for one that is not
+        there."""
+        return bool(self.generation) and self.was_whole
+
+    @property
+    def is_current(self) -> bool:
+        """Whether its rows are those of the view's LSN. A table that is filled beside its old rows, catches up or is
+        stopped shows older ones."""
+        return self.state in ("exact", "degraded")
 
     def rows(self, generation: int = 0) -> str:
         """The space of a generation's rows; of the served one unless given."""
@@ -120,13 +135,14 @@ class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
         name: of the deployment, or of the view.
         feed: what fills it: ``deployment`` (all tables change together at an LSN) or ``topics`` (each by itself).
         store_id: made when the store is; tells a cursor or resume token of another store.
-        lsn: exact tables show what the source held here; 0 when unknown.
+        lsn: tables that are current show what the source held here; 0 when unknown.
         commit_ts: of the newest transaction that it shows, µs since 1970; 0 when unknown.
         source: system identifier, timeline and database oid of the source, with commas; empty when unknown.
         caught_up_at: seconds since 1970; then the topics held nothing that the view does not show.
         targets: by topic, the ends that were there when the view began to load: how far it has to go.
         began_at: seconds since 1970; when that was.
         rows: that were read since.
+        retired: the greatest number of a table that went.
     """
 
     format: int = FORMAT
@@ -140,9 +156,9 @@ class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
     targets: Mapping[str, tuple[int, ...]] = {}
     began_at: float = 0.0
     rows: int = 0
+    retired: int = 0
 
     @property
-        retired: the greatest number of a table that went.
     def position(self) -> LSN:
         """``lsn``, as what it is."""
         return LSN(self.lsn)
@@ -156,7 +172,23 @@ class Facts(msgspec.Struct, frozen=True):
     tables: Mapping[str, TableFacts]
     offsets: Mapping[str, tuple[int, ...]]
 
-    retired: int = 0
+    def lsn_of(self, table: TableFacts) -> LSN:
+        """Before which a table shows every commit; 0 when nobody can tell."""
+        return self.view.position if self.view is not None and table.is_current else LSN(0)
+
+    def is_read(self, table: TableFacts) -> bool:
+        """Whether a table is answered from, or waits for nothing but what its topic did not hold when it was begun."""
+        ends = () if self.view is None else self.view.targets.get(table.topic, ())
+        offsets = self.offsets.get(table.topic, ())
+        return table.is_shown or (table.generation > 0 and len(offsets) >= len(ends) and all(map(ge, offsets, ends)))
+
+    def reached(self, name: str) -> LSN:
+        """``lsn_of`` the table of that name; of one that is not answered from, where the view is."""
+        table = self.tables.get(name)
+        if table is None or not table.is_shown:
+            return LSN(0) if self.view is None else self.view.position
+        return self.lsn_of(table)
+
 
 _VIEW: Final = Key(b"view", b"view")
 _TABLES: Final = b"table/"

@@ -105,7 +105,7 @@ class FilledTable:
         else:
             if facts.generation:
                 self._drop(facts.generation)
-            facts = replace(facts, generation=generation, filling=0, unreadable=0, key=self._key)
+            facts = replace(facts, generation=generation, filling=0, unreadable=0, key=self._key, was_whole=False)
         state = REBUILDING if why else LOADING
         feed = replace(
             self.feed,
@@ -203,7 +203,8 @@ class FilledTable:
 
     def _take(self, facts: TableFacts, feed: FeedTopic) -> None:
         state, reason = _standing(facts, feed)
-        facts = replace(facts, state=state, reason=reason, topic_id=feed.topic_id)
+        was_whole = facts.was_whole or feed.state == EXACT
+        facts = replace(facts, state=state, reason=reason, topic_id=feed.topic_id, was_whole=was_whole)
         self._is_changed |= (facts, feed) != (self.facts, self.feed)
         self.facts, self.feed = facts, feed
 

@@ -173,6 +173,8 @@ class TableView:
     def wait_for_lsn(self, lsn: LSN, timeout_s: float, stop: threading.Event | None = None) -> bool:
         """Whether the view shows everything that was committed before this LSN, within that time.
 
+        A table that is behind the others may not: then its answers have no LSN.
+
         Raises:
             WrongQuestion: the topics of this view have no LSNs.
         """
@@ -244,7 +246,7 @@ class TableView:
             NotLoaded: it has not.
         """
         known = self.facts_of(facts, table)
-        if not known.generation:
+        if not known.is_shown:
             raise NotLoaded(f"{table} is being read for the first time", remedy="ask again when it is whole")
         return known
 

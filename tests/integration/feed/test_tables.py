@@ -11,9 +11,12 @@ import pytest
 
 from cdc.errors import ConfigError, ReplicaRefused, StoreRefused
 from cdc.feed.stores import TABLES, ViewStores
+from cdc.lsn import LSN
 from cdc.record import SchemaColumn
 from cdc.stack import Redis
 from cdc.store.memory import Contents, MemoryStore
+from cdc.view.errors import NotLoaded
+from cdc.view.table_view import TableView
 from tests.integration.feed.conftest import View, assert_holds, publish, rows_of, running, view_config
 from tests.support.topic_settings import delete_records
 from tests.support.topic_writer import TopicWriter
@@ -304,6 +307,58 @@ def test_a_topic_made_anew_under_the_running_feed(topics: TopicWriter, contents:
         view.wait_for_state("public.items", "exact")
         assert_holds(view, topics, table)
         assert_holds(view, topics, other)
+
+
+def test_rows_of_a_topic_that_is_gone_do_not_pass_for_those_of_the_views_lsn(
+    topics: TopicWriter, contents: Contents
+) -> None:
+    table, other = topics.table("items", id="int4", v="int4"), topics.table("other", id="int4", v="int4")
+    publish(topics, table, 10, rows_of(1))
+    publish(topics, other, 10, rows_of(1))
+    with running(view_config(topics), contents) as view:
+        view.wait_for_cut(11)
+        asked = TableView(view.reader)
+        assert asked.get("public.items", [1]).evidence.lsn == LSN(11)
+        topics.delete_topic(table.topic)
+        view.wait_for_state("public.items", "suspect")
+        publish(topics, other, 20, rows_of(2))
+        view.wait_for_cut(21)
+        assert asked.get("public.other", [2]).evidence.lsn == LSN(21)
+        stale = asked.get("public.items", [1]).evidence
+        assert (stale.state, stale.lsn, stale.age_s) == ("suspect", 0, None)
+        assert [asked.facts().reached(name) for name in ("public.items", "public.other")] == [0, LSN(21)]
+
+
+def test_a_table_whose_first_backfill_runs_has_no_rows_that_are_not_there(
+    topics: TopicWriter, contents: Contents
+) -> None:
+    """A key that the backfill has not come to would look like one that the source does not have."""
+    table, other = topics.table("items", id="int4", v="int4"), topics.table("other", id="int4", v="int4")
+    publish(topics, other, 5, rows_of(1))
+    with running(view_config(topics), contents) as view:
+        view.wait_for_cut(6)
+        with topics.kafka_transaction():
+            topics.define(table)
+            topics.backfill(table, 10)
+            topics.backfilled(table, {"id": 1, "v": 1}, 10)
+            topics.progress(11)
+        view.wait_for_cut(11)
+        asked = TableView(view.reader)
+        assert view.wait_for_state("public.items", "loading").rows
+        for ask in (lambda: asked.get("public.items", [2]), lambda: asked.count("public.items")):
+            with pytest.raises(NotLoaded, match="is being read for the first time"):
+                ask()
+        publish(topics, other, 12, rows_of(2))
+        view.wait_for_cut(13)  # which is behind the marker that ends what there was
+        facts = asked.facts()
+        assert all(map(facts.is_read, facts.tables.values())), "the view has read what there was"
+        with topics.kafka_transaction():
+            topics.backfilled(table, {"id": 2, "v": 1}, 20)
+            topics.backfill(table, 20, state="done", whole=True)
+            topics.progress(21)
+        view.wait_for_state("public.items", "exact")
+        assert asked.count("public.items")[0] == 2
+        assert asked.get("public.items", [2]).row is not None
 
 
 def test_a_store_of_another_view_is_refused(topics: TopicWriter, contents: Contents) -> None:

@@ -12,7 +12,7 @@ from cdc.lsn import LSN
 from cdc.store.open import open_store
 from cdc.store.port import Store
 from tests.integration.serve.conftest import ADA, Serve, planted
-from tests.support.planted_view import SOURCE, PlantedView
+from tests.support.planted_view import SOURCE, PlantedView, users
 
 ROW = "/v1/tables/public.users/rows/1"
 
@@ -57,6 +57,24 @@ def test_a_view_that_is_behind_says_so(view: PlantedView, serve: Serve) -> None:
     view.say(caught_up_at=time.time() - 3600)
     said = serve(view.store).get(f"{ROW}?min_lsn=F/0&timeout=0").json()
     assert "The view is behind its topics" in said["detail"]
+
+
+@pytest.mark.parametrize("state", ["suspect", "loading"])
+def test_rows_that_are_not_kept_up_to_date_never_pass_for_new_ones(view: PlantedView, serve: Serve, state: str) -> None:
+    """Other tables follow the source meanwhile."""
+    view.say(users(state=state, reason="the topic is another one"))
+    client, now = serve(view.store), LSN(view.lsn)
+    old = client.get(ROW)
+    assert (old.status_code, old.headers["cdc-state"]) == (200, state)
+    assert {"cdc-lsn", "cdc-age"}.isdisjoint(old.headers)
+    for path in (ROW, "/v1/tables/public.users/rows", "/v1/tables/public.users/count"):
+        got = client.get(f"{path}?min_lsn={now}&timeout=0")
+        assert (got.status_code, got.json()["type"], got.json()["lsn"]) == (412, "not-yet", None)
+        assert f"public.users is {state}, so its rows may be older: the topic is another one." in got.json()["detail"]
+    assert client.get(f"/v1/tables/public.stock/rows/eu/1?min_lsn={now}&timeout=0").status_code == 200
+    view.say(users())
+    got = client.get(f"{ROW}?min_lsn={now}&timeout=0")
+    assert (got.status_code, got.headers["cdc-lsn"]) == (200, str(now))
 
 
 def test_the_lsn_of_another_timeline(view: PlantedView, serve: Serve) -> None:

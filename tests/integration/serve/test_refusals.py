@@ -201,8 +201,9 @@ def _read_to_the_end(raw: socket.socket) -> None:
         raise ConnectionError
 
 
-def test_a_table_that_is_loaded_for_the_first_time(store: Store, serve: Serve) -> None:
-    view = PlantedView(store, [users(state="loading", generation=0), stock()])
+@pytest.mark.parametrize("begun", [{"generation": 0}, {"was_whole": False}], ids=["not begun", "begun"])
+def test_a_table_that_is_loaded_for_the_first_time(store: Store, serve: Serve, begun: dict[str, Any]) -> None:
+    view = PlantedView(store, [users(state="loading", **begun), stock()])
     view.say(began_at=view.facts.caught_up_at - 10, rows=500, targets={"shop.public.users": (1000, 1000)})
     client = serve(store)
     for path in (f"{U}/rows/1", f"{U}/rows", f"{U}/count", f"{U}/watch"):

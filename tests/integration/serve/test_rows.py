@@ -175,7 +175,7 @@ def test_the_tables_and_what_they_are_worth(view: PlantedView, serve: Serve) -> 
         "state": "suspect",
         "reason": "the topic is another one",
         "generation": 1,
-        "lsn": "0/1030",
+        "lsn": None,
         "rows": 3,
         "unreadable": 2,
         "key": [{"name": "id", "type": "int8"}],
