@@ -121,8 +121,11 @@ _WRITER: Final = r"""
 local prefix, token, lease_ms, expected, blocks = unpack(ARGV, 1, 5)
 local store, lock, staged = prefix .. ':.store', prefix .. ':.lock', prefix .. ':.staged'
 local found = redis.call('HMGET', store, 'writer', 'version')
-if found[1] and found[1] ~= token then return 'another' end
-if not found[1] then return 'forgotten' end
+if found[1] ~= token then
+  -- Without a lock nobody writes: the name is of one who is gone, left by a Redis that lost who came after.
+  if found[1] and redis.call('EXISTS', lock) == 1 then return 'another' end
+  return 'forgotten'
+end
 if found[2] ~= expected then return 'moved' end
 if blocks ~= '0' and redis.call('HGET', staged, 'blocks') ~= blocks then return 'incomplete' end
 """

@@ -153,6 +153,24 @@ class TestServer:
             assert commit(writer, "left", item(4)) > lost[-1]
             assert numbers(reader.read(lambda s: s.scan("left"))) == [0, 4]
 
+    def test_who_took_over_is_not_taken_for_a_stranger_by_a_server_that_forgot_it(self, own_stack: OwnStack) -> None:
+        """What it has left says that the one writes who was killed before."""
+        server = own_stack.redis()
+        place = Prefix(server.url)
+        with elsewhere(place.name) as first, closing(place.raw()) as raw:
+            assert first.ask("lock")
+            raw.save()
+            first.kill()
+        with writing(place) as second:
+            commit(second, "left", item(1))
+            server.kill()
+            server.restart()
+            with pytest.raises(StoreUnavailable, match="has lost what was written to it"):
+                commit(second, "left", item(2))
+        with writing(place) as again:
+            commit(again, "left", item(3))
+            assert numbers(again.read(lambda s: s.scan("left"))) == [3]
+
     def test_a_server_that_sleeps_is_not_waited_for_by_readers(
         self, kept: RedisServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
