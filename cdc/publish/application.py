@@ -77,12 +77,13 @@ class ApplicationProducer(TransactionalProducer):
         super().commit()
         raise self._error("flush", KafkaException(undelivered))
 
-    def add_offsets(self, offsets: Mapping[Partition, int], group: Any) -> None:
+    def add_offsets(self, offsets: Mapping[Partition, int], group: Any, note: str = "") -> None:
         """Make a consumer group's next offsets part of the open Kafka transaction, opening one if there is none.
 
         Args:
             offsets: by partition.
             group: ``GroupReader.metadata`` of the reader that owns these partitions.
+            note: kept beside each of them, for ``GroupReader`` to tell.
 
         Raises:
             TopicUnavailable: the group has given a partition to somebody else meanwhile.
@@ -90,7 +91,7 @@ class ApplicationProducer(TransactionalProducer):
         """
         if not self._open:
             self._begin()
-        places = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+        places = [TopicPartition(topic, number, at, metadata=note) for (topic, number), at in offsets.items()]
         try:
             self._until_done(
                 "send_offsets_to_transaction",

@@ -11,7 +11,7 @@ The offsets themselves are stored by ``ApplicationProducer.add_offsets``, inside
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -21,7 +21,15 @@ from cdc.errors import CdcError, FencedError, TopicRefused, TopicUnavailable
 from cdc.ports import Partition, StoredRecord
 from cdc.replay.client import OFFSET_GONE, open_consumer, translated
 
-Assigned: TypeAlias = Callable[[Mapping[Partition, int | None]], None]
+
+class Committed(NamedTuple):
+    """What a group knows of a partition: its next offset, and the note that was committed with it; often empty."""
+
+    offset: int
+    note: str
+
+
+Assigned: TypeAlias = Callable[[Mapping[Partition, Committed | None]], None]
 Revoked: TypeAlias = Callable[[Collection[Partition]], None]
 
 _STABLE_OFFSETS_S: Final = 90.0
@@ -45,7 +53,7 @@ class GroupReader:
         group: name of the consumer group.
         instance: stable name of this instance: one that is restarted gets its partitions back at once.
         topic: what is read.
-        on_assigned: told the partitions that are ours now, with the group's next offset, None where there is none.
+        on_assigned: told the partitions that are ours now, with what the group knows of them, None for nothing.
         on_revoked: told the partitions that are ours no more.
 
     Raises:
@@ -113,10 +121,10 @@ class GroupReader:
             failed = next((each.error for each in stored if each.error is not None), None)
             if failed is not None:
                 raise KafkaException(failed)
-            offsets = {(each.topic, each.partition): each.offset for each in stored}
-            self._on_assigned({each: None if at == OFFSET_INVALID else at for each, at in offsets.items()})
-            self._owned = {number for _, number in offsets}
-            start = [TopicPartition(*each, at if at >= 0 else OFFSET_BEGINNING) for each, at in offsets.items()]
+            known = {(each.topic, each.partition): Committed(each.offset, each.metadata or "") for each in stored}
+            self._on_assigned({each: None if at.offset == OFFSET_INVALID else at for each, at in known.items()})
+            self._owned = {number for _, number in known}
+            start = [TopicPartition(*each, at if at >= 0 else OFFSET_BEGINNING) for each, (at, _) in known.items()]
             consumer.assign(start)
         except KafkaException as error:
             self._failure = self._translated(error.args[0], self._topic)

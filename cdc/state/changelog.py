@@ -8,12 +8,15 @@ changelog and the offsets never differ: either the step happened, with both, or 
 When partitions come to this instance, at the start as after another one died, its state is read back from the
 changelog: after the group's offsets are known for certain (``GroupReader`` says why in this order), and up to the
 changelog's end. Every record of the changelog names the source offset that made it, so a changelog that is ahead of the
-group's offsets is seen, and refused: somebody moved the offsets by hand, and going on would count records twice.
+group's offsets is seen, and refused: somebody moved the offsets by hand, and going on would count records twice. Beside
+the offsets stands which topic the changelog is, so one that was made anew is seen, too: going on would forget all that
+was counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing
 from typing import Any, Final, Self, TypeAlias
 
 import orjson
@@ -23,7 +26,8 @@ from cdc.errors import ConfigError, TopicRefused, TopicUnavailable
 from cdc.ports import Partition, StoredRecord
 from cdc.publish.application import ApplicationProducer
 from cdc.replay.bounded import read_to_end
-from cdc.replay.group import GroupReader
+from cdc.replay.group import Committed, GroupReader
+from cdc.replay.reader import TopicReader
 from cdc.state.options import client_options
 from cdc.state.topics import changelog_topic, partitions_of_topic, state_topic
 from cdc.state.values import Value, decode, encode
@@ -115,6 +119,7 @@ class ChangelogStore:
         if not instance:
             raise ConfigError("the instance has no name", remedy="name it after its place, for instance its ordinal")
         self._parts: dict[int, PartitionState] = {}
+        self._changelog_id = ""
         self._count = self._match_partitions(topics or TopicsConfig())
         self._producer = ApplicationProducer(
             self._options,
@@ -192,18 +197,19 @@ class ChangelogStore:
             for key, value, offset in self._parts[number].changes():
                 header = orjson.dumps({"source": offset})
                 self._producer.produce(self._changelog, key, value, header, number)
-        self._producer.add_offsets(next_offsets, self._reader.metadata)
+        self._producer.add_offsets(next_offsets, self._reader.metadata, self._changelog_id)
         self._producer.commit()
         for _, number in next_offsets:
             self._parts[number].keep()
 
-    def _restore(self, offsets: Mapping[Partition, int | None]) -> None:
+    def _restore(self, known: Mapping[Partition, Committed | None]) -> None:
         """These partitions are ours: read their state back."""
-        if any(number >= self._count for _, number in offsets):
-            raise self._mismatch(max(number for _, number in offsets) + 1, self._count)
-        values: dict[int, dict[bytes, bytes]] = {number: {} for _, number in offsets}
-        for record in read_to_end(self._options, [(self._changelog, number) for _, number in offsets]):
-            self._check(record, offsets[self._source, record.partition])
+        if any(number >= self._count for _, number in known):
+            raise self._mismatch(max(number for _, number in known) + 1, self._count)
+        self._refuse_another({each.note for each in known.values() if each is not None and each.note})
+        values: dict[int, dict[bytes, bytes]] = {number: {} for _, number in known}
+        for record in read_to_end(self._options, [(self._changelog, number) for _, number in known]):
+            self._check(record, known[self._source, record.partition])
             if record.key is None:
                 continue
             if record.value is None:
@@ -216,11 +222,25 @@ class ChangelogStore:
         for _, number in partitions:
             self._parts.pop(number, None)
 
-    def _check(self, record: StoredRecord, committed: int | None) -> None:
+    def _refuse_another(self, expected: Collection[str]) -> None:
+        """The changelog is the topic with which the group's offsets were committed."""
+        with closing(TopicReader(self._options)) as reader:
+            facts = reader.look_at([self._changelog]).get(self._changelog)
+        self._changelog_id = "" if facts is None else facts.topic_id
+        if {self._changelog_id}.issuperset(expected):
+            return
+        raise TopicRefused(
+            f"changelog {self._changelog!r} was made anew, and the consumer group goes on behind what the one before "
+            "held: all that was counted until then would be missing",
+            remedy="decide from where it is to count, and reset the group (kafka-consumer-groups.sh --reset-offsets): "
+            "with --to-earliest everything that the source still has is counted anew",
+        )
+
+    def _check(self, record: StoredRecord, committed: Committed | None) -> None:
         """A value in the changelog was made by a record before the group's offset."""
         made_by = _source_offset(record)
-        if committed is None or made_by >= committed:
-            known = "does not know" if committed is None else f"puts at {committed}"
+        if committed is None or made_by >= committed.offset:
+            known = "does not know" if committed is None else f"puts at {committed.offset}"
             raise TopicRefused(
                 f"changelog {self._changelog!r} holds what offset {made_by} of partition {record.partition} of "
                 f"{self._source!r} made, which the consumer group {known}: records would be counted twice",

@@ -229,6 +229,26 @@ def test_a_changelog_ahead_of_the_offsets_is_refused(shop: Shop) -> None:
         eventually(lambda: again.step(count, timeout_s=0.1), timeout_s=20)
 
 
+def test_a_changelog_that_was_made_anew_does_not_pass_for_one_that_holds_nothing(shop: Shop) -> None:
+    """The group would go on behind events of which nothing is left."""
+    shop.send(b"alice", "login_count", 5)
+    store = shop.open("a")
+    shop.catch_up(store)
+    (number,) = {each.partition for each in read_to_end(shop.options, partitions_of(shop.options, shop.changelog))}
+    store.close()
+    admin = AdminClient(shop.options)
+    admin.delete_topics([shop.changelog])[shop.changelog].result(30)
+    eventually(lambda: shop.changelog not in TopicAdmin(shop.options).partitions())
+    shop.send(b"alice", "login_count")
+    again = shop.open("a")
+    with pytest.raises(TopicRefused, match="was made anew, and the consumer group goes on behind what") as caught:
+        eventually(lambda: again.step(count, timeout_s=0.1), timeout_s=20)
+    assert "--to-earliest" in caught.value.remedy
+    set_back(shop.options, f"{shop.name}-activity", TopicPartition(shop.source, number, 0))
+    shop.catch_up(shop.open("a"))
+    assert shop.in_changelog() == {(b"alice", "login_count"): 6}
+
+
 def test_another_number_of_partitions_is_refused(shop: Shop) -> None:
     TopicAdmin(shop.options).create_missing([TopicSpecification(shop.changelog, 2, 1, {"cleanup.policy": "compact"})])
     with pytest.raises(TopicRefused, match=r"has 2 partitions, and its source .* has 3"):
