@@ -98,7 +98,7 @@ class EventLog:
             starts: by partition; the beginning for one that is not named.
 
         Raises:
-            TopicRefused: what lies behind the start is gone.
+            TopicRefused: what lies behind the start is gone, or the topic ends before it.
             TopicUnavailable: no broker answers.
         """
         wanted = {each: (starts or {}).get(each[1], 0) for each in self._partitions}
@@ -108,8 +108,16 @@ class EventLog:
             yield from read_until(reader, reader.high_watermarks(self._partitions))
 
     def _refuse_lost(self, reader: TopicReader, wanted: Mapping[tuple[str, int], int]) -> None:
-        low = reader.look_at([self._topic])[self._topic].low
+        facts = reader.look_at([self._topic])[self._topic]
+        low = facts.low
         for (_, number), start in wanted.items():
+            if start > facts.ends[number]:
+                raise TopicRefused(
+                    f"partition {number} of topic {self._topic!r} ends at {facts.ends[number]}, and states have event "
+                    f"{start - 1} in them: it was made anew or cut short, and its next events would pass for old ones",
+                    remedy="write the states of what is lost as first events into a new topic, or choose a new state "
+                    "topic, which is filled from the events that are there",
+                )
             if start < low[number]:
                 raise TopicRefused(
                     f"events {start} to {low[number] - 1} of partition {number} of topic {self._topic!r} are gone: "

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from cdc.errors import FencedError, TopicRefused, ValueRefused, VersionConflict
 from cdc.publish.topics import TopicAdmin, TopicSpecification
@@ -215,6 +216,23 @@ def test_without_the_first_events_nothing_is_proven(options: dict[str, Any], nam
     with pytest.raises(TopicRefused, match=r"events 0 to \d+ of partition \d .* are gone"):
         accounts.verify()
     assert accounts.append("ann", moved(1)) == {"balance": 2, "moves": [1, 1]}, "the state goes on"
+
+
+def test_events_that_were_made_anew_do_not_pass_for_those_that_states_have_in_them(
+    options: dict[str, Any], name: str, open_accounts: Open
+) -> None:
+    """What another program appends there would never come to its state."""
+    accounts = open_accounts()
+    for _ in range(3):
+        accounts.append("ann", moved(1))
+    accounts.close()
+    admin = AdminClient(options)
+    admin.delete_topics([f"{name}-events"])[f"{name}-events"].result(30)
+    eventually(lambda: f"{name}-events" not in TopicAdmin(options).partitions())
+    with pytest.raises(TopicRefused, match=r"ends at 0, and states have event \d in them: it was made anew or cut"):
+        open_accounts()
+    anew = open_accounts(state=f"{name}-state-of-new-events")
+    assert anew.append("ann", moved(7)) == {"balance": 7, "moves": [7]}
 
 
 def delete_events(options: dict[str, Any], topic: str) -> None:
