@@ -21,7 +21,7 @@ class _Loader(yaml.SafeLoader):
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
-            return super().construct_object(node, deep)  # type: ignore[no-untyped-call]
+            return super().construct_object(node, deep)
         except _NOT_READ:
             # "from None": Python's text quotes the value, hence perhaps a password
             raise yaml.constructor.ConstructorError(None, None, _NO_SUCH_VALUE, node.start_mark) from None

@@ -9,8 +9,8 @@ import orjson
 from cdc.config import OtherTopic, ViewConfig
 from cdc.lsn import LSN
 from cdc.ports import Standing, StoredRecord
+from cdc.query.evidence import etag
 from cdc.record import Progress, SchemaColumn, SourceIdentity, TableSchema
-from cdc.serve.evidence import etag
 from cdc.store.memory import MemoryStore
 from cdc.view.answers import Range
 from cdc.view.facts import TableFacts, read_facts
