@@ -16,6 +16,7 @@ from cdc.scope.topics import state_topic_schema
 from cdc.setup.conninfo import over, role_of, user_of
 from cdc.setup.source_side import APPLICATION
 from cdc.sink.database import open_replica
+from cdc.sink.errors import ELSEWHERE
 from cdc.source.table import TableInfo
 
 _MISSING: Final = re.compile(r'database ".*" does not exist')
@@ -52,7 +53,7 @@ def look_at_replica(
 
     Raises:
         ReplicaUnavailable: nobody answers there.
-        ConfigError: it is the source itself, or a name cannot be.
+        ConfigError: it is the source itself, it takes no writes, or a name cannot be.
     """
     assert config.sink is not None
     role = role_of(config.sink.connection())
@@ -68,6 +69,8 @@ def look_at_replica(
             "--replica is the source database itself: its tables would be mirrored onto themselves",
             remedy="name another database; to mirror into a schema of the same one, set sink.schema in the file later",
         )
+    if found.is_standby:
+        raise ConfigError("--replica takes no writes: it is a standby", remedy=ELSEWHERE)
     return SeenReplica(found.address, role, bool(found.lacks))
 
 

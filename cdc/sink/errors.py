@@ -12,6 +12,7 @@ import sqlalchemy.exc
 from cdc.errors import ReplicaRefused, ReplicaUnavailable
 from cdc.ports import StoredRecord, TableRejected
 
+_READ_ONLY: Final = "25006"
 _AGAIN: Final = (
     "08",  # connection exception
     "40",  # transaction rollback: deadlock, serialization
@@ -20,9 +21,12 @@ _AGAIN: Final = (
     "55P03",  # a lock could not be had
     "57",  # operator intervention: shutdown, cancelled query
     "58",  # system error
-    "25006",  # read-only: a standby, or a failover in progress
+    _READ_ONLY,  # a standby, or a failover in progress
 )
 """SQLSTATE beginnings that say nothing against the data. https://www.postgresql.org/docs/current/errcodes-appendix.html"""
+
+ELSEWHERE: Final = "point sink.dsn at a server that takes writes: target_session_attrs=read-write"
+"""What helps when a replica is read-only and stays so."""
 
 _SHOWN_KEY_BYTES: Final = 500
 
@@ -98,4 +102,5 @@ def _translated(error: Exception, doing: str, remedy: str) -> ReplicaRefused | R
     text = f"the replica failed at {doing}: {first_line(error)}"
     if isinstance(error, psycopg.Error) and not is_retryable(error):
         return ReplicaRefused(text, remedy=remedy)
-    return ReplicaUnavailable(text)
+    is_read_only = isinstance(error, psycopg.Error) and error.sqlstate == _READ_ONLY
+    return ReplicaUnavailable(text, remedy=ELSEWHERE if is_read_only else "")

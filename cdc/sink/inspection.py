@@ -15,9 +15,11 @@ class Inspection(NamedTuple):
         schemas: that were looked at: those of replica tables, and the sink's own.
         lacks: rights that are missing.
         is_source: it is the source database itself.
+        is_standby: it takes no writes.
     """
 
     address: str
     schemas: tuple[str, ...]
     lacks: tuple[Lack, ...]
     is_source: bool
+    is_standby: bool

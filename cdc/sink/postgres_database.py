@@ -62,6 +62,7 @@ class PostgresDatabase:
                 schemas=tuple(schemas),
                 lacks=tuple(lacking(session, schemas, tables)),
                 is_source=source is not None and is_database(connection, source),
+                is_standby=session.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone() == (True,),
             )
 
     def grants(self, schemas: Iterable[str]) -> list[str]:

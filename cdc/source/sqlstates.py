@@ -37,6 +37,13 @@ _ALTERED: Final = (
     "42P01",  # no such table
 )
 _NOT_GRANTED: Final = "42501"
+_REMEDIES: Final = {
+    "22021": "a name or a value there is not UTF-8, which a SQL_ASCII database lets in: correct it. Names: "
+    "SELECT attrelid::regclass, attname FROM pg_attribute "
+    "WHERE attnum > 0 AND attrelid::regclass || attname::text ~ '[^ -~]';",
+    "25006": "point source.dsn at the primary: target_session_attrs=read-write",
+}
+"""What else can be done about a refusal, other than to grant something."""
 
 
 def source_error(doing: str, sqlstate: str | None, said: str, *, remedy: str = "", role: str = "") -> CdcError:
@@ -63,7 +70,9 @@ def source_error(doing: str, sqlstate: str | None, said: str, *, remedy: str = "
         return SourceAltered(f"PostgreSQL does not find what {doing} needs: {words}")
     if sqlstate == _NOT_GRANTED and "row-level security" in words and role:
         return SourceRefused(f"PostgreSQL refuses {doing}: {words}", remedy=f"ALTER ROLE {role} BYPASSRLS;")
-    return SourceRefused(f"PostgreSQL refuses {doing}: {words}", remedy=remedy if sqlstate == _NOT_GRANTED else "")
+    if sqlstate != _NOT_GRANTED:
+        remedy = _REMEDIES.get(sqlstate, "")
+    return SourceRefused(f"PostgreSQL refuses {doing}: {words}", remedy=remedy)
 
 
 def result_error(doing: str, result: pq.abc.PGresult, *, remedy: str = "", role: str = "") -> CdcError:

@@ -12,6 +12,7 @@ from cdc.errors import CdcError
 from cdc.record import SourceIdentity, TableSchema
 from cdc.scope.topics import state_topic
 from cdc.sink.database import open_replica
+from cdc.sink.errors import ELSEWHERE
 from cdc.sink.naming import ReplicaName, ReplicaNaming
 from cdc.source.connect import connect
 from cdc.source.preflight import Finding
@@ -35,6 +36,8 @@ def check_replica(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
         findings += [Finding("FAIL", *lack) for lack in found.lacks] or [
             Finding("OK", "rights", f"enough in schemas {', '.join(found.schemas)}")
         ]
+        if found.is_standby:
+            findings.append(Finding("FAIL", "writes", "none are taken: this is a standby", ELSEWHERE))
         if found.is_source:
             findings += _captured_again(config, names)
     return findings

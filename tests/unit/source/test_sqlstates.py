@@ -49,3 +49,9 @@ def test_what_a_state_means(sqlstate: str | None, kind: type[Exception]) -> None
 def test_row_level_security_is_not_mended_by_a_grant() -> None:
     said = 'query would be affected by row-level security policy for table "t"'
     assert source_error("reading t", "42501", said, remedy=GRANT, role="r").remedy == "ALTER ROLE r BYPASSRLS;"
+
+
+def test_what_else_can_be_done() -> None:
+    read_only = source_error("making a publication", "25006", "cannot execute in a read-only transaction", remedy=GRANT)
+    assert "target_session_attrs=read-write" in read_only.remedy
+    assert "not UTF-8" in source_error("reading the catalog", "22021", "invalid byte sequence", remedy=GRANT).remedy
