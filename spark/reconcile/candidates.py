@@ -47,7 +47,7 @@ class FirstLook(NamedTuple):
         return not self.candidates and (self.oldest_open_ms is None or self.oldest_open_ms > kept_since_ms)
 
 
-def look(source: DataFrame, topic: DataFrame, folder: str) -> FirstLook:
+def look(source: DataFrame, topic: DataFrame, folder: str, *, trusts_exclusion: bool = True) -> FirstLook:
     """Join both sides of a table and write the candidates to ``folder``.
 
     Args:
@@ -55,8 +55,9 @@ def look(source: DataFrame, topic: DataFrame, folder: str) -> FirstLook:
         topic: as ``topic_records.folded`` returns it.
         folder: Parquet of ``key_hash`` and ``open_ms``: null for a difference; else the key is on neither side, and
             that is sure only if the oldest record that does not count is too young for the cleaner.
+        trusts_exclusion: a row that is not to be compared is no candidate, whatever the topic has.
     """
-    rule, counts = _Rule.over_both_sides(), Observation()
+    rule, counts = _Rule.over_both_sides(trusts_exclusion), Observation()
     joined = source.join(topic, "key_hash", "full_outer").observe(counts, *rule.sums())
     store(joined.where(~rule.sure).select("key_hash", rule.open_ms.alias("open_ms")), folder)
     return _first_look(counts.get)
@@ -84,13 +85,14 @@ class _Rule(NamedTuple):
     open_ms: Column
 
     @classmethod
-    def over_both_sides(cls) -> _Rule:
-        is_excluded = fn.coalesce(fn.col("value_hash") == EXCLUDED, fn.lit(False))
+    def over_both_sides(cls, trusts_exclusion: bool = True) -> _Rule:
+        is_excluded = fn.coalesce(fn.col("value_hash") < 0, fn.lit(False))
+        value_hash = fn.when(is_excluded, EXCLUDED - fn.col("value_hash")).otherwise(fn.col("value_hash"))
         has_row = fn.col("value_hash").isNotNull()
         is_live = fn.coalesce(fn.col("topic_hash") != TOMBSTONE, fn.lit(False))
         newer = is_live & (fn.col("topic_hash") >= NEWER_BIT)
         topic_hash = fn.when(newer, fn.col("topic_hash") - NEWER_BIT).otherwise(fn.col("topic_hash"))
-        equal = has_row & is_live & (topic_hash == fn.col("value_hash"))
+        equal = has_row & is_live & (topic_hash == value_hash)
         on_neither = ~has_row & ~is_live
         scattered = fn.coalesce(fn.col("is_scattered"), fn.lit(False))
         open_ms = fn.when(on_neither & fn.col("topic_hash").isNull() & ~scattered, fn.col("oldest_invisible_ms"))
@@ -98,7 +100,8 @@ class _Rule(NamedTuple):
             has_row=has_row & ~is_excluded,
             is_live=is_live,
             is_deleted=fn.coalesce(fn.col("topic_hash") == TOMBSTONE, fn.lit(False)),
-            sure=is_excluded | ~scattered & (fn.coalesce(equal, fn.lit(False)) | (on_neither & open_ms.isNull())),
+            sure=(is_excluded & trusts_exclusion)
+            | ~scattered & (fn.coalesce(equal, fn.lit(False)) | (on_neither & open_ms.isNull())),
             open_ms=open_ms,
         )
 

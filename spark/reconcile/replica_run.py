@@ -16,6 +16,7 @@ from cdc.jobspec.reconcile import ReconcileJob
 from cdc.lsn import LSN
 from cdc.spark.errors import NotCaughtUp
 from cdc.spark.reconcile import summary
+from cdc.spark.reconcile.chosen import chosen
 from cdc.spark.reconcile.comparison import Comparison, Say, Sides, limited
 from cdc.spark.reconcile.keys import Keys, keys_asked_for, keys_in
 from cdc.spark.reconcile.second_look import read_findings
@@ -49,7 +50,7 @@ def compare_replica(
     namespace, name = table.replica
     replica = replica_table(table)
     folder, compared = work / f"{table.topic}-replica", only_compared(job, table)
-    keys, rows = keys_asked_for(tools.spark, job, table), 0
+    keys, rows, beside = keys_asked_for(tools.spark, job, table), -1, 0
     lsn, why_not = LSN(0), ""
     findings: DataFrame | None = None
     if job.replica_lsn:
@@ -81,14 +82,16 @@ def compare_replica(
             tools.brokers.refuse_another(extent)
             if judged is None:
                 break
-        rows = rows or judged.with_row
-        findings = Keys(judged.keys).together(read_findings(tools.spark, f"{at}/findings"))
+            findings, left_out = Keys(judged.keys).together(read_findings(tools.spark, f"{at}/findings")), 0
+            if job.where is not None:
+                findings, beside, left_out = chosen(findings, job.where, replica, held.connection, all_rows=rows < 0)
+            rows = rows if rows >= 0 else judged.with_row - left_out - beside
         keys = keys_in(findings.where("difference <> 'identical'"))
         if keys.is_empty:
             break
     if keys is None or keys.is_empty:
         findings = None
-    return ComparedReplica(replica_counts(f"{namespace}.{name}", lsn, rows, findings), findings)
+    return ComparedReplica(replica_counts(f"{namespace}.{name}", lsn, max(rows, 0) + beside, findings), findings)
 
 
 def replica_table(table: Table) -> Table:

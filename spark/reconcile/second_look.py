@@ -114,7 +114,7 @@ def sums_by_key(records: DataFrame, moment: Moment) -> DataFrame:
 
 
 def findings(source: DataFrame, topic: DataFrame, rule: Rule) -> DataFrame:
-    """Judge every key that is on either side, but for rows that are not to be compared.
+    """Judge every key that is on either side, but for rows of the source that are not to be compared.
 
     Args:
         source: as ``SourceRows.rows`` returns it.
@@ -122,7 +122,9 @@ def findings(source: DataFrame, topic: DataFrame, rule: Rule) -> DataFrame:
         rule: how.
     """
     left = source.select(fn.col("key").cast("binary").alias("key"), "key_hash", "source_columns", "chosen")
-    joined = left.join(topic, ["key", "key_hash"], "full_outer").where(fn.coalesce("chosen", fn.lit(True)))
+    joined = left.join(topic, ["key", "key_hash"], "full_outer")
+    if rule.side == "topic":
+        joined = joined.where(fn.coalesce("chosen", fn.lit(True)))
     return joined.mapInArrow(_judging(rule), FINDINGS_DDL)
 
 

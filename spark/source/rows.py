@@ -15,8 +15,8 @@ from cdc.spark.source.sql import columns_json, condition, digest, hashed, key_js
 
 _HASHES_DDL: Final = "key_hash bigint, value_hash bigint"
 _ROWS_DDL: Final = "key_hash bigint, key string, source_columns string, chosen boolean"
-EXCLUDED: Final = -2
-"""In place of ``value_hash``: the row is there, and not to be compared."""
+EXCLUDED: Final = -1
+"""Less ``value_hash``, in place of it: the row is there, and not to be compared. So what is below 0 says that."""
 
 _FETCH_ROWS: Final = 10_000
 """Above 0, or the driver would run each query outside of the snapshot, without a word."""
@@ -99,7 +99,8 @@ class SourceRows:
     def _numbers(self, heap: tuple[str, str]) -> str:
         key, value = key_json(self._table), value_json(self._table.columns)
         digests = f"{digest(key)} AS k, {digest(value)} AS v, {self._chosen} AS chosen"
-        numbers = f"{hashed('k')} AS key_hash, CASE WHEN chosen THEN {hashed('v')} ELSE {EXCLUDED} END AS value_hash"
+        value = f"CASE WHEN chosen THEN {hashed('v')} ELSE {EXCLUDED} - {hashed('v')} END"
+        numbers = f"{hashed('k')} AS key_hash, {value} AS value_hash"
         return f"SELECT block, {numbers} FROM ({self._select(digests, heap)}) d"
 
     def _select(self, expressions: str, heap: tuple[str, str]) -> str:

@@ -1,0 +1,111 @@
+"""``--where`` on a replica: which of its differences count, by the rows of both sides.
+
+The source's rows are the truth, so of a row there the condition is asked alone. A replica's may be what is wrong, and
+wrong in a column of the condition. So a difference is left out only if the condition holds for neither row. The topic's
+row is no row of a database: the replica's server is asked about its texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count, islice
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+
+from cdc.jobspec.deployment import Table
+from cdc.spark.source.held_snapshot import reading
+from cdc.spark.source.sql import quoted
+
+_AT_ONCE: Final = 1_000
+_TYPES: Final = """
+SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute a
+WHERE a.attrelid = pg_catalog.to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
+"""
+
+Texts = Mapping[str, str | None]
+
+
+class Chosen(NamedTuple):
+    """Findings that count.
+
+    Attributes:
+        beside: of how many the replica's row is one for which the condition does not hold.
+        left_out: how many do not count.
+    """
+
+    findings: DataFrame
+    beside: int
+    left_out: int
+
+
+def chosen(
+    findings: DataFrame, where: str, table: Table, connection: psycopg.Connection[Any], *, all_rows: bool
+) -> Chosen:
+    """Leave out differences that the condition is not about; a key without a row in the replica always counts.
+
+    Args:
+        findings: of the replica's second look.
+        where: the condition.
+        table: in the replica.
+        connection: to it, under the snapshot.
+        all_rows: leave out rows that are identical, too; else they are not asked about.
+    """
+    asked = "source IS NOT NULL" if all_rows else "source IS NOT NULL AND difference <> 'identical'"
+    left_out: list[int] = []
+    beside = 0
+    rows = findings.where(asked).select("key_hash", "source", "other").toLocalIterator()
+    with reading("asking which rows --where is about"):
+        question = _question(connection, table, where)
+        while some := list(islice(rows, _AT_ONCE)):
+            here = _held(connection, question, {n: row["source"] for n, row in enumerate(some)})
+            # Without a row in the topic there is no other answer.
+            others = {n: row["other"] for n, row in enumerate(some) if row["other"] is not None}
+            there = _held(connection, question, others)
+            left_out += [row["key_hash"] for n, row in enumerate(some) if n not in here and n not in there]
+            beside += len(there - here)
+    if not left_out:
+        return Chosen(findings, beside, 0)
+    gone = findings.sparkSession.createDataFrame([(each,) for each in left_out], "key_hash bigint")
+    is_row = fn.col("source").isNotNull()
+    kept = findings.where(is_row).join(gone, "key_hash", "left_anti").select(*findings.columns)
+    return Chosen(findings.where(~is_row).unionByName(kept), beside, len(left_out))
+
+
+class _Question(NamedTuple):
+    """SQL with the row numbers and an array of texts for each of these columns as its parameters."""
+
+    query: bytes
+    names: tuple[str, ...]
+
+
+def _question(connection: psycopg.Connection[Any], table: Table, where: str) -> _Question:
+    """For which of some rows the condition holds."""
+    types = dict(connection.execute(_TYPES, (quoted(table.namespace, table.name),)).fetchall())
+    columns = [(each.name, types[each.name]) for each in table.columns if each.name in types]
+    number = quoted(next(name for n in count() if (name := f"cdc row {n}") not in types))
+    casts = "".join(f", c{n}::{kind} AS {quoted(name)}" for n, (name, kind) in enumerate(columns))
+    rows = f"(SELECT r AS {number}{casts} FROM given) AS {quoted(table.name)}"
+    query = f"SELECT {number} FROM {rows} WHERE coalesce(({where}\n), false)".replace("%", "%%")
+    arrays = ", ".join(["%s::int[]", *["%s::text[]"] * len(columns)])
+    listed = ", ".join(["r", *(f"c{n}" for n in range(len(columns)))])
+    given = f"WITH given ({listed}) AS (SELECT * FROM unnest({arrays}))"
+    return _Question(f"{given} {query}".encode(), tuple(name for name, _ in columns))
+
+
+def _held(connection: psycopg.Connection[Any], question: _Question, rows: Mapping[int, Texts]) -> set[int]:
+    """Numbers of the rows for which the condition holds; one that it cannot be asked of counts as well."""
+    if not rows:
+        return set()
+    texts = [[row.get(name) for row in rows.values()] for name in question.names]
+    try:
+        with connection.transaction():
+            return {row[0] for row in connection.execute(question.query, [[*rows], *texts])}
+    except psycopg.DataError:  # a text is no value of its column's type
+        if len(rows) == 1:
+            return {*rows}
+        numbers = [*rows]
+        halves = numbers[: len(rows) // 2], numbers[len(rows) // 2 :]
+        return {n for half in halves for n in _held(connection, question, {each: rows[each] for each in half})}
