@@ -11,6 +11,7 @@ import orjson
 from cdc.config import Config
 from cdc.contract.naming import history_topic, schemas_topic
 from cdc.contract.patterns import in_scope
+from cdc.encode.written_key import key_json
 from cdc.errors import CdcError, ConfigError, TopicRefused
 from cdc.history.key import record_key
 from cdc.history.scan import KeyScan
@@ -82,8 +83,7 @@ class Past:
     def _read(self, table: TableFacts, key: KeyValues, moment: Moment) -> RowThen:
         options = self._config.kafka.client_options()
         schemas = _of_topic(read_definitions(options, schemas_topic(self._config.name)), table.topic)
-        names = [column.name for column in table.key]
-        text = orjson.dumps(dict(zip(names, key, strict=True))).decode()
+        text = key_json(key, [(column.name, column.sql_type) for column in table.key])
         scan = KeyScan(options, table.topic, history_topic(table.topic), record_key(text, schemas))
         trail = scan.trail(schemas)
         return row_at(trail, moment, lambda: scan.current(trail))

@@ -20,12 +20,13 @@ ROW = "/v1/tables/public.users/rows/1"
 
 @pytest.fixture
 def deployment(database: Database, deploy: Deploy) -> Deployment:
-    """A bridge that streams one table, with a history, and a view of it in a folder."""
+    """A bridge that streams two tables, with a history, and a view of it in a folder."""
     database.execute("create table users (id bigint primary key, name text, city text)")
     database.execute("insert into users values (1, 'Ada', 'London'), (2, 'Bob', 'Paris')")
+    database.execute("create table levels (level float8 primary key, name text)")
     deployed = deploy(
-        source={"tables": ["public.users"]},
-        topics={"history": ["public.users"]},
+        source={"tables": ["public.users", "public.levels"]},
+        topics={"history": ["public.users", "public.levels"]},
         view={"store": "view", "index": {"public.users": ["city"]}},
         serve={"port": 0},
     )
@@ -96,3 +97,10 @@ def _the_past(database: Database, client: httpx.Client) -> None:
     assert by_key.content == then.content
     never = client.get("/v1/tables/public.users/rows/99", params={"as_of": str(before)})
     assert (never.status_code, never.json()["type"]) == (404, "no-row")
+    database.execute("insert into levels values (1, 'low'), (1e15, 'high')")
+    now = str(lsn(database))
+    for level, name in (("1", "low"), ("1.0", "low"), ("1e15", "high")):
+        path = f"/v1/tables/public.levels/rows/{level}"
+        for asked in ({"min_lsn": now}, {"as_of": now}):  # PostgreSQL writes 1 and 1e+15
+            got = client.get(path, params=asked)
+            assert (got.status_code, got.json().get("name")) == (200, name), got.text
