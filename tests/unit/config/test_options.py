@@ -268,16 +268,6 @@ def test_refused(tmp_path: Path, key: str, value: Any, words: str) -> None:
     assert str(tmp_path / "cdc.yaml") in str(caught.value)
 
 
-NUMBERS = ["http.bridge_port", "http.sink_port"]
-NUMBERS += [key for key, value in DEFAULTS.items() if type(value) in (int, float)]
-
-
-@pytest.mark.parametrize("key", NUMBERS)
-def test_yes_is_no_number(tmp_path: Path, key: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{key}: write a number; found True"):
-        load_with(tmp_path, key, True)
-
-
 @pytest.mark.parametrize("key", REQUIRED)
 def test_required(tmp_path: Path, key: str) -> None:
     content = {name: dict(part) if isinstance(part, dict) else part for name, part in BASE.items()}
