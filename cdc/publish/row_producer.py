@@ -1,8 +1,9 @@
 """An idempotent producer of rows: in order, without Kafka transactions, and it knows when Kafka has what.
 
 What is in a partition is always a beginning of what it was given for it: the client repeats what got no answer, in
-order, and stops for good rather than leave one out. So nothing may time out either: whoever has waited for long enough
-purges all that is left, and begins a new one.
+order, and stops for good rather than leave one out that brokers refuse; behind one that it gave up by itself nothing is
+sent any more. So nothing may time out either: whoever has waited for long enough purges all that is left, and begins a
+new one.
 """
 
 from __future__ import annotations
