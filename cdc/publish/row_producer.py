@@ -30,6 +30,8 @@ _REPORT_S: Final = 1.0
 _MAX_QUEUED: Final = 20_000
 """Few enough to be gone well within that."""
 _PURGED: Final = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+_NEVER_TAKEN: Final = {KafkaError._PURGE_QUEUE, *TOO_LARGE}
+"""Of any other row that failed nobody knows whether the brokers have it: its request may have been on its way."""
 
 
 class Group:
@@ -156,9 +158,14 @@ class RowProducer:
         return group
 
     def close(self) -> None:
-        """Take back what is not on its way yet, and end the client's threads."""
+        """Take back what is not on its way yet, and end the client's threads; ``late`` is complete then."""
         self._producer.purge()
+        deadline = time.monotonic() + _REPORT_S
         self.poll()
+        # A failure for good interrupts the poll that tells of it; the reports behind it are told by the next one.
+        while len(self._producer) and time.monotonic() < deadline:
+            with suppress(KafkaException):
+                self._producer.poll(0.01)
         # The client holds our callbacks and we hold the client: without this it would live until a garbage collection
         del self._producer, self._delivered
 
@@ -167,9 +174,7 @@ class RowProducer:
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             # Asked here: a process may stand still in the middle of a poll, too
-            if (now := time.monotonic()) > self.wanted_until and (
-                error is None or error.code() == KafkaError._PURGE_INFLIGHT
-            ):
+            if (now := time.monotonic()) > self.wanted_until and not (error and error.code() in _NEVER_TAKEN):
                 self.late[message.topic() or ""].add(message.key() or b"")
                 self.late_at = now
             if error is None:
