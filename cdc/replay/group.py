@@ -45,6 +45,15 @@ _SETTINGS: Final = {
 Range is eager: nobody reads while partitions move."""
 
 
+def is_fenced(error: KafkaError) -> bool:
+    """Whether another process joined under our instance name.
+
+    The client reports that as an event of its own, or wraps it in a fatal error, which has only the text in common.
+    """
+    code = KafkaError.FENCED_INSTANCE_ID
+    return error.code() == code or any(name in error.str() for name in ("FENCED_INSTANCE_ID", KafkaError(code).str()))
+
+
 class GroupReader:
     """One instance of a group.
 
@@ -143,7 +152,7 @@ class GroupReader:
             self._failure = translation
 
     def _translated(self, error: KafkaError, topic: str | None) -> CdcError:
-        if error.code() == KafkaError.FENCED_INSTANCE_ID or "FENCED_INSTANCE_ID" in error.str():
+        if is_fenced(error):
             return FencedError(
                 f"another process joined as {self._name}",
                 remedy="stop one of the two, or give each instance a name of its own",
