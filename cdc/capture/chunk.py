@@ -242,14 +242,13 @@ class ChunkReader:
                     append(bytes(data))
                     total += size
                 elif size == 0:
-                    self._poll.poll(1_000)
-                    pgconn.consume_input()
+                    self._wait_for_input()
                 else:
                     self._reading = False
-                    result = pgconn.get_result()
+                    result = self._result()
                     if result is not None and result.status != pq.ExecStatus.COMMAND_OK:
                         raise self._failed(result)
-                    while pgconn.get_result() is not None:
+                    while self._result() is not None:
                         pass
         except psycopg.Error as error:
             raise SourceUnavailable(f"PostgreSQL went away while a table was read: {error}") from error
@@ -263,6 +262,16 @@ class ChunkReader:
         elif pgconn.transaction_status != pq.TransactionStatus.IDLE:
             with source_errors("reading a table"):
                 self._conn.execute("ROLLBACK")
+
+    def _result(self) -> pq.abc.PGresult | None:
+        """As libpq's ``get_result``, which by itself would wait for the server with all threads of this process."""
+        while self._conn.pgconn.is_busy():
+            self._wait_for_input()
+        return self._conn.pgconn.get_result()
+
+    def _wait_for_input(self) -> None:
+        self._poll.poll(1_000)
+        self._conn.pgconn.consume_input()
 
     @property
     def _grant(self) -> str:

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 
 import psycopg
 from psycopg import pq
-from psycopg.conninfo import make_conninfo
 
 from cdc.errors import GapError, SourceRefused, SourceUnavailable
 from cdc.lsn import LSN
-from cdc.source.connect import connect_error, parameters, pin_by_version
+from cdc.source.connect import connect
 from cdc.source.sqlstates import message_of, result_error, sqlstate_of
 
 _ORDINARY = "proto_version '1'"
@@ -51,15 +50,9 @@ class CopyBoth:
     """
 
     def __init__(self, connection: Mapping[str, str], *, application_name: str) -> None:
-        conninfo = make_conninfo(
-            **{**parameters(connection, application_name=application_name), "replication": "database"}
-        )
-        self._pgconn = pq.PGconn.connect(conninfo.encode())
-        if self._pgconn.status != pq.ConnStatus.OK:
-            message = self._pgconn.get_error_message()
-            self._pgconn.finish()
-            raise connect_error(message, connection)
-        pin_by_version(self._pgconn)
+        # Not PGconn.connect: while a server hangs, that would hold up all other threads, signals included.
+        self._conn = connect(connection, application_name=application_name, is_walsender=True)
+        self._pgconn = self._conn.pgconn
         self._backend_pid = self._pgconn.backend_pid
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket, select.POLLIN)
@@ -162,9 +155,9 @@ class CopyBoth:
 
     def close(self) -> None:
         """End the session; the server frees the slot when it notices."""
-        self._pgconn.finish()
+        self._conn.close()
 
     def _ended(self) -> SourceUnavailable:
-        result = self._pgconn.get_result()
+        result = None if self._pgconn.is_busy() else self._pgconn.get_result()  # which would wait, with all threads
         reason = result.get_error_message() if result is not None else "the server closed it"
         return SourceUnavailable(f"the replication stream ended: {reason}")

@@ -89,19 +89,23 @@ def parameters(connection: Mapping[str, str], *, application_name: str) -> dict[
     }
 
 
-def connect(connection: Mapping[str, str], *, application_name: str) -> psycopg.Connection[tuple[Any, ...]]:
+def connect(
+    connection: Mapping[str, str], *, application_name: str, is_walsender: bool = False
+) -> psycopg.Connection[tuple[Any, ...]]:
     """Open an autocommit connection with the pinned settings.
 
     Args:
         connection: arguments for ``make_conninfo`` from the configuration.
         application_name: what ``pg_stat_activity`` shows.
+        is_walsender: for the replication protocol instead of SQL with parameters.
 
     Raises:
         SourceUnavailable: nobody answers there, or the server is not ready.
         SourceRefused: the server answers and will not have us.
         ConfigError: libpq does not understand the connection string.
     """
-    conninfo = make_conninfo(**parameters(connection, application_name=application_name))
+    keywords = parameters(connection, application_name=application_name)
+    conninfo = make_conninfo(**({**keywords, "replication": "database"} if is_walsender else keywords))
     try:
         conn = psycopg.connect(conninfo, autocommit=True)
     except psycopg.OperationalError as error:
@@ -125,7 +129,7 @@ def pin_by_version(pgconn: pq.abc.PGconn) -> None:
 
 
 def connect_error(text: str, connection: Mapping[str, str]) -> CdcError:
-    """What libpq's words at a failed connect mean. Shared with the walsender connection.
+    """What libpq's words at a failed connect mean.
 
     Only English words are recognised; in another language every refusal looks like an outage, and is retried.
     """

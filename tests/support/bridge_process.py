@@ -54,7 +54,8 @@ class CdcProcess(Daemon):
         try:
             code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"cdc {self.command} still runs after {timeout_s:g} s\n{self.tail()}") from None
+            said = "\n".join([self.tail(), self.stacks()])
+            raise AssertionError(f"cdc {self.command} still runs after {timeout_s:g} s\n{said}") from None
         self._process = None
         return code
 
@@ -79,7 +80,8 @@ class CdcProcess(Daemon):
             return ""
         before = self.log.stat().st_size
         self.signal(signal.SIGABRT)
-        self.wait()
+        self._process.wait(_EXIT_TIMEOUT_S)
+        self._process = None
         with self.log.open("rb") as log:
             log.seek(before)
             return log.read().decode(errors="replace")
