@@ -16,7 +16,7 @@ from cdc.sink.inspection import Inspection
 from cdc.sink.naming import CONTROL_SCHEMA, ReplicaName, ReplicaNaming, naming_of
 from cdc.sink.postgres import PostgresReplica
 from cdc.sink.schema_version import upgrade
-from cdc.sink.session import address, is_database, replica_engine
+from cdc.sink.session import describe, is_database, replica_engine
 from cdc.sink.status import SinkStatus, read_status
 
 
@@ -58,7 +58,7 @@ class PostgresDatabase:
         with self._engine.connect() as connection, replica_errors("reading its catalog"):
             session = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
             return Inspection(
-                address=address(self._connection),
+                address=describe(self._connection),
                 schemas=tuple(schemas),
                 lacks=tuple(lacking(session, schemas, tables)),
                 is_source=source is not None and is_database(connection, source),

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import psycopg
 import sqlalchemy as sa
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 
-from cdc.errors import ConfigError, ReplicaRefused, ReplicaUnavailable
+from cdc.errors import ReplicaRefused, ReplicaUnavailable
+from cdc.pgaddress import DEFAULTS, address, keywords_of
 from cdc.pgsettings import LATER, READING, WRITING, startup_options
 from cdc.pgtls import tls_remedy
 from cdc.record import SourceIdentity
@@ -29,12 +30,7 @@ PINNED_SETTINGS: Final[Mapping[str, str]] = {
 }
 """Triggers and foreign keys of replica tables are the operator's: ``session_replication_role`` stays as it is."""
 
-_DEFAULTS: Final[Mapping[str, str]] = {
-    "connect_timeout": "10",
-    "keepalives_idle": "30",
-    "keepalives_interval": "10",
-    "keepalives_count": "3",
-}
+_SETTING: Final = "sink.dsn"
 
 _REFUSALS: Final = (
     (("password authentication failed", "no password supplied"), "set sink.password or sink.password_file"),
@@ -97,41 +93,23 @@ def is_database(connection: sa.Connection, source: SourceIdentity) -> bool:
     return (system, database) == (source.system_identifier, source.database_oid)
 
 
-def address(connection: Mapping[str, str]) -> str:
-    """``user@host:port/database``, for people; never a secret.
-
-    Raises:
-        ConfigError: libpq does not understand the configuration.
-    """
-    keywords = _keywords(connection)
-    host = keywords.get("host") or keywords.get("hostaddr") or "localhost"
-    user = keywords.get("user", "…")
-    return f"{user}@{host}:{keywords.get('port', '5432')}/{keywords.get('dbname', user)}"
-
-
-def _keywords(connection: Mapping[str, str]) -> dict[str, str]:
-    try:
-        return {name: str(value) for name, value in conninfo_to_dict(make_conninfo(**connection)).items()}
-    except psycopg.ProgrammingError:
-        # "from None": libpq's text quotes the connection string, hence perhaps the password
-        raise ConfigError(
-            "sink.dsn: libpq does not understand it", remedy="write a URL, or host=… port=… dbname=… user=…"
-        ) from None
+def describe(connection: Mapping[str, str]) -> str:
+    """``user@host:port/database``, for people; never a secret."""
+    return address(keywords_of(connection, _SETTING))
 
 
 def _connect(connection: Mapping[str, str], application_name: str) -> psycopg.Connection[Any]:
-    keywords = _keywords(connection)
+    keywords = keywords_of(connection, _SETTING)
     conninfo = make_conninfo(
         **{
-            **_DEFAULTS,
+            **DEFAULTS,
             "application_name": application_name,
             **keywords,
             "client_encoding": "UTF8",
             "options": f"{keywords.get('options', '')} {startup_options(PINNED_SETTINGS)}".strip(),
         }
     )
-    host, user, dbname = keywords.get("host", "localhost"), keywords.get("user", "…"), keywords.get("dbname", "…")
-    where = f"{user}@{host}:{keywords.get('port', '5432')}/{dbname}"
+    where, user, dbname = address(keywords), keywords.get("user", "…"), keywords.get("dbname", "…")
     try:
         # Plans are made for each batch: staging tables have no statistics and every size.
         session = psycopg.connect(conninfo, prepare_threshold=None)
@@ -144,7 +122,7 @@ def _connect(connection: Mapping[str, str], application_name: str) -> psycopg.Co
 
 
 def _connect_error(where: str, said: str, **names: str) -> ReplicaRefused | ReplicaUnavailable:
-    if tls := tls_remedy(said, "sink.dsn"):
+    if tls := tls_remedy(said, _SETTING):
         return ReplicaRefused(f"the replica refuses {where}: {said}", remedy=tls)
     for words, remedy in _REFUSALS:
         if any(word in said for word in words):

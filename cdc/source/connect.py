@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import pq
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 
-from cdc.errors import CdcError, ConfigError, SourceRefused, SourceUnavailable
+from cdc.errors import CdcError, SourceRefused, SourceUnavailable
+from cdc.pgaddress import DEFAULTS, address, keywords_of
 from cdc.pgtls import tls_remedy
 from cdc.source.sqlstates import result_error, source_error
 
@@ -43,13 +44,7 @@ Topic contract, version 1: the server's output text is the value. ``client_encod
 _PINNED_LATER: Final = ((170000, b"SET transaction_timeout = 0"),)
 """From which version on; an older server would refuse the connection over a setting that it does not know."""
 
-_DEFAULTS: Final[Mapping[str, str]] = {
-    # libpq waits for ever by itself; ten seconds is longer than any healthy handshake and shorter than patience
-    "connect_timeout": "10",
-    "keepalives_idle": "30",
-    "keepalives_interval": "10",
-    "keepalives_count": "3",
-}
+_SETTING: Final = "source.dsn"
 
 # While connecting, libpq gives no SQLSTATE, only words. Words that no retry will change:
 _REFUSALS: Final = (
@@ -78,10 +73,10 @@ def parameters(connection: Mapping[str, str], *, application_name: str) -> dict[
     Raises:
         ConfigError: libpq does not understand them.
     """
-    keywords = _keywords(connection)
+    keywords = keywords_of(connection, _SETTING)
     pinned = " ".join(f"-c {name}={value}" for name, value in PINNED_SETTINGS.items())
     return {
-        **_DEFAULTS,
+        **DEFAULTS,
         "application_name": application_name,
         **keywords,
         "client_encoding": "UTF8",
@@ -134,9 +129,9 @@ def connect_error(text: str, connection: Mapping[str, str]) -> CdcError:
     Only English words are recognised; in another language every refusal looks like an outage, and is retried.
     """
     said = " ".join(text.replace("connection failed:", "").split())
-    who, keywords = describe(connection), _keywords(connection)
+    who, keywords = describe(connection), keywords_of(connection, _SETTING)
     user, dbname = keywords.get("user", "…"), keywords.get("dbname", "…")
-    if tls := tls_remedy(said, "source.dsn"):
+    if tls := tls_remedy(said, _SETTING):
         return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy=tls)
     for words, remedy in _REFUSALS:
         if any(word in said for word in words):
@@ -156,21 +151,7 @@ def connect_error(text: str, connection: Mapping[str, str]) -> CdcError:
 
 def describe(connection: Mapping[str, str]) -> str:
     """``user@host:port/database``, for people; never a secret."""
-    keywords = _keywords(connection)
-    host = keywords.get("host") or keywords.get("hostaddr") or "localhost"
-    user = keywords.get("user", "…")
-    return f"{user}@{host}:{keywords.get('port', '5432')}/{keywords.get('dbname', user)}"
-
-
-def _keywords(connection: Mapping[str, str]) -> dict[str, str]:
-    try:
-        return {name: str(value) for name, value in conninfo_to_dict(make_conninfo(**connection)).items()}
-    except psycopg.ProgrammingError:
-        # "from None": libpq's text quotes the connection string, hence perhaps the password
-        raise ConfigError(
-            "source.dsn: libpq does not understand it",
-            remedy="write a URL, or host=… port=… dbname=… user=… (libpq's keyword list has the others)",
-        ) from None
+    return address(keywords_of(connection, _SETTING))
 
 
 @contextlib.contextmanager

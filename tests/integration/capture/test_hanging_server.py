@@ -34,7 +34,7 @@ def test_other_threads_go_on_while_a_walsender_connects() -> None:
         thread.start()
         began.wait()
         while thread.is_alive():
-            time.sleep(_TICK_S)
+            thread.join(_TICK_S)
             now = time.monotonic()
             longest, last = max(longest, now - last), now
     assert "timeout" in refusals[0].message
