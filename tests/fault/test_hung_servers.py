@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from cdc.stack import Kafka
+from cdc.stack import Kafka, PostgresServer
 from cdc.stack.embedded import free_port
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import deployed
@@ -62,6 +63,11 @@ def page(port: int) -> Iterator[None]:
         yield
 
 
+def _stacks(server: PostgresServer, processes: Sequence[CdcProcess]) -> str:
+    """What everybody does, for the message of a test that waited in vain."""
+    return "\n".join([f"{unanswered(server.port)} wait", *(f"{each.tail()}\n{each.stacks()}" for each in processes)])
+
+
 def test_a_source_that_hangs(own_stack: OwnStack, kafka: Kafka, replica: Database, tmp_path: Path) -> None:
     """The watchers of the bridge wait for an answer; the pages wait for a connection, for as long as the DSN says."""
     server, ports = own_stack.postgres(), [free_port() for _ in range(4)]
@@ -87,7 +93,7 @@ def test_a_source_that_hangs(own_stack: OwnStack, kafka: Kafka, replica: Databas
             for port in ports:
                 pages.enter_context(page(port))
             with hanging(server.pid):
-                eventually(lambda: unanswered(server.port) >= len(ports) + 2, 60)
+                eventually(lambda: unanswered(server.port) >= len(ports) + 2, 60, partial(_stacks, server, processes))
                 for each in processes:
                     each.signal(signal.SIGTERM)
                 codes = [each.wait(LATE_S) for each in processes]
