@@ -43,6 +43,11 @@ Topic contract, version 1: the server's output text is the value. ``client_encod
 _PINNED_LATER: Final = ((170000, b"SET transaction_timeout = 0"),)
 """From which version on; an older server would refuse the connection over a setting that it does not know."""
 
+LOOK_S: Final = 2
+"""Who only looks at the source waits no longer for a lock: somebody's DDL may hold a table for hours. What is asked of
+the catalog needs none of these locks; this is for the day on which somebody locks the catalog itself.
+"""
+
 _DEFAULTS: Final[Mapping[str, str]] = {
     # libpq waits for ever by itself; ten seconds is longer than any healthy handshake and shorter than patience
     "connect_timeout": "10",
@@ -89,19 +94,25 @@ def parameters(connection: Mapping[str, str], *, application_name: str) -> dict[
     }
 
 
-def connect(connection: Mapping[str, str], *, application_name: str) -> psycopg.Connection[tuple[Any, ...]]:
+def connect(
+    connection: Mapping[str, str], *, application_name: str, lock_timeout_s: int = 0
+) -> psycopg.Connection[tuple[Any, ...]]:
     """Open an autocommit connection with the pinned settings.
 
     Args:
         connection: arguments for ``make_conninfo`` from the configuration.
         application_name: what ``pg_stat_activity`` shows.
+        lock_timeout_s: how long a statement waits for a lock before it fails with ``SourceBusy``; 0 for ever.
 
     Raises:
         SourceUnavailable: nobody answers there, or the server is not ready.
         SourceRefused: the server answers and will not have us.
         ConfigError: libpq does not understand the connection string.
     """
-    conninfo = make_conninfo(**parameters(connection, application_name=application_name))
+    keywords = parameters(connection, application_name=application_name)
+    if lock_timeout_s:
+        keywords["options"] += f" -c lock_timeout={lock_timeout_s}s"
+    conninfo = make_conninfo(**keywords)
     try:
         conn = psycopg.connect(conninfo, autocommit=True)
     except psycopg.OperationalError as error:
