@@ -1,6 +1,6 @@
 """What a publication carries, read from the catalog alone.
 
-The view ``pg_publication_tables`` says the same. But from PostgreSQL 15 on it opens every table, and so waits while
+The view ``pg_publication_tables`` says the same. But from PostgreSQL 16 on it opens every table, and so waits while
 somebody's DDL holds one of them: for hours maybe, and whoever asks stands still over a table that is none of his.
 
 What ``pg_get_publication_tables`` does, in ``src/backend/catalog/pg_publication.c`` of PostgreSQL 14 to 18:

@@ -138,6 +138,11 @@ def test_what_each_kind_of_publication_carries(database: Database) -> None:
                 assert state.columns == columns, of
                 assert (state.all_tables, state.via_root) == (scope == "ALL TABLES", "root = true" in option)
             assert inspect_publication(conn, "nobodys") is None
+            if conn.info.server_version >= 160000:
+                with pytest.raises(psycopg.errors.LockNotAvailable):
+                    conn.execute(_SERVERS_VIEW, ("p0",))
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                conn.execute("SELECT FROM pg_partition_tree('public.parted')")
 
 
 @pytest.mark.pg(16, 18)
