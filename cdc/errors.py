@@ -54,6 +54,10 @@ class SourceBusy(SourceUnavailable):
     """PostgreSQL (source) broke a query off: a lock, a cancel, a lack of resources. The connection can be used on."""
 
 
+class SourceLocked(SourceBusy):
+    """Somebody holds a lock on a table of the source, for longer than we wait at a time. The message says who."""
+
+
 class SourceAltered(SourceUnavailable):
     """A table, column or type of the source is not there as we knew it: look at it anew, or leave it.
 

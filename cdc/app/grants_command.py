@@ -15,7 +15,7 @@ from cdc.scope.acls import kafka_grants
 from cdc.scope.topics import state_topic_schema
 from cdc.setup.conninfo import over
 from cdc.source.catalog import find_tables
-from cdc.source.connect import connect
+from cdc.source.connect import LOOK_S, connect
 from cdc.source.grants import Capture, capture_grants
 from cdc.source.publication import inspect_publication
 from cdc.source.rights import secured_tables
@@ -105,7 +105,7 @@ def _look(config: Config, admin: str) -> psycopg.Connection[tuple[object, ...]]:
     if admin:
         arguments = {"conninfo": over(arguments, admin)}
     try:
-        return connect(arguments, application_name="cdc grants")
+        return connect(arguments, application_name="cdc grants", lock_timeout_s=LOOK_S)
     except SourceRefused as error:
         if admin:
             raise

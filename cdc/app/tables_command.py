@@ -23,7 +23,7 @@ from cdc.errors import CdcError, ConfigError
 from cdc.options import DEFAULT_PATH, ConfigOption, load_config
 from cdc.scope.topics import state_topic
 from cdc.source.catalog import find_others, find_tables, table_info
-from cdc.source.connect import connect
+from cdc.source.connect import LOOK_S, connect
 from cdc.source.publication import inspect_publication
 from cdc.source.table import TableInfo, why_unusable
 
@@ -67,7 +67,7 @@ def list_tables(
         cdc tables list --json | jq -r '.[] | select(.refusal != "") | .table'
     """
     loaded = load_config(config)
-    with connect(loaded.source.connection(), application_name=_APPLICATION) as conn:
+    with connect(loaded.source.connection(), application_name=_APPLICATION, lock_timeout_s=LOOK_S) as conn:
         found = lines(conn, loaded)
     console = Console(highlight=False)
     if as_json:
@@ -92,7 +92,7 @@ def add(table: TableArgument, config: ConfigOption = None) -> None:
         cdc tables add public.invoices -c shop.yaml && kill -HUP "$(pgrep -f 'cdc run -c shop.yaml')"
     """
     loaded = load_config(config)
-    with connect(loaded.source.connection(), application_name=_APPLICATION) as conn:
+    with connect(loaded.source.connection(), application_name=_APPLICATION, lock_timeout_s=LOOK_S) as conn:
         _check_usable(conn, loaded, table)
     source = loaded.source
     if in_scope(*_parts(table), source.tables, source.exclude):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
-
-import psycopg
+from typing import Final
 
 from cdc.backfill.pace import share
 from cdc.backfill.requests import ends_of
@@ -15,21 +13,20 @@ from cdc.config import Config
 from cdc.contract.backfill import is_backfill_key, parse_backfill
 from cdc.contract.naming import progress_topic
 from cdc.contract.progress import stream_key
-from cdc.errors import ConfigError, SourceBusy, SourceRefused, SourceUnavailable
+from cdc.errors import ConfigError, SourceRefused, SourceUnavailable
 from cdc.ports import Partition
 from cdc.publish.requests import write_request
 from cdc.publish.topics import TopicAdmin
 from cdc.record import BackfillCommand, BackfillOptions, BackfillProgress, BackfillRequest
 from cdc.replay.backfills import Published, read_published
 from cdc.replay.reader import TopicReader
-from cdc.scope.choice import Scope, choose, unusable
+from cdc.scope.choice import choose
 from cdc.scope.topics import topic_specifications
-from cdc.source.catalog import find_tables
 from cdc.source.condition import check_condition
-from cdc.source.connect import connect
+from cdc.source.connect import LOOK_S, connect
+from cdc.source.locks import naming_locks
 
 _CHANGE_S: Final = 15.0
-_LOCK_TIMEOUT: Final = "SET LOCAL lock_timeout = '2s'"
 _POLL_S: Final = 0.2
 _RECORDS_PER_POLL: Final = 1_000
 
@@ -58,10 +55,11 @@ def tables_to_backfill(config: Config, wanted: Sequence[str], where: str | None)
     Raises:
         ConfigError: one is not captured, with the reason or what is; or the server does not understand ``where``.
         SourceRefused: no table is captured.
+        SourceLocked: somebody holds a lock on a table with a condition, so that nobody can look at its columns.
     """
     source = config.source
-    with connect(source.connection(), application_name="cdc backfill") as conn:
-        tables, left_out = _captured(conn, config, may_be_empty=bool(wanted))
+    with connect(source.connection(), application_name="cdc backfill", lock_timeout_s=LOOK_S) as conn:
+        tables, left_out = choose(conn, config, may_be_empty=bool(wanted))
         if why := [each for each in left_out if each.table in wanted]:
             raise ConfigError("; ".join(each.reason for each in why), remedy="\n".join(each.remedy for each in why))
         found = {each.qualified_name: each for each in tables}
@@ -76,26 +74,10 @@ def tables_to_backfill(config: Config, wanted: Sequence[str], where: str | None)
                 remedy=f"name some of {', '.join(found)}; or add it to source.tables, then restart the bridge",
             )
         if where is not None:
-            for table in wanted:
-                check_condition(conn, found[table].namespace, found[table].name, where)
+            for table in (found[name] for name in wanted):
+                with naming_locks(conn, [table.oid], "AccessShareLock"):
+                    check_condition(conn, table.namespace, table.name, where)
     return tuple(dict.fromkeys(wanted)) or tuple(found)
-
-
-def _captured(conn: psycopg.Connection[Any], config: Config, *, may_be_empty: bool) -> Scope:
-    """As ``choose``; but what a publication carries the server does not tell while somebody locks one of its tables.
-
-    Then that is left to the bridge, which says so if it takes no backfill: no lock of one table holds up the others.
-    """
-    try:
-        with conn.transaction():
-            conn.execute(_LOCK_TIMEOUT)
-            return choose(conn, config, may_be_empty=may_be_empty)
-    except SourceBusy:
-        source = config.source
-        found = find_tables(conn, source.tables, source.exclude, source.keys)
-        left = unusable(conn, config, found)
-        names = {each.table for each in left}
-        return Scope(tuple(each for each in found if each.qualified_name not in names), tuple(left))
 
 
 def known_backfills(config: Config) -> Published:

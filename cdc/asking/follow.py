@@ -19,7 +19,7 @@ from cdc.config import Config
 from cdc.errors import TopicRefused
 from cdc.ports import Partition
 from cdc.replay.reader import TopicReader
-from cdc.source.connect import connect
+from cdc.source.connect import LOOK_S, connect
 from cdc.source.slot import inspect_slot
 
 _POLL_S: Final = 0.2
@@ -95,7 +95,8 @@ class Idle:
         if now >= self._due:
             self._due = now + _LOOK_INTERVAL_S
             source = self._config.source
-            self._conn = self._conn or connect(source.connection(), application_name="cdc backfill")
+            if self._conn is None:
+                self._conn = connect(source.connection(), application_name="cdc backfill", lock_timeout_s=LOOK_S)
             state = inspect_slot(self._conn, source.slot)
             is_idle = state is None or not state.active
             self._since = (self._since or now) if is_idle else None

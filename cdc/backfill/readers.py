@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -25,9 +25,11 @@ from cdc.capture.standby import Sight, has_replayed, sight
 from cdc.change import Column
 from cdc.daemon.worker import Worker
 from cdc.encode.json_format import JSON
-from cdc.errors import CdcError
+from cdc.errors import CdcError, SourceLocked
 from cdc.snapshot import Snapshot
 from cdc.source.giving_up import give_up
+from cdc.source.locks import naming_locks
+from cdc.source.table import TableInfo
 
 _PORTION_BYTES: Final = 1024 * 1024
 _PORTIONS_PER_READER: Final = 8
@@ -79,6 +81,9 @@ class ChunkReaders:
         self.count = count
         self.waits_for: str = ""
         """Why a reader cannot go on at the moment, for people."""
+        self.locked: dict[str, str] = {}
+        """By table, who keeps readers from it by a lock, for people."""
+        self._tried: set[str] = set()
         self._workers = [Worker(partial(self._work, f"backfill {i}"), name=f"backfill {i}") for i in range(count)]
         for worker in self._workers:
             worker.start()
@@ -109,11 +114,22 @@ class ChunkReaders:
             while not self._stop.is_set():
                 try:
                     task = task or self._next()
+                    if task is not None and _table(task).qualified_name in self._tried:
+                        self._tasks.put(task)  # one reader at a time waits for a lock
+                        task = None
+                        self._stop.wait(_POLL_S)
                     if task is not None:
                         self._do(self._open(name), task)
                         if _condition(task):
                             self._disconnect(name)  # it may have called set_config
                     task, pause_s = None, _FIRST_PAUSE_S
+                except SourceLocked as error:
+                    assert task is not None
+                    self._tell_of_lock(_table(task), error)
+                    if _condition(task):
+                        self._disconnect(name)
+                    self._tasks.put(task)  # others first
+                    task = None
                 except CdcError as error:
                     assert task is not None
                     self._disconnect(name)
@@ -146,14 +162,33 @@ class ChunkReaders:
         if (servers := self._servers.pop(name, None)) is not None:
             servers.close()
 
+    def _tell_of_lock(self, table: TableInfo, error: SourceLocked) -> None:
+        if table.qualified_name not in self.locked and not self._stop.is_set():
+            remedy = error.remedy or None
+            log.warning("a table is locked", table=table.qualified_name, error=error.message, remedy=remedy)
+        self.locked[table.qualified_name] = error.message
+
     def _do(self, servers: ReadingServers, task: Task) -> None:
-        if isinstance(task, ViewTask):
-            view = view_table(servers.conn, task.table, self._publication, task.where, self._sight(servers))
-            self._put(Viewed(task, view))
-        elif isinstance(task, KeysTask):
-            self._look_up(servers, task)
-        else:
-            self._read(servers, task)
+        table = _table(task)
+        with naming_locks(servers.conn, [table.oid], "AccessShareLock"), self._trying(table.qualified_name):
+            if isinstance(task, ViewTask):
+                view = view_table(servers.conn, task.table, self._publication, task.where, self._sight(servers))
+                self._put(Viewed(task, view))
+            elif isinstance(task, KeysTask):
+                self._look_up(servers, task)
+            else:
+                self._read(servers, task)
+        self.locked.pop(table.qualified_name, None)
+
+    @contextlib.contextmanager
+    def _trying(self, table: str) -> Iterator[None]:
+        """Other readers leave a table alone meanwhile that was locked when it was last tried."""
+        if table in self.locked:
+            self._tried.add(table)
+        try:
+            yield
+        finally:
+            self._tried.discard(table)
 
     def _read(self, servers: ReadingServers, task: ChunkTask) -> None:
         with ChunkReader(servers.conn, task.chunk, self._publication) as reader:
@@ -214,6 +249,10 @@ def _size(news: News) -> int:
             return sum(len(cell or b"") for answer in news.found.answers for cell in answer.row or ())
         case _:
             return 0
+
+
+def _table(task: Task) -> TableInfo:
+    return task.chunk.table if isinstance(task, ChunkTask) else task.table
 
 
 def _condition(task: Task) -> str | None:

@@ -10,7 +10,7 @@ import psycopg
 from cdc.capture.chunk import open_chunk_reader
 from cdc.capture.standby import is_standby_of, refuse_standby
 from cdc.errors import CdcError
-from cdc.source.connect import connect
+from cdc.source.connect import LOOK_S, connect
 
 
 class ReadingServers:
@@ -34,7 +34,8 @@ class ReadingServers:
         Raises:
             CdcError: a server does not let us in, or is not the one that it should be.
         """
-        servers = cls(open_chunk_reader(standby or source, application_name=application_name), None)
+        conn = open_chunk_reader(standby or source, application_name=application_name, lock_timeout_s=LOOK_S)
+        servers = cls(conn, None)
         try:
             if standby is None:
                 refuse_standby(servers.conn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
 from cdc.backfill.pieces import Piece
@@ -101,6 +102,10 @@ class Readers(Protocol):
     @property
     def waits_for(self) -> str:
         """Why a reader cannot go on at the moment, for people; empty when all can."""
+
+    @property
+    def locked(self) -> Mapping[str, str]:
+        """By table, who keeps readers from it by a lock, for people."""
 
     def submit(self, task: Task) -> None:
         """Have something read, or looked at."""

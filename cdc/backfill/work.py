@@ -12,6 +12,7 @@ to every cut from that position on, and (lsn, seq) never falls within a partitio
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import structlog
@@ -69,7 +70,7 @@ class Backfill:
         self._gate = Gate(self._ledger, stream, around, self._wait)
         self._head: Portion | None = None
         self._newest: Snapshot | None = None
-        self._chunks_under_way = 0
+        self._chunks_under_way: Counter[str] = Counter()
 
     @property
     def is_active(self) -> bool:
@@ -97,7 +98,7 @@ class Backfill:
         """Take up what was asked for since the last call."""
         self._wait.attend()
         for backfill in self._ledger.under_way:
-            backfill.waits_for(self._readers.waits_for)
+            backfill.waits_for(self._readers.locked.get(backfill.name) or self._readers.waits_for)
         self._intake.attend()
 
     def close(self) -> None:
@@ -138,7 +139,7 @@ class Backfill:
         while self._tasks_under_way < 2 * self._readers.count:
             task = next(filter(None, map(self._next_task, self._ledger.under_way)), None)
             if task is not None:
-                self._chunks_under_way += 1
+                self._chunks_under_way[task.backfill.name] += 1
                 self._readers.submit(task)
             elif not self._begin_next(commit):
                 break
@@ -147,10 +148,13 @@ class Backfill:
 
     @property
     def _tasks_under_way(self) -> int:
-        return self._chunks_under_way + sum(each.is_looked_at for each in self._ledger.under_way)
+        """Without those of tables that somebody has locked: for hours maybe, and the other tables need not wait."""
+        locked = self._readers.locked
+        looks = sum(each.is_looked_at for each in self._ledger.under_way if each.name not in locked)
+        return looks + sum(count for name, count in self._chunks_under_way.items() if name not in locked)
 
     def _next_task(self, backfill: TableBackfill) -> ChunkTask | None:
-        if backfill.is_ahead_of_its_rate or self._aside.holds(backfill):
+        if backfill.name in self._readers.locked or backfill.is_ahead_of_its_rate or self._aside.holds(backfill):
             return None
         piece = backfill.next_piece(self._newest)
         return None if piece is None else ChunkTask.of(backfill, piece)
@@ -167,7 +171,7 @@ class Backfill:
             case Viewed(task, view):
                 self._looked_at(task.backfill, view)
             case ReadFailure(ChunkTask() as task, error):
-                self._chunks_under_way -= 1
+                self._chunks_under_way[task.backfill.name] -= 1
                 self._fail(task.backfill, error)
             case ReadFailure(ViewTask() as task, error):
                 self._fail(task.backfill, error)
@@ -248,7 +252,7 @@ class Backfill:
         self._head = None
         self._wait.end()
         if head.is_last:
-            self._chunks_under_way -= 1
+            self._chunks_under_way[head.task.backfill.name] -= 1
 
     # Ends.
 

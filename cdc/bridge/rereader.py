@@ -12,25 +12,28 @@ from concurrent.futures import Future, wait
 from typing import Any, Final, NamedTuple
 
 import psycopg
+import structlog
 
 from cdc.capture.reread import RereadRow, reread
 from cdc.change import Row
 from cdc.daemon.threads import Threads
 from cdc.encode.table import TableEncoder
-from cdc.errors import SourceAltered, SourceBusy, SourceUnavailable
+from cdc.errors import SourceAltered, SourceBusy, SourceLocked, SourceUnavailable
 from cdc.lsn import LSN
 from cdc.order.held import MAX_HELD, MAX_HELD_BYTES
 from cdc.order.needs import Answer, Filled, Rows, Unfilled
 from cdc.snapshot import Snapshot
 from cdc.source.catalog import exists
-from cdc.source.connect import connect
+from cdc.source.connect import LOOK_S, connect
 from cdc.source.giving_up import give_up
+from cdc.source.locks import naming_locks
 from cdc.source.slot import wal_end
 
 _FIRST_PORTION: Final = 16
-_LOCK_TIMEOUT: Final = "SET lock_timeout = '2s'"
 _BUSY_S: Final = 0.1
 _INVISIBLE_S: Final = 0.005
+
+log = structlog.get_logger("cdc.bridge")
 
 
 class Reading(NamedTuple):
@@ -63,6 +66,7 @@ class Rereader:
         self._asked: Rows | None = None
         self._answer: Future[Reading] | None = None
         self._portion = _FIRST_PORTION
+        self._told: set[str] = set()
 
     def read(self, need: Rows, timeout_s: float) -> Reading | None:
         """The answer to a question, asked by the first call with it; None when there is none yet.
@@ -95,8 +99,7 @@ class Rereader:
         rows, xids = need.rows[:portion], need.xids[:portion]
         columns = _Columns(need.table, rows)
         if self._sql is None:
-            self._sql = connect(self._connection, application_name=self._application_name)
-            self._sql.execute(_LOCK_TIMEOUT)
+            self._sql = connect(self._connection, application_name=self._application_name, lock_timeout_s=LOOK_S)
         try:
             found = self._find(self._sql, columns, xids)
         except SourceAltered:
@@ -119,13 +122,29 @@ class Rereader:
         while True:
             pause_s = _INVISIBLE_S
             try:
-                snapshot, found = reread(sql, table.relation, table.key_columns, columns.names, columns.keys)
+                with naming_locks(sql, [table.relation.relation_id], "AccessShareLock"):
+                    snapshot, found = reread(sql, table.relation, table.key_columns, columns.names, columns.keys)
+                self._unlocked(table.relation.qualified_name)
                 if _sees(snapshot, xids):
                     return found
+            except SourceLocked as error:
+                self._locked(table.relation.qualified_name, error)
             except SourceBusy:
                 pause_s = _BUSY_S
             if self._stop.wait(pause_s):
                 raise SourceUnavailable("stopped while rows were read again")
+
+    def _locked(self, table: str, error: SourceLocked) -> None:
+        """The stream stands still, for hours maybe: said once, with who holds the lock."""
+        if table not in self._told:
+            self._told.add(table)
+            what = "the stream waits: a row must be read again, and its table is locked"
+            log.warning(what, table=table, error=error.message, remedy=error.remedy or None)
+
+    def _unlocked(self, table: str) -> None:
+        if table in self._told:
+            self._told.discard(table)
+            log.info("the stream goes on: the table can be read again", table=table)
 
     def _learn(self, rows: int, size: int) -> None:
         """Ask for as many rows as fit into memory, judging by those before."""

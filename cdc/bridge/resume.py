@@ -50,7 +50,7 @@ from cdc.replay.topic_state import (
     refuse_hidden_ends,
 )
 from cdc.slot_state import SlotState
-from cdc.source.connect import connect
+from cdc.source.connect import LOOK_S, connect
 from cdc.source.membership import publication_oid
 from cdc.source.slot import create_slot, drop_slot, identify, inspect_slot, wal_end
 
@@ -213,10 +213,11 @@ class Resumption:
             waited took over. ``GapError`` when the slot is gone or lost, unless the next attempt heals that.
         """
         try:
-            with connect(self._config.source.connection(), application_name=f"cdc {self._config.name}") as sql:
+            application, source = f"cdc {self._config.name}", self._config.source
+            with connect(source.connection(), application_name=application, lock_timeout_s=LOOK_S) as sql:
                 slot = inspect_slot(sql, self._slot)
                 if self._begins_too_early(error, sql):
-                    return slot_before_publication(self._slot, self._config.source.publication)
+                    return slot_before_publication(self._slot, source.publication)
             stored = self._read(fenced=False).progress
         except CdcError:
             return None  # the server or the broker went away, not the slot

@@ -22,13 +22,13 @@ from cdc.bridge.reload import reloaded
 from cdc.bridge.shape_watch import ShapeWatch
 from cdc.config import Config
 from cdc.daemon.worker import Worker
-from cdc.errors import CdcError, SourceRefused
+from cdc.errors import CdcError, SourceBusy, SourceRefused
 from cdc.order.demand import Demand
 from cdc.scope.captured import CapturedTables
 from cdc.scope.choice import LeftOut, choose, left_out, tell
 from cdc.scope.topics import state_topic
 from cdc.source.catalog import find_tables, unlogged
-from cdc.source.connect import connect
+from cdc.source.connect import LOOK_S, connect
 from cdc.source.giving_up import give_up
 from cdc.source.membership import memberships
 from cdc.source.publication import add_table, inspect_publication
@@ -126,7 +126,7 @@ class ScopeWatch:
             except CdcError as error:
                 if hung_up:
                     log.error("configuration not reloaded", error=error.message, remedy=error.remedy or None)
-                elif not error.retryable:  # the session itself tells of outages
+                elif isinstance(error, SourceBusy) or not error.retryable:  # the session itself tells of outages
                     log.warning("cannot look for new tables", error=error.message, remedy=error.remedy or None)
                 self._disconnect()
         self._disconnect()
@@ -195,7 +195,7 @@ class ScopeWatch:
         name, source = table.qualified_name, self.config.source
         try:
             return add_table(self._connection(), source.publication, table)
-        except SourceRefused as error:
+        except (SourceRefused, SourceBusy) as error:  # the others need not wait for one that somebody has locked
             tell([LeftOut(name, error.message, error.remedy, name in source.tables, "publication")], self.told)
             return False
 
@@ -219,7 +219,8 @@ class ScopeWatch:
 
     def _connection(self) -> psycopg.Connection[Any]:
         if self._sql is None or self._sql.closed:
-            self._sql = connect(self.config.source.connection(), application_name=f"cdc {self.config.name} scope")
+            application = f"cdc {self.config.name} scope"
+            self._sql = connect(self.config.source.connection(), application_name=application, lock_timeout_s=LOOK_S)
         return self._sql
 
     def _disconnect(self) -> None:

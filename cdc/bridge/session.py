@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import psycopg
 import structlog
@@ -38,7 +38,7 @@ from cdc.config import Config
 from cdc.contract.history import HistoryEncoder
 from cdc.contract.naming import schemas_topic
 from cdc.encode.table import TableEncoder
-from cdc.errors import SourceUnavailable
+from cdc.errors import SourceLocked, SourceUnavailable
 from cdc.order.counts import Counts
 from cdc.order.demand import Demand
 from cdc.order.engine import Engine
@@ -51,13 +51,10 @@ from cdc.publish.topics import TopicAdmin, history_message_bytes
 from cdc.record import Progress
 from cdc.replay.definitions import read_definitions
 from cdc.scope.captured import CapturedTables
-from cdc.source.connect import connect, source_errors
+from cdc.source.connect import LOOK_S, connect
 from cdc.source.membership import memberships
-from cdc.source.publication import ensure_publication, refuse_unfit
+from cdc.source.publication import ensure_publication, inspect_publication, refuse_unfit
 from cdc.source.slot import recent_xid
-
-_LOCK_TIMEOUT: Final = "SET lock_timeout = '2s'"
-"""A look-up waits for a lock no longer, and is repeated: meanwhile the streaming thread has other things to do."""
 
 log = structlog.get_logger("cdc.bridge")
 
@@ -117,9 +114,8 @@ class BridgeSession:
 
     def _run(self) -> None:
         config, source = self._config, self._config.source
-        self._sql = sql = connect(source.connection(), application_name=f"cdc {config.name}")
-        with source_errors("preparing to look tables up"):
-            sql.execute(_LOCK_TIMEOUT)
+        # A look-up that waits longer is repeated: meanwhile the streaming thread has other things to do
+        self._sql = sql = connect(source.connection(), application_name=f"cdc {config.name}", lock_timeout_s=LOOK_S)
         resumption = Resumption(config, sql)
         resumption.refuse()
         admin = TopicAdmin(self._kafka)
@@ -224,8 +220,18 @@ class BridgeSession:
             self._meter.streaming(False)
 
     def _ensure_publication(self, sql: psycopg.Connection[Any], registry: CapturedTables) -> None:
+        """Bring it to what is wanted; tables that cannot be added because they are locked join later.
+
+        Raises:
+            SourceLocked: it carries none of the tables yet.
+        """
         source = self._config.source
-        ensure_publication(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
+        try:
+            ensure_publication(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
+        except SourceLocked as error:
+            state = inspect_publication(sql, source.publication)
+            if state is None or not registry.keep(state.tables, error):
+                raise
 
     def _free_slot(self, sql: psycopg.Connection[Any], resumption: Resumption, registry: CapturedTables) -> bool:
         """Whether nobody reads from the slot; if somebody does, wait for the end of that, and then say False."""

@@ -16,7 +16,7 @@ import structlog
 from cdc.config import Config
 from cdc.daemon.worker import Worker
 from cdc.errors import CdcError
-from cdc.source.connect import connect
+from cdc.source.connect import LOOK_S, connect
 from cdc.source.giving_up import give_up
 from cdc.source.retention import Danger, Retention, dangers, inspect_retention
 
@@ -66,7 +66,8 @@ class SlotWatch:
     def _look(self) -> None:
         source = self._config.source
         if self._connection is None or self._connection.closed:
-            self._connection = connect(source.connection(), application_name=f"cdc {self._config.name} watch")
+            application = f"cdc {self._config.name} watch"
+            self._connection = connect(source.connection(), application_name=application, lock_timeout_s=LOOK_S)
         retention = inspect_retention(self._connection, source.slot)
         self._on_look(retention)
         now = {each.key: each for each in dangers(retention)}

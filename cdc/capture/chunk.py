@@ -77,9 +77,11 @@ class ChunkView(NamedTuple):
     relation: Relation
 
 
-def open_chunk_reader(connection: Mapping[str, str], *, application_name: str) -> psycopg.Connection[Any]:
-    """A connection for reading chunks, of the primary or a standby."""
-    conn = connect(connection, application_name=application_name)
+def open_chunk_reader(
+    connection: Mapping[str, str], *, application_name: str, lock_timeout_s: int = 0
+) -> psycopg.Connection[Any]:
+    """A connection for reading chunks, of the primary or a standby; arguments as for ``connect``."""
+    conn = connect(connection, application_name=application_name, lock_timeout_s=lock_timeout_s)
     with source_errors("preparing to read a table"):
         conn.execute("SET default_transaction_read_only = on")
     return conn

@@ -62,21 +62,26 @@ class PublishedPart(NamedTuple):
 
 
 def published_part(conn: psycopg.Connection[Any], table: TableInfo, publication: str) -> PublishedPart:
-    """Column list and row filter; PostgreSQL 14 has neither."""
-    if conn.info.server_version < 150000:
-        return PublishedPart(None, None)
-    row = conn.execute(_PUBLISHED_PART, (publication, table.namespace, table.name)).fetchone()
-    return PublishedPart(None, None) if row is None else PublishedPart(*row)
+    """Column list and row filter; PostgreSQL 14 has neither. A filter in words waits while somebody locks the table."""
+    return _published(conn, table, publication, "pg_catalog.pg_get_expr(r.prqual, r.prrelid)")
 
 
 def shape_of(conn: psycopg.Connection[Any], table: TableInfo, publication: str) -> Relation:
-    """The published columns of a table today.
+    """The published columns of a table today. Waits for no lock on it.
 
     Raises:
         SourceAltered: it is gone.
     """
     with source_errors(f"reading the columns of {table.qualified_name}"):
-        return describe(conn, table, published_part(conn, table, publication).columns)
+        return describe(conn, table, _published(conn, table, publication, "NULL").columns)
+
+
+def _published(conn: psycopg.Connection[Any], table: TableInfo, publication: str, row_filter: str) -> PublishedPart:
+    if conn.info.server_version < 150000:
+        return PublishedPart(None, None)
+    query = _PUBLISHED_PART.format(row_filter=row_filter).encode()
+    row = conn.execute(query, (publication, table.namespace, table.name)).fetchone()
+    return PublishedPart(None, None) if row is None else PublishedPart(*row)
 
 
 def column_signatures(conn: psycopg.Connection[Any], tables: Sequence[int]) -> dict[int, str]:
@@ -122,7 +127,7 @@ SELECT
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
       AND CASE WHEN r.prattrs IS NULL THEN a.attgenerated IN ('', 's') ELSE a.attnum = ANY (r.prattrs::int2[]) END
     ORDER BY a.attnum) END,
-  pg_catalog.pg_get_expr(r.prqual, r.prrelid)
+  {row_filter}
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 CROSS JOIN pg_catalog.pg_publication p

@@ -29,6 +29,8 @@ from cdc.record import TableSchema
 from cdc.replay.definitions import read_definitions
 from cdc.scope.topics import state_topic
 from cdc.source.catalog import find_tables
+from cdc.source.connect import LOOK_S
+from cdc.source.locks import naming_locks
 
 _LONGEST_HISTORY: Final = 50
 """Changes, the newest ones; cdc history shows all."""
@@ -83,20 +85,23 @@ def _record(options: Mapping[str, Any], topic: str, key: bytes) -> dict[str, Any
 
 def _row(config: Config, table: str, key: bytes) -> dict[str, Any]:
     """The row now, in the form in which the bridge would write it; what is out of reach is said instead."""
-    source = config.source
+    source, application = config.source, f"cdc {config.name} dashboard"
     try:
-        with closing(open_chunk_reader(source.connection(), application_name=f"cdc {config.name} dashboard")) as conn:
+        with closing(
+            open_chunk_reader(source.connection(), application_name=application, lock_timeout_s=LOOK_S)
+        ) as conn:
             infos = find_tables(conn, [table], (), source.keys)
             if not infos:
                 raise SourceRefused(f"the source has no table {table}")
-            found = read_keys(
-                conn,
-                infos[0],
-                source.publication,
-                lambda columns: [JSON.key_texts(columns, key)],
-                lambda _: True,
-                None,
-            )
+            with naming_locks(conn, [infos[0].oid], "AccessShareLock"):
+                found = read_keys(
+                    conn,
+                    infos[0],
+                    source.publication,
+                    lambda columns: [JSON.key_texts(columns, key)],
+                    lambda _: True,
+                    None,
+                )
             row = None if found is None else found.answers[0].row
             if found is None or row is None:
                 return {"row": None, "why": "no such row"}

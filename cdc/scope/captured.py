@@ -15,7 +15,7 @@ from cdc.contract.naming import schemas_topic
 from cdc.contract.patterns import in_scope
 from cdc.contract.schema import numbered, schema_key, schema_value
 from cdc.encode.table import TableEncoder
-from cdc.errors import GapError, TopicRefused
+from cdc.errors import GapError, SourceLocked, TopicRefused
 from cdc.order.demand import Demand
 from cdc.order.succession import NewBeginning, Successions, shape_change
 from cdc.publish.topics import TopicAdmin
@@ -254,6 +254,22 @@ class CapturedTables:
             self.histories.update(history_topics(self._config, [info]))
             self._ensure_topics([info])
         return info
+
+    def keep(self, carried: Collection[str], error: SourceLocked) -> bool:
+        """Go on with the tables that the publication carries, where it cannot be altered; False when these are none.
+
+        Args:
+            carried: qualified names.
+            error: who has locked a table.
+        """
+        rest = [each.qualified_name for each in self.tables if each.qualified_name not in carried]
+        if len(rest) == len(self.tables):
+            return False
+        log.warning("the publication cannot be altered now", error=error.message, remedy=error.remedy or None)
+        for name in rest:
+            is_named = name in self._config.source.tables
+            self._leave_out([LeftOut(name, error.message, error.remedy, is_named, "publication")])
+        return True
 
     def _leave_out(self, left: Sequence[LeftOut]) -> None:
         """From here on the table's rows are skipped, until a session begins that can capture it."""

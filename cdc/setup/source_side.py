@@ -14,7 +14,7 @@ from cdc.errors import SourceRefused
 from cdc.record import SourceIdentity
 from cdc.setup.conninfo import over, role_of
 from cdc.source.catalog import OtherRelation, find_others, find_tables, out_of_line
-from cdc.source.connect import connect, describe
+from cdc.source.connect import LOOK_S, connect, describe
 from cdc.source.preflight import Finding, check_server, check_slot
 from cdc.source.preflight_tables import check_publication, check_scope, check_table
 from cdc.source.publication import inspect_publication
@@ -69,13 +69,14 @@ def look_at_source(config: Config, admin: str, *, everything: bool) -> SeenSourc
     """
     own = config.source.connection()
     try:
-        connection, is_new = connect(own, application_name=APPLICATION), False
+        connection, is_new = connect(own, application_name=APPLICATION, lock_timeout_s=LOOK_S), False
     except SourceRefused as error:
         if not admin:
             raise SourceRefused(
                 f"{error.message}", remedy=f"{error.remedy}; or, to look as somebody else, add: --admin user=postgres"
             ) from None
-        connection, is_new = connect({"conninfo": over(own, admin)}, application_name=APPLICATION), True
+        somebody = {"conninfo": over(own, admin)}
+        connection, is_new = connect(somebody, application_name=APPLICATION, lock_timeout_s=LOOK_S), True
     with connection:
         return _look(connection, config, everything=everything, is_new=is_new)
 
@@ -96,8 +97,7 @@ def _look(connection: psycopg.Connection[Any], config: Config, *, everything: bo
     troubles += check_slot(facts, source.slot, inspect_slot(connection, source.slot))
     troubles += check_scope(usable, [each for each in others if in_scope(each.namespace, each.name, patterns, ())], ())
     for info in tables:
-        has_out_of_line = info.oid in stored
-        troubles += check_table(info, {}, facts.role, has_out_of_line=has_out_of_line, is_needed=False)
+        troubles += check_table(info, {}, facts.role, has_out_of_line=stored.get(info.oid), is_needed=False)
     publication = check_publication(
         inspect_publication(connection, source.publication),
         name=source.publication,

@@ -14,7 +14,9 @@ from psycopg import sql
 
 from cdc.change import ReplicaIdentity
 from cdc.contract.patterns import in_scope
+from cdc.errors import SourceBusy
 from cdc.source.connect import source_errors
+from cdc.source.partitions import with_partitions
 from cdc.source.table import Index, TableInfo, choose_key
 
 KIND_NAMES: Final[Mapping[str, str]] = {
@@ -124,11 +126,19 @@ def unmatched(patterns: Sequence[str], tables: Sequence[TableInfo]) -> tuple[str
     )
 
 
-def out_of_line(conn: psycopg.Connection[Any], tables: Iterable[TableInfo]) -> frozenset[int]:
-    """The oids of those tables that hold values stored out of line (TOAST) now, in a partition maybe."""
-    with source_errors("looking for TOAST values"):
-        rows = conn.execute(_OUT_OF_LINE, ([each.oid for each in tables],)).fetchall()
-    return frozenset(oid for (oid,) in rows)
+def out_of_line(conn: psycopg.Connection[Any], tables: Iterable[TableInfo]) -> dict[int, bool | None]:
+    """By oid, whether a table holds values stored out of line (TOAST) now, in a partition maybe.
+
+    None where nobody can tell, because somebody's DDL has those values locked.
+    """
+    oids = [each.oid for each in tables]
+    try:
+        with source_errors("looking for TOAST values"), conn.transaction():
+            conn.execute(_SHORT_WAIT)  # for a lock that was taken since pg_locks was read
+            rows = conn.execute(_OUT_OF_LINE, (oids,)).fetchall()
+    except SourceBusy:
+        return dict.fromkeys(oids)
+    return {oid: True if has_some else None if is_locked else False for oid, has_some, is_locked in rows}
 
 
 def _read(
@@ -179,11 +189,21 @@ def _with_article(noun: str) -> str:
 
 _SCOPE: Final = "n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND n.nspname <> '" + OWN_NAMESPACE + "'"
 
-_OUT_OF_LINE: Final = """
-SELECT DISTINCT root::bigint FROM unnest(%s::oid[]) AS root
-CROSS JOIN LATERAL (SELECT relid::oid FROM pg_catalog.pg_partition_tree(root) UNION SELECT root) AS l (oid)
-JOIN pg_catalog.pg_class c ON c.oid = l.oid
-WHERE c.reltoastrelid <> 0 AND pg_catalog.pg_relation_size(c.reltoastrelid) > 0
+_SHORT_WAIT: Final = "SET LOCAL lock_timeout = '1s'"
+
+# pg_relation_size locks what it measures. LOCK TABLE leaves the TOAST table alone, DDL and TRUNCATE do not.
+_OUT_OF_LINE: Final = f"""
+SELECT root::bigint, bool_or(has_some), bool_or(has_some IS NULL)
+FROM (
+  SELECT root, CASE WHEN c.reltoastrelid = 0 THEN false
+    WHEN c.reltoastrelid NOT IN (SELECT relation FROM pg_catalog.pg_locks WHERE locktype = 'relation'
+      AND mode = 'AccessExclusiveLock' AND database = (SELECT d.oid FROM pg_catalog.pg_database d
+        WHERE d.datname = pg_catalog.current_database()))
+    THEN pg_catalog.pg_relation_size(c.reltoastrelid) > 0 END AS has_some
+  FROM unnest(%s::oid[]) AS root
+  CROSS JOIN LATERAL {with_partitions("root")} t
+  JOIN pg_catalog.pg_class c ON c.oid = t.relid) heap
+GROUP BY root
 """
 
 # Names are collated as bytes so that the order is the same on every server. A value is at most 20 bytes long, and so
@@ -211,7 +231,9 @@ WITH chosen AS (
       format('ALTER TABLE %I.%I SET LOGGED;', n.nspname, leaf.relname)) ORDER BY n.nspname, leaf.relname)
       FILTER (WHERE leaf.relpersistence = 'u') AS unlogged,
     bool_and(leaf.relfilenode = leaf.oid) AS is_as_created
-  FROM chosen root CROSS JOIN LATERAL pg_catalog.pg_partition_tree(root.oid) t
+  FROM chosen root CROSS JOIN LATERAL """
+    + with_partitions("root.oid")
+    + """ t
   JOIN pg_catalog.pg_class leaf ON leaf.oid = t.relid
   JOIN pg_catalog.pg_namespace n ON n.oid = leaf.relnamespace
   LEFT JOIN pg_catalog.pg_index top ON top.indrelid = root.oid AND top.indisreplident
@@ -219,7 +241,7 @@ WITH chosen AS (
     FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
     WHERE i.indrelid = leaf.oid
       AND top.indexrelid IN (SELECT pg_catalog.pg_partition_ancestors(i.indexrelid))) twin ON true
-  WHERE root.relkind = 'p' AND t.isleaf AND leaf.relkind = 'r'
+  WHERE root.relkind = 'p' AND leaf.relkind = 'r'
   GROUP BY root.oid
 )
 SELECT nspname::text, relname::text, relkind::text, relreplident::text, attribute.names,

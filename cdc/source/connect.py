@@ -44,6 +44,10 @@ Topic contract, version 1: the server's output text is the value. ``client_encod
 _PINNED_LATER: Final = ((170000, b"SET transaction_timeout = 0"),)
 """From which version on; an older server would refuse the connection over a setting that it does not know."""
 
+LOOK_S: Final = 2
+"""Who only looks at the source waits no longer for a lock: somebody's DDL may hold a table for hours. What is asked of
+the catalog needs none of these locks; this is for the day on which somebody locks the catalog itself.
+"""
 _SETTING: Final = "source.dsn"
 
 # While connecting, libpq gives no SQLSTATE, only words. Words that no retry will change:
@@ -85,13 +89,14 @@ def parameters(connection: Mapping[str, str], *, application_name: str) -> dict[
 
 
 def connect(
-    connection: Mapping[str, str], *, application_name: str, is_walsender: bool = False
+    connection: Mapping[str, str], *, application_name: str, lock_timeout_s: int = 0, is_walsender: bool = False
 ) -> psycopg.Connection[tuple[Any, ...]]:
     """Open an autocommit connection with the pinned settings.
 
     Args:
         connection: arguments for ``make_conninfo`` from the configuration.
         application_name: what ``pg_stat_activity`` shows.
+        lock_timeout_s: how long a statement waits for a lock before it fails with ``SourceBusy``; 0 for ever.
         is_walsender: for the replication protocol instead of SQL with parameters.
 
     Raises:
@@ -100,7 +105,11 @@ def connect(
         ConfigError: libpq does not understand the connection string.
     """
     keywords = parameters(connection, application_name=application_name)
-    conninfo = make_conninfo(**({**keywords, "replication": "database"} if is_walsender else keywords))
+    if lock_timeout_s:
+        keywords["options"] += f" -c lock_timeout={lock_timeout_s}s"
+    if is_walsender:
+        keywords["replication"] = "database"
+    conninfo = make_conninfo(**keywords)
     try:
         conn = psycopg.connect(conninfo, autocommit=True)
     except psycopg.OperationalError as error:

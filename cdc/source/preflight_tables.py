@@ -55,12 +55,17 @@ def check_scope(
 
 
 def check_table(
-    info: TableInfo, rights: Mapping[str, TableRights], role: str, *, has_out_of_line: bool, is_needed: bool = True
+    info: TableInfo,
+    rights: Mapping[str, TableRights],
+    role: str,
+    *,
+    has_out_of_line: bool | None,
+    is_needed: bool = True,
 ) -> list[Finding]:
     """Key, replica identity, TOAST exposure and privileges of one table; one OK finding when all is well.
 
     Args:
-        has_out_of_line: the table holds values that are stored out of line now.
+        has_out_of_line: the table holds values that are stored out of line now; None when nobody can tell.
         is_needed: it is spelled out, or no table is captured without it; another one without a key is left out.
     """
     subject = f"table {info.qualified_name}"
@@ -88,7 +93,7 @@ def _may_lack_values(info: TableInfo) -> bool:
     return bool(info.toastable) and info.replica_identity is not ReplicaIdentity.FULL
 
 
-def _cautions(info: TableInfo, has_out_of_line: bool) -> list[Finding]:
+def _cautions(info: TableInfo, has_out_of_line: bool | None) -> list[Finding]:
     subject, table = f"table {info.qualified_name}", info.quoted_name
     findings = []
     if info.key and not info.key_is_enforced:
@@ -103,6 +108,12 @@ def _cautions(info: TableInfo, has_out_of_line: bool) -> list[Finding]:
             "the bridge re-reads them, and may then publish a newer value than the change's own"
         )
         findings.append(Finding("WARN", subject, text, f"{_full_identity(info)}  -- exact, at the price of more WAL"))
+    if has_out_of_line is None and _may_lack_values(info):
+        text = (
+            "somebody has it locked, so nobody can tell now whether it holds values of "
+            f"{', '.join(info.toastable)} that are large enough to be left out of the stream"
+        )
+        findings.append(Finding("WARN", subject, text, "run cdc check again when the lock is gone"))
     if info.kind == "p":
         text = "TRUNCATE, DETACH or DROP of a single partition is not in the stream: its keys stay in the topic"
         findings.append(Finding("WARN", subject, text, "DELETE FROM the partition first, or TRUNCATE the root"))

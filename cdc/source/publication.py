@@ -14,8 +14,10 @@ from psycopg import errors as sqlstate
 from psycopg import sql
 
 from cdc.change import ReplicaIdentity
-from cdc.errors import CdcError, SourceRefused
+from cdc.errors import CdcError, SourceLocked, SourceRefused
+from cdc.source.carried import state_query
 from cdc.source.connect import source_errors
+from cdc.source.locks import naming_locks
 from cdc.source.table import TableInfo, quoted
 
 Mode: TypeAlias = Literal["filtered", "all_tables", "disabled"]
@@ -49,27 +51,14 @@ class PublicationState:
 
 
 def inspect_publication(conn: psycopg.Connection[Any], name: str) -> PublicationState | None:
-    """The publication's state now, None when there is none of that name."""
-    # Row filters and column lists came with PostgreSQL 15; through jsonb they read as NULL before.
+    """The publication's state now, None when there is none of that name. Waits for no lock on a table."""
     with source_errors("reading publications"):
-        row = conn.execute(
-            "SELECT pg_catalog.pg_has_role(pubowner, 'USAGE'), puballtables, pubviaroot, "
-            " pubinsert, pubupdate, pubdelete, pubtruncate,"
-            " ARRAY(SELECT schemaname || '.' || tablename FROM pg_catalog.pg_publication_tables t"
-            "  WHERE t.pubname = p.pubname),"
-            " ARRAY(SELECT n.nspname || '.' || c.relname FROM pg_catalog.pg_publication_rel r"
-            "  JOIN pg_catalog.pg_class c ON c.oid = r.prrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-            "  WHERE r.prpubid = p.oid AND coalesce(to_jsonb(r) ->> 'prqual', to_jsonb(r) ->> 'prattrs') IS NOT NULL),"
-            " (SELECT coalesce(jsonb_object_agg(schemaname || '.' || tablename, to_jsonb(t) -> 'attnames'), '{}')"
-            "  FROM pg_catalog.pg_publication_tables t WHERE t.pubname = p.pubname)"
-            " FROM pg_catalog.pg_publication p WHERE pubname = %s",
-            (name,),
-        ).fetchone()
+        row = conn.execute(state_query(conn.info.server_version).encode(), (name,)).fetchone()
     if row is None:
         return None
     owned, all_tables, via_root, *published, tables, narrowed, columns = row
     operations = frozenset(name for name, on in zip(_OPERATIONS, published, strict=True) if on)
-    lists = {table: frozenset(names) for table, names in columns.items() if table in narrowed and names}
+    lists = {table: frozenset(names) for table, names in columns.items()}
     return PublicationState(
         name, owned, all_tables, via_root, operations, frozenset(tables), frozenset(narrowed), lists
     )
@@ -88,16 +77,15 @@ def ensure_publication(
 
     Raises:
         SourceRefused: it is missing something that we may not or must not change ourselves.
+        SourceLocked: somebody holds a lock on a table that it is to carry; the message says who.
     """
     state = refuse_unfit(conn, name=name, mode=mode, tables=tables)
     if state is None:
-        statement = creation_command(name, mode, tables)
-        _run(conn, f"making publication {name}", statement)
+        _run(conn, f"making publication {name}", creation_command(name, mode, tables), tables)
         return "created"
     if mode != "filtered" or state.tables == {table.qualified_name for table in tables}:
         return "kept"
-    statement = alteration_command(name, tables)
-    _run(conn, f"altering publication {name}", statement)
+    _alter(conn, state, tables)
     return "altered"
 
 
@@ -129,10 +117,10 @@ def add_table(conn: psycopg.Connection[Any], name: str, table: TableInfo) -> boo
 
     Raises:
         SourceRefused: we may not, or there is no such publication.
-        SourceUnavailable: somebody holds a lock on the table; try again.
+        SourceLocked: somebody holds a lock on the table, the message says who; try again.
     """
     try:
-        _run(conn, f"altering publication {name}", f"ALTER PUBLICATION {quoted(name)} ADD TABLE {_only([table])};")
+        _add(conn, name, [table])
     except CdcError as error:
         if isinstance(error.__cause__, sqlstate.DuplicateObject):
             return True
@@ -215,9 +203,49 @@ def _uncovered(state: PublicationState, tables: Sequence[TableInfo]) -> tuple[st
     return None
 
 
-def _run(conn: psycopg.Connection[Any], doing: str, statement: str) -> None:
-    """Both kinds of statement lock each table they name, and somebody's DDL may hold one for hours."""
-    with source_errors(doing, remedy=f"{statement}  -- as a superuser"), conn.transaction():
+def _alter(conn: psycopg.Connection[Any], state: PublicationState, tables: Sequence[TableInfo]) -> None:
+    """Tables that it carries already are left alone where that is possible: SET TABLE would wait for locks on them."""
+    missing = [table for table in tables if table.qualified_name not in state.tables]
+    if state.tables <= {table.qualified_name for table in tables}:
+        try:
+            _add_together(conn, state.name, missing)
+            return
+        except CdcError as error:
+            if not isinstance(error.__cause__, sqlstate.DuplicateObject):  # somebody else just added one of them
+                raise
+    _run(conn, f"altering publication {state.name}", alteration_command(state.name, tables), tables)
+
+
+def _add_together(conn: psycopg.Connection[Any], name: str, tables: Sequence[TableInfo]) -> None:
+    """With one command, or else one after another, so that a table which somebody has locked keeps no other out."""
+    try:
+        _add(conn, name, tables)
+        return
+    except SourceLocked:
+        if len(tables) == 1:
+            raise
+    locked: SourceLocked | None = None
+    for table in tables:
+        try:
+            add_table(conn, name, table)
+        except SourceLocked as error:
+            locked = error
+    if locked is not None:
+        raise locked
+
+
+def _add(conn: psycopg.Connection[Any], name: str, tables: Sequence[TableInfo]) -> None:
+    statement = f"ALTER PUBLICATION {quoted(name)} ADD TABLE {_only(tables)};"
+    _run(conn, f"altering publication {name}", statement, tables)
+
+
+def _run(conn: psycopg.Connection[Any], doing: str, statement: str, tables: Sequence[TableInfo]) -> None:
+    """Each kind of statement locks each of the tables that it names, and somebody's DDL may hold one for hours."""
+    with (
+        naming_locks(conn, [table.oid for table in tables], "ShareUpdateExclusiveLock"),
+        source_errors(doing, remedy=f"{statement}  -- as a superuser"),
+        conn.transaction(),
+    ):
         conn.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT_S}s'")
         conn.execute(sql.SQL(statement))
 

@@ -172,6 +172,10 @@ def no_slot_free(name: str, limit: int, idle: Sequence[str]) -> SourceRefused:
     )
 
 
+def _is_standby(conn: psycopg.Connection[Any]) -> bool:
+    return conn.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone() == (True,)
+
+
 def _count_slots(conn: psycopg.Connection[Any]) -> tuple[int, list[str]]:
     limit = conn.execute("SELECT pg_catalog.current_setting('max_replication_slots')::int").fetchone()
     assert limit is not None
@@ -180,6 +184,12 @@ def _count_slots(conn: psycopg.Connection[Any]) -> tuple[int, list[str]]:
 
 
 def _open_transactions(conn: psycopg.Connection[Any], name: str, timeout_s: float) -> SourceUnavailable:
+    if _is_standby(conn):
+        return SourceUnavailable(
+            f"slot {name} could not be made within {timeout_s:g} s: on a standby it waits until the primary writes "
+            "down which transactions are running, which a primary at rest does not do by itself",
+            remedy="on the primary: SELECT pg_log_standby_snapshot();",
+        )
     rows = conn.execute(
         "SELECT pid, date_trunc('second', now() - xact_start)::text FROM pg_catalog.pg_stat_activity"
         " WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 3"

@@ -15,7 +15,7 @@ from cdc.publish.topics import COMPACTION_LAG, TopicAdmin, collision
 from cdc.replay.horizon import MARGIN_S, SHORT_LAG_S
 from cdc.scope.topics import history_topics, state_topic, topic_specifications
 from cdc.source.catalog import find_others, find_tables, out_of_line, unmatched
-from cdc.source.connect import connect, describe
+from cdc.source.connect import LOOK_S, connect, describe
 from cdc.source.failover import check_failover, failover_facts
 from cdc.source.preflight import Finding, check_server, check_slot
 from cdc.source.preflight_tables import check_publication, check_scope, check_table
@@ -59,7 +59,10 @@ def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
     findings: list[Finding] = []
     tables: tuple[TableInfo, ...] = ()
     source = config.source
-    with failing(findings, "connection"), connect(source.connection(), application_name=_APPLICATION) as conn:
+    with (
+        failing(findings, "connection"),
+        connect(source.connection(), application_name=_APPLICATION, lock_timeout_s=LOOK_S) as conn,
+    ):
         findings.append(Finding("OK", "connection", describe(source.connection())))
         facts = server_facts(conn)
         findings += check_server(facts)
@@ -76,7 +79,7 @@ def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
         usable = tuple(each for each in tables if why_unusable(each) is None)
         for info in tables:
             is_needed = not usable or info.qualified_name in source.tables
-            findings += check_table(info, rights, facts.role, has_out_of_line=info.oid in stored, is_needed=is_needed)
+            findings += check_table(info, rights, facts.role, has_out_of_line=stored.get(info.oid), is_needed=is_needed)
         tables = usable or tables
         if usable:  # in a publication, the others could not be updated any more
             findings += check_publication(

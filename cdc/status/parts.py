@@ -19,7 +19,7 @@ from cdc.scope.choice import LeftOut, choose
 from cdc.sink.database import open_replica
 from cdc.sink.status import SinkStatus
 from cdc.slot_state import SlotState
-from cdc.source.connect import connect, source_errors
+from cdc.source.connect import LOOK_S, connect, source_errors
 from cdc.source.retention import OpenTransaction, inspect_retention
 from cdc.source.slot import WAL_END
 
@@ -127,7 +127,7 @@ def _ask(question: Callable[[], Answer | None]) -> Part[Answer]:
 
 
 def _source(config: Config) -> SourceStatus:
-    with connect(config.source.connection(), application_name=_APPLICATION) as conn:
+    with connect(config.source.connection(), application_name=_APPLICATION, lock_timeout_s=LOOK_S) as conn:
         retention = inspect_retention(conn, config.source.slot)
         slot = retention.slot
         with source_errors("asking for the WAL's end"):

@@ -13,7 +13,7 @@ from cdc.capture.standby import is_standby_of
 from cdc.config import Config
 from cdc.errors import CdcError
 from cdc.lsn import LSN
-from cdc.source.connect import connect, describe, source_errors
+from cdc.source.connect import LOOK_S, connect, describe, source_errors
 from cdc.source.preflight import Finding
 from cdc.source.rights import table_rights, why_unreadable
 from cdc.source.table import TableInfo
@@ -60,7 +60,7 @@ def check_standby(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
         return findings
     arguments = config.snapshot.connection()
     try:
-        with connect(arguments, application_name=_APPLICATION) as conn:
+        with connect(arguments, application_name=_APPLICATION, lock_timeout_s=LOOK_S) as conn:
             findings.append(Finding("OK", "standby connection", describe(arguments)))
             facts = _facts(conn)
             findings += _beside_the_source(conn, config, facts)
@@ -108,7 +108,9 @@ def _beside_the_source(conn: psycopg.Connection[Any], config: Config, facts: Sta
     behind = ""
     with contextlib.ExitStack() as stack:
         try:
-            source = stack.enter_context(connect(config.source.connection(), application_name=_APPLICATION))
+            source = stack.enter_context(
+                connect(config.source.connection(), application_name=_APPLICATION, lock_timeout_s=LOOK_S)
+            )
         except CdcError:
             return check_reading(facts)  # of the source that is down it is told elsewhere
         if not is_standby_of(conn, source):

@@ -53,6 +53,8 @@ def test_a_locked_table_holds_up_neither_what_came_before_nor_a_stop(database: D
         progress = deployment.progress()
         assert progress is not None
         assert progress.partial is not None, "published up to the row that cannot be read"
+        deployment.bridge.wait_said("holds AccessExclusiveLock on public.t")
+        assert "the stream waits: a row must be read again" in deployment.bridge.said()
         deployment.bridge.signal(signal.SIGTERM)
         assert deployment.bridge.wait(10) == 0
         database.execute("INSERT INTO other VALUES (2)")

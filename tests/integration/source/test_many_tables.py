@@ -83,6 +83,6 @@ def test_eight_times_as_many_tables_do_not_cost_much_more_than_that(database: Da
             infos = find_tables(conn, ["public.*"], (), {})
         costs.append([_rows_handled(database, question) for question in questions])
 
-    times = {question.__name__: many / few for question, few, many in zip(questions, *costs, strict=True)}
+    times = {question.__name__: many / max(few, 1) for question, few, many in zip(questions, *costs, strict=True)}
     assert {name: ratio for name, ratio in times.items() if ratio > 3 * _MANY / _FEW} == {}
     assert {name: ratio for name, ratio in times.items() if name in ("part", "one") and ratio > 2} == {}

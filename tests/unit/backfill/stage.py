@@ -82,6 +82,7 @@ class Readers:
 
     def __init__(self) -> None:
         self.waits_for = ""
+        self.locked: dict[str, str] = {}
         self.tasks: deque[Task] = deque()
         self.news: deque[News] = deque()
         self.is_closed = False

@@ -95,10 +95,14 @@ def test_what_a_portion_waits_for_is_asked_for(clock: Clock) -> None:
 
 def test_why_nothing_comes_is_on_record(clock: Clock) -> None:
     stage = started("t")
-    stage.readers.waits_for = "a lock"
+    stage.readers.waits_for = "a standby"
     stage.backfill.attend()
-    assert (stage.written().state, stage.written().reason) == ("running", "a lock")
+    assert (stage.written().state, stage.written().reason) == ("running", "a standby")
+    stage.readers.locked["public.t"], stage.readers.locked["public.other"] = "a lock", "another lock"
+    stage.backfill.attend()
+    assert stage.written().reason == "a lock"
     stage.readers.waits_for = ""
+    del stage.readers.locked["public.t"]
     stage.backfill.attend()
     assert stage.written().reason == ""
 
@@ -121,6 +125,21 @@ def test_progress_is_written_once_a_second_and_an_end_at_once(clock: Clock) -> N
     assert stage.backfill.wants_flush
     assert stage.written().state == "done"
     assert not stage.backfill.wants_flush
+
+
+def test_a_table_that_somebody_locks_keeps_no_reader_from_the_others() -> None:
+    stage = started("a", "b", "c", "d", "e")
+    assert [each.table.name for each in stage.readers.tasks] == ["a", "b", "c", "d"]  # type: ignore[union-attr]
+    stage.look(("a", 1, 9 * CHUNK_BLOCKS))
+    stage.step()
+    stage.readers.locked["public.a"] = "a lock"
+    stage.step()
+    chunks = [each for each in stage.readers.tasks if isinstance(each, ChunkTask)]
+    assert [each.chunk.table.name for each in chunks] == ["a"], "which were asked for before"
+    assert stage.readers.tasks[-1].table.name == "e"  # type: ignore[union-attr]
+    del stage.readers.locked["public.a"]
+    stage.bring(stage.readers.tasks[3], 1)  # type: ignore[arg-type]
+    assert len(stage.readers.tasks) == 5, "four and what was brought"
 
 
 def test_what_was_asked_for_is_written_at_once_though_it_was_begun(clock: Clock) -> None:

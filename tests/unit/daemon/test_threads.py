@@ -76,6 +76,9 @@ def http_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         assert stop.wait(10)
 
 
+LOOKED_AT = SimpleNamespace(qualified_name="public.t", oid=1)
+
+
 def store_lock_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_lock, "_RENEW_S", 0)
     monkeypatch.setattr(redis_lock, "connect", lambda *_, **__: SimpleNamespace(register_script=lambda _: boom))
@@ -88,7 +91,7 @@ def reader_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers, "open_chunk_reader", boom)
     running = ChunkReaders({}, None, application_name="", publication="", count=1)
     try:
-        running.submit(ViewTask(None, None, None))  # type: ignore[arg-type] - never looked at
+        running.submit(ViewTask(None, LOOKED_AT, None))  # type: ignore[arg-type] - never looked at
         eventually(running.take, 10)
     finally:
         running.close()
@@ -265,7 +268,7 @@ def test_what_a_reader_is_refused_fails_the_table_and_not_the_thread(monkeypatch
     running = ChunkReaders({}, None, application_name="", publication="", count=1)
     try:
         for _ in range(2):  # it goes on to the next task
-            running.submit(ViewTask(None, None, None))  # type: ignore[arg-type] - never looked at
+            running.submit(ViewTask(None, LOOKED_AT, None))  # type: ignore[arg-type] - never looked at
             news = eventually(running.take, 10)
             assert isinstance(news, ReadFailure)
             assert news.error is error
