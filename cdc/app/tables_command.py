@@ -20,7 +20,7 @@ from cdc.config import Config
 from cdc.config.edit import CannotEdit, add_entry, remove_entry
 from cdc.contract.patterns import in_scope
 from cdc.errors import CdcError, ConfigError
-from cdc.options import DEFAULT_PATH, ConfigOption, load_config
+from cdc.options import DEFAULT_PATH, ConfigOption, load_again, load_config
 from cdc.scope.topics import state_topic
 from cdc.source.catalog import find_others, find_tables, table_info
 from cdc.source.connect import connect
@@ -207,7 +207,7 @@ def _edit(
             remedy=f"as who may write it, or by hand: {_by_hand(table, steps)}",
         ) from error
     try:
-        right = is_right(load_config(path))
+        right = is_right(load_again(path))
     except CdcError:
         right = False
     if not right:
