@@ -191,7 +191,7 @@ class CapturedTables:
             return Demand(name, False, beginning.why)
         is_new = self.successions.last(table.topic) is None
         if is_new and (before := self.successions.last_of(table.relation.relation_id)) is not None:
-            old = f"{before.namespace}.{before.name}"
+            old = before.qualified_name
             log.warning(
                 "table was renamed: it has a topic of its own under the new name, the old one stays as it is",
                 table=name,
@@ -268,7 +268,7 @@ class CapturedTables:
         before = self.successions.last_of(relation.relation_id)
         if before is None or not before.topic:
             return
-        own, old_name = (before.namespace, before.name), f"{before.namespace}.{before.name}"
+        own, old_name = (before.namespace, before.name), before.qualified_name
         today = table_info(self._connection, *own, self._config.source.keys)
         is_back = today is not None and today.oid == relation.relation_id
         if not is_back:

@@ -162,11 +162,13 @@ def tell(left: Iterable[LeftOut], told: MutableMapping[str, str]) -> None:
 
 
 def _others(connection: psycopg.Connection[Any], config: Config) -> list[LeftOut]:
-    """What is spelled out and logical replication does not carry: views, unlogged tables …"""
+    """What is spelled out and cannot be captured: views, unlogged tables, names that are not UTF-8 …"""
     source = config.source
-    others = [each for each in find_others(connection, source.tables, source.exclude) if each.explicit]
+    others = [
+        each for each in find_others(connection, source.tables, source.exclude) if each.explicit or each.unreadable
+    ]
     return [
-        LeftOut(each.qualified_name, f"{finding.subject} {finding.text}", finding.remedy, True, "table")
+        LeftOut(each.qualified_name, f"{finding.subject} {finding.text}", finding.remedy, each.explicit, "table")
         for each in others
         for finding in check_scope((), [each], ())
     ]

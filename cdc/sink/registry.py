@@ -393,6 +393,6 @@ def _foreign_rows(name: ReplicaName, schema: TableSchema) -> TableRefused:
     """Rows that no record of the topic may ever take away."""
     return TableRefused(
         f"replica table {name} holds rows that this sink did not write",
-        remedy=f"cdc sink --rebuild {schema.namespace}.{schema.name}  # takes the table over: rows that the topic has "
+        remedy=f"cdc sink --rebuild {schema.qualified_name}  # takes the table over: rows that the topic has "
         "are overwritten, all others deleted; or empty the table and restart the sink",
     )

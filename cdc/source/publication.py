@@ -16,7 +16,9 @@ from psycopg import sql
 from cdc.change import ReplicaIdentity
 from cdc.errors import CdcError, SourceRefused
 from cdc.source.connect import source_errors
+from cdc.source.readable import readable
 from cdc.source.table import TableInfo, quoted
+from cdc.table_names import qualified
 
 Mode: TypeAlias = Literal["filtered", "all_tables", "disabled"]
 
@@ -24,6 +26,22 @@ _LOCK_TIMEOUT_S: Final = 5
 """Longer than ``deadlock_timeout``, after which an autovacuum in the way is cancelled."""
 
 _OPERATIONS: Final = ("insert", "update", "delete", "truncate")
+
+# Row filters and column lists came with PostgreSQL 15; through jsonb they read as NULL before.
+_STATE: Final = """
+SELECT pg_catalog.pg_has_role(pubowner, 'USAGE'), puballtables, pubviaroot,
+  pubinsert, pubupdate, pubdelete, pubtruncate,
+  ARRAY(SELECT ARRAY[t.schemaname::text, t.tablename::text] FROM pg_catalog.pg_publication_tables t
+    WHERE t.pubname = p.pubname AND {carried}),
+  ARRAY(SELECT ARRAY[n.nspname::text, c.relname::text] FROM pg_catalog.pg_publication_rel r
+    JOIN pg_catalog.pg_class c ON c.oid = r.prrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE r.prpubid = p.oid AND {narrowed}
+      AND coalesce(to_jsonb(r) ->> 'prqual', to_jsonb(r) ->> 'prattrs') IS NOT NULL),
+  (SELECT coalesce(jsonb_agg(jsonb_build_array(schemaname, tablename, to_jsonb(t) -> 'attnames')), '[]')
+    FROM pg_catalog.pg_publication_tables t WHERE t.pubname = p.pubname AND {listed}),
+  EXISTS (SELECT FROM pg_catalog.pg_publication_tables t WHERE t.pubname = p.pubname AND NOT {listed})
+FROM pg_catalog.pg_publication p WHERE pubname = %s
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +54,7 @@ class PublicationState:
         tables: qualified names as the stream will give them: roots or leaves, by ``via_root``.
         narrowed: tables with a column list or a row filter.
         columns: of those, the columns that are published.
+        has_unreadable: it carries more, with names that cannot be told to us.
     """
 
     name: str
@@ -46,33 +65,28 @@ class PublicationState:
     tables: frozenset[str]
     narrowed: frozenset[str]
     columns: Mapping[str, frozenset[str]]
+    has_unreadable: bool = False
 
 
 def inspect_publication(conn: psycopg.Connection[Any], name: str) -> PublicationState | None:
     """The publication's state now, None when there is none of that name."""
-    # Row filters and column lists came with PostgreSQL 15; through jsonb they read as NULL before.
     with source_errors("reading publications"):
         row = conn.execute(
-            "SELECT pg_catalog.pg_has_role(pubowner, 'USAGE'), puballtables, pubviaroot, "
-            " pubinsert, pubupdate, pubdelete, pubtruncate,"
-            " ARRAY(SELECT schemaname || '.' || tablename FROM pg_catalog.pg_publication_tables t"
-            "  WHERE t.pubname = p.pubname),"
-            " ARRAY(SELECT n.nspname || '.' || c.relname FROM pg_catalog.pg_publication_rel r"
-            "  JOIN pg_catalog.pg_class c ON c.oid = r.prrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-            "  WHERE r.prpubid = p.oid AND coalesce(to_jsonb(r) ->> 'prqual', to_jsonb(r) ->> 'prattrs') IS NOT NULL),"
-            " (SELECT coalesce(jsonb_object_agg(schemaname || '.' || tablename, to_jsonb(t) -> 'attnames'), '{}')"
-            "  FROM pg_catalog.pg_publication_tables t WHERE t.pubname = p.pubname)"
-            " FROM pg_catalog.pg_publication p WHERE pubname = %s",
+            sql.SQL(_STATE).format(
+                carried=readable(conn, "t.schemaname", "t.tablename"),
+                narrowed=readable(conn, "n.nspname", "c.relname"),
+                listed=readable(conn, "to_jsonb(t)"),
+            ),
             (name,),
         ).fetchone()
     if row is None:
         return None
-    owned, all_tables, via_root, *published, tables, narrowed, columns = row
+    owned, all_tables, via_root, *published, tables, narrowed, columns, unreadable = row
     operations = frozenset(name for name, on in zip(_OPERATIONS, published, strict=True) if on)
-    lists = {table: frozenset(names) for table, names in columns.items() if table in narrowed and names}
-    return PublicationState(
-        name, owned, all_tables, via_root, operations, frozenset(tables), frozenset(narrowed), lists
-    )
+    carried, limited = (frozenset(qualified(*each) for each in listed) for listed in (tables, narrowed))
+    named = {qualified(namespace, table): names for namespace, table, names in columns}
+    lists = {table: frozenset(names) for table, names in named.items() if table in limited and names}
+    return PublicationState(name, owned, all_tables, via_root, operations, carried, limited, lists, unreadable)
 
 
 def ensure_publication(
@@ -94,7 +108,7 @@ def ensure_publication(
         statement = creation_command(name, mode, tables)
         _run(conn, f"making publication {name}", statement)
         return "created"
-    if mode != "filtered" or state.tables == {table.qualified_name for table in tables}:
+    if mode != "filtered" or (state.tables == {table.qualified_name for table in tables} and not state.has_unreadable):
         return "kept"
     statement = alteration_command(name, tables)
     _run(conn, f"altering publication {name}", statement)

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from psycopg import sql
 
 from cdc.change import ReplicaIdentity
+from cdc.table_names import qualified
 
 KeySource: TypeAlias = Literal["primary key", "replica identity index", "configured", "none"]
 
@@ -72,8 +73,8 @@ class TableInfo:
 
     @property
     def qualified_name(self) -> str:
-        """``namespace.name``, unquoted: for people and for configuration keys."""
-        return f"{self.namespace}.{self.name}"
+        """``namespace.name``, as ``table_names`` spells it: for people and for configuration keys."""
+        return qualified(self.namespace, self.name)
 
     @property
     def quoted_name(self) -> str:
