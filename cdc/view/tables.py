@@ -15,6 +15,7 @@ from cdc.view.filled import CATCHING_UP, EXACT, LOADING, REBUILDING, FilledTable
 from cdc.view.filling import Filling
 from cdc.view.forms import table_form
 from cdc.view.indexes import Indexes
+from cdc.view.keys import is_respelled
 
 Wanted = Callable[[str, str], bool]
 """Whether the view keeps the table of that namespace and name."""
@@ -177,7 +178,7 @@ class FilledTables:
             self._renamed += (table.facts.name, name)
             table.look(name=name)
         types = {column.name: column.sql_type for column in newest.columns}
-        key = [KeyColumn(each, types[each]) for each in newest.key]
+        key = [KeyColumn(each, types[each], is_exact=is_respelled(types[each])) for each in newest.key]
         former = frozenset(each.key for each in schemas) - {newest.key}
         indexes = Indexes(self._checked(name, schemas), types)
         columns = [KeyColumn(column.name, column.sql_type) for column in newest.columns]
