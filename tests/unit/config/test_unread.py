@@ -46,7 +46,13 @@ def test_one_underscore_instead_of_two_was_passed_over(path: Path, variable: str
 
 def test_init_refuses_it_too() -> None:
     answers = answered(
-        source="host=db dbname=shop user=cdc", kafka="kafka:9092", name="shop", replica="", client=[], tables=[], exclude=[]
+        source="host=db dbname=shop user=cdc",
+        kafka="kafka:9092",
+        name="shop",
+        replica="",
+        client=[],
+        tables=[],
+        exclude=[],
     )
     with pytest.raises(ConfigError, match="CDC_SOURCE__PASSWORD"):
         config_of(answers, {"CDC_SOURCE_PASSWORD": "hunter2"})
