@@ -39,6 +39,11 @@ def parts(text: str) -> tuple[str, str]:
     return namespace, rest if whole is None else _unquoted(whole)
 
 
+def in_yaml(name: str) -> str:
+    """A name as a list or a key in YAML takes it, as far as quotes are concerned."""
+    return name if _QUOTE not in name else "'" + name.replace("'", "''") + "'"
+
+
 def _quote(name: str) -> str:
     return _QUOTE + name.replace(_QUOTE, _QUOTE * 2) + _QUOTE
 

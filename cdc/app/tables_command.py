@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -180,7 +181,7 @@ def _check_usable(conn: psycopg.Connection[object], config: Config, table: str) 
         root = others[0].partition_root
         raise ConfigError(
             f"{table} is {others[0].what}, which cannot be captured by itself",
-            remedy=f"cdc tables add {root}" if root else "",
+            remedy=f"cdc tables add {shlex.quote(root)}" if root else "",
         )
     if info is None:
         raise ConfigError(f"there is no table {table}", remedy="write schema.table as in the catalog; case matters")

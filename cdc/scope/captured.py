@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -108,7 +109,7 @@ class CapturedTables:
                 log.warning(
                     "history begins now: a row appears in it when it next changes",
                     table=table.qualified_name,
-                    remedy=f"to have all rows in it as they are today: cdc backfill {table.qualified_name}",
+                    remedy=f"to have all rows in it as they are now: cdc backfill {shlex.quote(table.qualified_name)}",
                 )
 
     def encoder(self, relation: Relation) -> TableEncoder | None:
@@ -148,7 +149,9 @@ class CapturedTables:
         elif root is not None and _identity(root) != _identity(relation):
             name = root.qualified_name
             why = f"partition {relation.qualified_name} had another replica identity than its root"
-            log.error(why + ": its deletions may be missing", table=name, remedy=f"cdc backfill {name} --sweep")
+            log.error(
+                why + ": its deletions may be missing", table=name, remedy=f"cdc backfill {shlex.quote(name)} --sweep"
+            )
             return [Demand(name, True, why)] if self._config.heals_gaps else []
         return []
 
@@ -220,7 +223,7 @@ class CapturedTables:
                 "table changed its shape: rows that do not change keep the old one in the topic",
                 table=table.relation.qualified_name,
                 change=change,
-                remedy=f"cdc backfill {table.relation.qualified_name}",
+                remedy=f"cdc backfill {shlex.quote(table.relation.qualified_name)}",
             )
         self._described[table.topic] = table.fingerprint
         self.successions.wrote(schema)

@@ -24,6 +24,7 @@ from cdc.source.preflight_tables import check_scope
 from cdc.source.publication import inspect_publication
 from cdc.source.rights import table_rights, why_unreadable
 from cdc.source.table import TableInfo, quoted, why_unusable
+from cdc.table_names import in_yaml
 
 Cause: TypeAlias = Literal["table", "rights", "publication"]
 
@@ -181,7 +182,7 @@ def refuse(left: Sequence[LeftOut]) -> None:
         SourceRefused: all of them by name, with the command for each.
     """
     if left:
-        names = ", ".join(dict.fromkeys(each.table for each in left))
+        names = ", ".join(dict.fromkeys(in_yaml(each.table) for each in left))
         raise SourceRefused(
             "; ".join(each.reason for each in left),
             remedy="\n".join([*(each.remedy for each in left), f"or source.exclude: [{names}]"]),

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from psycopg import sql
 
 from cdc.change import ReplicaIdentity
-from cdc.table_names import qualified
+from cdc.table_names import in_yaml, qualified
 
 KeySource: TypeAlias = Literal["primary key", "replica identity index", "configured", "none"]
 
@@ -168,7 +168,7 @@ def _key_remedy(info: TableInfo) -> str:
     return (
         f"ALTER TABLE {table} ADD COLUMN row_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY;"
         "  -- or ADD PRIMARY KEY over columns that it has; or REPLICA IDENTITY FULL, and columns that are unique "
-        f"together in source.keys: {{{info.qualified_name}: […]}}"
+        f"together in source.keys: {{{in_yaml(info.qualified_name)}: […]}}"
     )
 
 

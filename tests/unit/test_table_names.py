@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+import yaml
 
 from cdc.config import load
 from cdc.contract.patterns import in_scope
 from cdc.errors import ConfigError
-from cdc.table_names import parts, qualified
+from cdc.table_names import in_yaml, parts, qualified
 
 PIECES = [
     "a",
@@ -36,6 +37,12 @@ def test_no_two_tables_share_a_name_and_each_is_found_by_its_own() -> None:
     names = [qualified(*each) for each in tables]
     assert len(set(names)) == len(tables)
     assert [parts(each) for each in names] == tables
+
+
+def test_in_yaml_it_stays_what_it_is() -> None:
+    names = ["public.orders", '"a.b".c', '"it\'s a.b".c', 'x."""y"']
+    assert yaml.safe_load(f"[{', '.join(map(in_yaml, names))}]") == names
+    assert in_yaml("public.orders") == "public.orders"
 
 
 def test_ordinary_names_are_plain() -> None:
