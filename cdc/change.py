@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from cdc.lsn import LSN
+from cdc.table_names import qualified
 
 
 class UnchangedToast(enum.Enum):
@@ -68,8 +69,8 @@ class Relation:
 
     @property
     def qualified_name(self) -> str:
-        """``namespace.name``, unquoted: for people and for configuration keys."""
-        return f"{self.namespace}.{self.name}"
+        """``namespace.name``, as ``table_names`` spells it: for people and for configuration keys."""
+        return qualified(self.namespace, self.name)
 
 
 class Begin(NamedTuple):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import typer
 
 from cdc.config import Config, load
+from cdc.config.unread import warnings
 from cdc.daemon.logs import hide
 
 DEFAULT_PATH = Path("cdc.yaml")
@@ -34,6 +36,19 @@ LogLevelOption: TypeAlias = Annotated[
 
 def load_config(path: Path | None) -> Config:
     """The configuration of a command: the file given, else ``cdc.yaml`` here, under this process's environment.
+
+    Variables that nothing reads are told on standard error.
+
+    Raises:
+        ConfigError: lists all that is wrong.
+    """
+    for warning in warnings(os.environ):
+        sys.stderr.write(f"warning: {warning}\n")
+    return load_again(path)
+
+
+def load_again(path: Path | None) -> Config:
+    """As ``load_config``, in a process that has told of its environment: that does not change, the file may.
 
     Raises:
         ConfigError: lists all that is wrong.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from cdc.lsn import LSN
+from cdc.table_names import qualified
 
 
 class Record(NamedTuple):
@@ -273,3 +274,8 @@ class TableSchema:
     key: tuple[str, ...]
     columns: tuple[SchemaColumn, ...]
     relation_id: int = 0
+
+    @property
+    def qualified_name(self) -> str:
+        """``namespace.name``, as ``table_names`` spells it."""
+        return qualified(self.namespace, self.name)

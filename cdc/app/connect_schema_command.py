@@ -8,14 +8,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cdc.config import Config
-from cdc.contract.naming import schemas_topic
-from cdc.errors import ConfigError
 from cdc.kinds import FLOATS, Kind, kind_of
 from cdc.options import ConfigOption, load_config
 from cdc.record import TableSchema
-from cdc.replay.definitions import read_definitions
-from cdc.scope.topics import state_topic
+from cdc.scope.definitions import definitions_of
 
 _CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 CONNECT_TYPES: Final[Mapping[Kind, str]] = {
@@ -31,7 +27,9 @@ CONNECT_TYPES: Final[Mapping[Kind, str]] = {
 
 
 def connect_schema(
-    table: Annotated[str, typer.Argument(metavar="SCHEMA.TABLE", help="The table, unquoted; case matters.")],
+    table: Annotated[
+        str, typer.Argument(metavar="SCHEMA.TABLE", help="The table as cdc tables list shows it; case matters.")
+    ],
     config: ConfigOption = None,
 ) -> None:
     """Print a Kafka Connect sink connector (Debezium's JDBC sink) that copies one table, as JSON.
@@ -49,7 +47,7 @@ def connect_schema(
         curl -X POST -H 'Content-Type: application/json' -d @orders.json http://connect:8083/connectors
     """
     loaded = load_config(config)
-    schema = _definition(loaded, table)
+    schema = definitions_of(loaded, table)[-1]
     for name, damage in damages(schema):
         typer.echo(f"WARN column {name}: {damage}", err=True)
     typer.echo(json.dumps(connector(schema), indent=2, ensure_ascii=False))
@@ -122,19 +120,3 @@ def _connect_type(sql_type: str) -> dict[str, Any]:
         if kind.is_array
         else {"type": connect_type}
     )
-
-
-def _definition(config: Config, table: str) -> TableSchema:
-    """The newest definition of the table.
-
-    Raises:
-        ConfigError: nothing was ever published of it.
-    """
-    topic = state_topic(config, *table.partition(".")[::2])
-    definitions = read_definitions(config.kafka.client_options(), schemas_topic(config.name))
-    schemas = [each for each in definitions if each.topic == topic]
-    if not schemas:
-        raise ConfigError(
-            f"nothing was published of table {table} yet", remedy="cdc tables list shows what is captured"
-        )
-    return schemas[-1]

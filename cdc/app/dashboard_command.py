@@ -21,6 +21,7 @@ from cdc.dashboard.opening import overview_pages
 from cdc.options import ConfigOption, LogLevelOption, load_config
 
 _TOKEN: Final = "CDC_DASHBOARD_TOKEN"
+_ELSEWHERE: Final = "choose another with --port or --host; --port 0 picks a free port"
 
 
 def dashboard(
@@ -60,7 +61,7 @@ def dashboard(
     def pages(_: CollectorRegistry) -> AbstractContextManager[Pages]:
         return overview_pages(read, token, host, tokens_file)
 
-    with HealthServer(host, port, CollectorRegistry(), lambda: (True, {}), stop, pages):
+    with HealthServer(host, port, CollectorRegistry(), lambda: (True, {}), stop, pages, elsewhere=_ELSEWHERE):
         stop.wait()
 
 

@@ -9,7 +9,7 @@ from cdc.config import Config
 from cdc.daemon.pages import OpenPages
 from cdc.dashboard.processes import Role
 from cdc.errors import CdcError
-from cdc.options import DEFAULT_PATH, load_config
+from cdc.options import DEFAULT_PATH, load_again
 
 
 class FileAsItIs:
@@ -30,7 +30,7 @@ class FileAsItIs:
         if (stamp := self._look()) != self._stamp:
             self._stamp = stamp
             try:
-                self._config = load_config(self._path)
+                self._config = load_again(self._path)
             except CdcError:
                 return self._config
         return self._config

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from cdc.config import Config
-from cdc.contract.naming import history_topic, progress_topic, schemas_topic
+from cdc.contract.naming import history_topic, progress_topic
 from cdc.contract.patterns import in_scope
 from cdc.contract.progress import stream_key
 from cdc.errors import ConfigError, TopicUnavailable
@@ -23,15 +23,16 @@ from cdc.history.trail import Moment, Trail, parse_moment, row_at, with_changes,
 from cdc.lsn import LSN
 from cdc.options import ConfigOption, load_config
 from cdc.record import TableSchema
-from cdc.replay.definitions import read_definitions
 from cdc.replay.topic_state import read_known
-from cdc.scope.topics import state_topic
+from cdc.scope.definitions import definitions_of, named
 
 _MOMENT: Final = "ISO time or LSN"
 
 
 def history(
-    table: Annotated[str, typer.Argument(metavar="SCHEMA.TABLE", help="The table, unquoted; case matters.")],
+    table: Annotated[
+        str, typer.Argument(metavar="SCHEMA.TABLE", help="The table as cdc tables list shows it; case matters.")
+    ],
     key: Annotated[str, typer.Option("--key", metavar="KEY", help="""{"id":1}, or id=1,region=eu.""")],
     config: ConfigOption = None,
     since: Annotated[str | None, typer.Option(metavar="WHEN", help=f"Leave out older changes: {_MOMENT}.")] = None,
@@ -91,19 +92,13 @@ def _look_up(config: Config, table: str) -> tuple[str, str, list[TableSchema]]:
     Raises:
         ConfigError: the table has no history, or nothing was ever published of it.
     """
-    namespace, _, name = table.partition(".")
-    if not in_scope(namespace, name, config.topics.history, ()):
+    if not in_scope(*named(table), config.topics.history, ()):
         raise ConfigError(
             f"no history is kept of table {table}: topics.history does not name it",
             remedy=f"add {table} to topics.history and restart the bridge; changes are kept from then on",
         )
-    topic = state_topic(config, namespace, name)
-    definitions = read_definitions(config.kafka.client_options(), schemas_topic(config.name))
-    schemas = [each for each in definitions if each.topic == topic]
-    if not schemas:
-        raise ConfigError(
-            f"nothing was published of table {table} yet", remedy="cdc tables list shows what is captured"
-        )
+    schemas = definitions_of(config, table)
+    topic = schemas[-1].topic
     return topic, history_topic(topic), schemas
 
 

@@ -6,7 +6,7 @@ from cdc.app.dashboard_pages import pages_of
 from cdc.bridge.run import run_bridge
 from cdc.daemon.logs import configure
 from cdc.daemon.supervise import hangups, stop_on_signals
-from cdc.options import ConfigOption, LogLevelOption, load_config
+from cdc.options import ConfigOption, LogLevelOption, load_again, load_config
 
 
 def run(config: ConfigOption = None, log_level: LogLevelOption = "info") -> None:
@@ -23,4 +23,4 @@ def run(config: ConfigOption = None, log_level: LogLevelOption = "info") -> None
     loaded = load_config(config)
     configure(log_level, loaded.secrets())
     pages = None if loaded.http.bridge_port is None else pages_of("bridge", config, loaded)
-    run_bridge(loaded, stop_on_signals(), hangups(), lambda: load_config(config), pages)
+    run_bridge(loaded, stop_on_signals(), hangups(), lambda: load_again(config), pages)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,16 +21,20 @@ from cdc.config import Config
 from cdc.config.edit import CannotEdit, add_entry, remove_entry
 from cdc.contract.patterns import in_scope
 from cdc.errors import CdcError, ConfigError
-from cdc.options import DEFAULT_PATH, ConfigOption, load_config
+from cdc.options import DEFAULT_PATH, ConfigOption, load_again, load_config
+from cdc.scope.definitions import named
 from cdc.scope.topics import state_topic
 from cdc.source.catalog import find_others, find_tables, table_info
 from cdc.source.connect import LOOK_S, connect
 from cdc.source.publication import inspect_publication
 from cdc.source.table import TableInfo, why_unusable
+from cdc.table_names import qualified
 
 tables_app = typer.Typer(help="Show which tables are captured; add or remove one.", no_args_is_help=True)
 
-TableArgument = Annotated[str, typer.Argument(metavar="SCHEMA.TABLE", help="The table, unquoted; case matters.")]
+TableArgument = Annotated[
+    str, typer.Argument(metavar="SCHEMA.TABLE", help="The table as cdc tables list shows it; case matters.")
+]
 
 Step: TypeAlias = tuple[str, Callable[[str, Sequence[str], str], str]]
 """A list of section ``source``, and what happens to the table's name in it."""
@@ -91,14 +96,14 @@ def add(table: TableArgument, config: ConfigOption = None) -> None:
 
         cdc tables add public.invoices -c shop.yaml && kill -HUP "$(pgrep -f 'cdc run -c shop.yaml')"
     """
-    loaded = load_config(config)
+    loaded, table = load_config(config), qualified(*named(table))
     with connect(loaded.source.connection(), application_name=_APPLICATION, lock_timeout_s=LOOK_S) as conn:
         _check_usable(conn, loaded, table)
     source = loaded.source
-    if in_scope(*_parts(table), source.tables, source.exclude):
+    if in_scope(*named(table), source.tables, source.exclude):
         typer.echo(f"{table} is captured already")
         return
-    if excluding := [each for each in source.exclude if each != table and in_scope(*_parts(table), [each], ())]:
+    if excluding := [each for each in source.exclude if each != table and in_scope(*named(table), [each], ())]:
         raise ConfigError(
             f"{table} is taken out again by source.exclude: {', '.join(excluding)}",
             remedy="write there what is to stay out without it: a pattern cannot leave one table in",
@@ -106,13 +111,13 @@ def add(table: TableArgument, config: ConfigOption = None) -> None:
     steps: list[Step] = []
     if table in source.exclude:
         steps.append(("exclude", remove_entry))
-    if not in_scope(*_parts(table), source.tables, ()):
+    if not in_scope(*named(table), source.tables, ()):
         steps.append(("tables", partial(add_entry, default=source.tables)))
     _edit(
         config or DEFAULT_PATH,
         table,
         steps,
-        lambda new: in_scope(*_parts(table), new.source.tables, new.source.exclude),
+        lambda new: in_scope(*named(table), new.source.tables, new.source.exclude),
     )
 
 
@@ -126,18 +131,18 @@ def remove(table: TableArgument, config: ConfigOption = None) -> None:
 
         cdc tables remove public.invoices -c shop.yaml && kill -HUP "$(pgrep -f 'cdc run -c shop.yaml')"
     """
-    loaded = load_config(config)
+    loaded, table = load_config(config), qualified(*named(table))
     source = loaded.source
-    if not in_scope(*_parts(table), source.tables, source.exclude):
+    if not in_scope(*named(table), source.tables, source.exclude):
         typer.echo(f"{table} is not captured")
         return
     steps: list[Step] = [("tables", remove_entry)] if table in source.tables and len(source.tables) > 1 else []
     rest = [pattern for pattern in source.tables if pattern != table]
-    if not steps or in_scope(*_parts(table), rest, source.exclude):
+    if not steps or in_scope(*named(table), rest, source.exclude):
         steps.append(("exclude", add_entry))
     path = config or DEFAULT_PATH
-    _edit(path, table, steps, lambda new: not in_scope(*_parts(table), new.source.tables, new.source.exclude))
-    topic = state_topic(loaded, *_parts(table))
+    _edit(path, table, steps, lambda new: not in_scope(*named(table), new.source.tables, new.source.exclude))
+    topic = state_topic(loaded, *named(table))
     typer.echo(f"Its topic stays; when nobody reads it any more: kafka-topics.sh --delete --topic {topic}")
 
 
@@ -160,6 +165,8 @@ def lines(conn: psycopg.Connection[object], config: Config) -> list[Line]:
     for other in find_others(conn, source.tables, source.exclude):
         if other.partition_root:
             reason = f"a partition; its rows are in the topic of {other.partition_root}"
+        elif other.unreadable:
+            reason = other.what
         else:
             reason = f"{other.what}: logical replication does not carry it"
         found.append(Line(other.qualified_name, "", False, (), reason))
@@ -168,13 +175,13 @@ def lines(conn: psycopg.Connection[object], config: Config) -> list[Line]:
 
 def _check_usable(conn: psycopg.Connection[object], config: Config, table: str) -> None:
     """Raise when the table cannot be captured: by the same words as the bridge."""
-    info = table_info(conn, *_parts(table), config.source.keys)
+    info = table_info(conn, *named(table), config.source.keys)
     others = find_others(conn, [table], ())
     if others:
         root = others[0].partition_root
         raise ConfigError(
             f"{table} is {others[0].what}, which cannot be captured by itself",
-            remedy=f"cdc tables add {root}" if root else "",
+            remedy=f"cdc tables add {shlex.quote(root)}" if root else "",
         )
     if info is None:
         raise ConfigError(f"there is no table {table}", remedy="write schema.table as in the catalog; case matters")
@@ -207,7 +214,7 @@ def _edit(
             remedy=f"as who may write it, or by hand: {_by_hand(table, steps)}",
         ) from error
     try:
-        right = is_right(load_config(path))
+        right = is_right(load_again(path))
     except CdcError:
         right = False
     if not right:
@@ -222,13 +229,6 @@ def _edit(
 def _by_hand(table: str, steps: Sequence[Step]) -> str:
     what = (f"source.{name}: {'take out' if step is remove_entry else 'add'} {table}" for name, step in steps)
     return f"{'; '.join(what)}; then send the bridge SIGHUP"
-
-
-def _parts(table: str) -> tuple[str, str]:
-    namespace, dot, name = table.partition(".")
-    if not dot:
-        raise ConfigError(f"{table!r} is no table", remedy="write schema.table, for instance public.orders")
-    return namespace, name
 
 
 def _as_table(found: Sequence[Line]) -> Table:

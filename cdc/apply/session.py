@@ -343,7 +343,7 @@ class MirrorSession:
             self._loading.begin_anew(
                 emptied, self._reader.look_at([self._progress_topic])[self._progress_topic].ends[0]
             )
-        self._tables.update({each.topic: f"{each.namespace}.{each.name}" for each in definitions})
+        self._tables.update({each.topic: each.qualified_name for each in definitions})
         active = set(self._replica.active())
         if not active.issuperset(self._topics.watched):
             raise BeginAnew

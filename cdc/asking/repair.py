@@ -6,6 +6,7 @@ The running bridge is asked through the progress topic, in parts; with none runn
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -85,7 +86,7 @@ def repair_keys(
     if len(wanted) > MAX_KEYS:
         raise ConfigError(
             f"{len(wanted):,} keys of {table} are to be repaired, and one repair takes at most {MAX_KEYS:,}",
-            remedy=f"run a backfill instead: cdc backfill {table} --sweep",
+            remedy=f"run a backfill instead: cdc backfill {shlex.quote(table)} --sweep",
         )
     tables_to_backfill(config, [table], None)
     if not wanted:

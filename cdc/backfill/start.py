@@ -161,7 +161,7 @@ def _records(published: Published, around: BridgeSurroundings, lsn: LSN) -> dict
     """What the last session left; those of tables that are not captured any more are written anew, as not whole."""
     records = {table: each.progress for table, each in published.backfills.items()}
     newest = around.registry.successions.newest
-    names = {f"{each.namespace}.{each.name}": each.topic for each in newest if each.topic}
+    names = {each.qualified_name: each.topic for each in newest if each.topic}
     never = [no_backfill(table, topic, lsn) for table, topic in names.items() if table not in records]
     for left in _left([*records.values(), *never], around.registry.tables):
         records[left.table] = left

@@ -6,6 +6,7 @@ type gives values another form. The stream describes the new columns with the ta
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection
 from typing import Any
 
@@ -56,5 +57,5 @@ class ShapeWatch:
                     "table changed its shape: rows that do not change keep the old one in topic and replica",
                     table=table.qualified_name,
                     change=change,
-                    remedy=f"cdc backfill {table.qualified_name}",
+                    remedy=f"cdc backfill {shlex.quote(table.qualified_name)}",
                 )

@@ -32,6 +32,7 @@ from cdc.source.connect import connect, source_errors
 from cdc.source.sqlstates import message_of, result_error, sqlstate_of
 from cdc.source.table import TableInfo, quoted, select_grant
 from cdc.source.wal_end import BLOCK_BYTES
+from cdc.table_names import qualified
 
 
 class Heap(NamedTuple):
@@ -190,7 +191,7 @@ class ChunkReader:
         """
         self.end()
         chunk, table = self._chunk, self._chunk.table
-        with source_errors(f"reading {chunk.namespace}.{chunk.name}", remedy=self._grant):
+        with source_errors(f"reading {qualified(chunk.namespace, chunk.name)}", remedy=self._grant):
             try:
                 self._conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 self._conn.execute(
@@ -281,7 +282,7 @@ class ChunkReader:
         return select_grant(chunk.namespace, quoted(chunk.namespace, chunk.name), quoted(self._conn.info.user))
 
     def _failed(self, result: pq.abc.PGresult) -> CdcError:
-        name, role = f"{self._chunk.namespace}.{self._chunk.name}", quoted(self._conn.info.user)
+        name, role = qualified(self._chunk.namespace, self._chunk.name), quoted(self._conn.info.user)
         if self._chunk.where and (sqlstate_of(result) or "").startswith(OF_A_CONDITION):
             return SourceRefused(
                 f"PostgreSQL refuses to read {name} with this condition: {message_of(result)}",

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from cdc.table_names import parts, qualified
+
 MAX_IDENTIFIER_BYTES = 63
 MAX_TOPIC_NAME = 249
 MAX_RETENTION_MS = 3_155_760_000_000
@@ -64,19 +66,20 @@ def present(text: str) -> str:
 
 
 def table_name(text: str) -> str:
-    """``schema.table``."""
-    namespace, dot, table = text.partition(".")
-    if not (namespace.strip() and dot and table.strip()):
-        raise ValueError("write schema.table, for instance public.orders")
-    return text
+    """``schema.table``; in one spelling, because tables are looked up by it."""
+    return _canonical(text, "write schema.table, for instance public.orders")
 
 
 def table_pattern(text: str) -> str:
     """``schema.table`` in which ``*`` stands for any characters."""
-    namespace, dot, table = text.partition(".")
-    if not (namespace.strip() and dot and table.strip()):
-        raise ValueError("write schema.table with * for any characters, for instance public.* or public.order_*")
-    return text
+    return _canonical(text, "write schema.table with * for any characters, for instance public.* or public.order_*")
+
+
+def _canonical(text: str, instead: str) -> str:
+    namespace, table = parts(text)
+    if not (namespace.strip() and table.strip()):
+        raise ValueError(instead)
+    return qualified(namespace, table)
 
 
 def topic_name(text: str) -> str:
@@ -210,8 +213,8 @@ def replica_targets(sources: Iterable[str], tables: Mapping[str, str], schema: s
     for source in sources:
         if "*" in source or source in tables:
             continue
-        namespace, _, table = source.partition(".")
-        target = f"{schema or namespace}.{prefix}{table}"
+        namespace, table = parts(source)
+        target = qualified(schema or namespace, prefix + table)
         if target in chosen:
             raise ValueError(
                 f'sink.tables: {chosen[target]} → "{target}" is where {source} goes by default; choose another'

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cdc.config import environment, yaml_file
+from cdc.config import environment, unread, yaml_file
 from cdc.config.explain import explain
 from cdc.config.model import Config
 
@@ -50,6 +50,7 @@ def checked(
     Raises:
         ConfigError: as ``load``.
     """
+    unread.refuse_misspelt(environ)
     merged = _lay_over(content, environment.overrides(environ))
     origins = environment.origins(environ)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from cdc.errors import ConfigError
+from cdc.table_names import qualified
 
 MAX_TOPIC_CHARS: Final = 249
 """Kafka's own limit (``org.apache.kafka.common.internals.Topic``): topic and suffix have to fit in a file name."""
@@ -27,18 +28,18 @@ def topic_name(name: str, namespace: str, table: str, names: Mapping[str, str] |
     Raises:
         ConfigError: longer than Kafka allows, or a configured name that Kafka does not allow.
     """
-    qualified = f"{namespace}.{table}"
-    configured = (names or {}).get(qualified)
+    source = qualified(namespace, table)
+    configured = (names or {}).get(source)
     topic = configured or f"{name}.{_escape(namespace)}.{_escape(table)}"
     if configured and (not _LEGAL_TOPIC.fullmatch(configured) or configured in (".", "..")):
         raise ConfigError(
-            f"topics.names: {configured!r} (for {qualified}) is not a topic name",
+            f"topics.names: {configured!r} (for {source}) is not a topic name",
             remedy="use only letters, digits, '.', '_' and '-'",
         )
     if len(topic) > MAX_TOPIC_CHARS:
         raise ConfigError(
-            f"topic name of table {qualified} has {len(topic)} characters, Kafka allows {MAX_TOPIC_CHARS}",
-            remedy=f"give it a shorter one in the configuration, topics.names: {{{qualified!r}: shorter-name}}",
+            f"topic name of table {source} has {len(topic)} characters, Kafka allows {MAX_TOPIC_CHARS}",
+            remedy=f"give it a shorter one in the configuration, topics.names: {{{source!r}: shorter-name}}",
         )
     return topic
 

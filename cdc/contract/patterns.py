@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from cdc.table_names import parts
+
 
 def in_scope(namespace: str, name: str, patterns: Iterable[str], exclude: Iterable[str]) -> bool:
     """Whether the patterns name a table of that name and ``exclude`` does not take it out again."""
@@ -13,7 +15,7 @@ def in_scope(namespace: str, name: str, patterns: Iterable[str], exclude: Iterab
 
 def _matches(namespace: str, name: str, patterns: Iterable[str]) -> bool:
     for pattern in patterns:
-        wanted_namespace, _, wanted_name = pattern.partition(".")
+        wanted_namespace, wanted_name = parts(pattern)
         if _glob(wanted_namespace, namespace) and _glob(wanted_name, name):
             return True
     return False

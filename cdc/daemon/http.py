@@ -43,6 +43,7 @@ class HealthServer:
             (JSON values) for the person who asks.
         stop: set when the listening thread fails; ``close`` then raises why.
         more: pages beside these.
+        elsewhere: how one chooses another address, for who cannot have this one.
 
     ``/live`` answers 200 as long as the process can answer at all; ``/ready`` 200 or 503.
     """
@@ -55,11 +56,14 @@ class HealthServer:
         ready: Ready,
         stop: threading.Event | None = None,
         more: OpenPages | None = None,
+        *,
+        elsewhere: str = "choose another http.host or port; 0 picks a free port, null serves nothing",
     ) -> None:
         self._address = (host, port)
         self._registry = registry
         self._ready = ready
         self._more = more
+        self._elsewhere = elsewhere
         self._opened = ExitStack()
         self._server: _Server | None = None
         self._stop = stop or threading.Event()
@@ -79,10 +83,9 @@ class HealthServer:
         host, port = self._address
         try:
             self._server = _Server(self._address, self._registry, self._ready)
-        except OSError as error:
+        except (OSError, TypeError) as error:  # the latter of a host that no name can be
             raise ConfigError(
-                f"cannot serve /metrics and /ready on {host}:{port}: {error.strerror or error}",
-                remedy="choose another http.host or port; 0 picks a free port, null serves nothing",
+                f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}", remedy=self._elsewhere
             ) from error
         if self._more is not None:
             self._server.more = self._opened.enter_context(self._more(self._registry))

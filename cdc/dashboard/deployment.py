@@ -28,6 +28,7 @@ from cdc.status.checkup import as_document as check_document
 from cdc.status.checkup import check_all
 from cdc.status.document import as_document
 from cdc.status.parts import read_status
+from cdc.table_names import parts
 from cdc.topics.budget import Reader
 
 _COUNTED_S: Final = "cdc_serve_age_seconds"
@@ -109,10 +110,9 @@ class ConfiguredDeployment:
         return self._follower.look(stream_key(config.source.slot))
 
     def _topic_of(self, table: str) -> str:
-        namespace, _, name = table.partition(".")
         try:
-            return state_topic(self._config, namespace, name)
-        except CdcError:
+            return state_topic(self._config, *parts(table))
+        except (CdcError, ValueError):
             return table  # it has none, and cdc check says why
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shlex
 import signal
 import subprocess
 import sys
@@ -61,7 +62,8 @@ def _asked(config: Config, table: str, key: str) -> dict[str, Any]:
         )
     except subprocess.TimeoutExpired:
         raise Problem(
-            "too-slow", f"Reading the partition takes more than {_LONGEST_S:.0f} s. Use: cdc get {table} KEY"
+            "too-slow",
+            f"Reading the partition takes more than {_LONGEST_S:.0f} s. Use: cdc get {shlex.quote(table)} KEY",
         ) from None
     if done.returncode != 0:
         log.error("a key could not be looked up", error=done.stderr.decode(errors="replace")[-2000:])

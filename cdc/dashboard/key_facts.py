@@ -13,11 +13,11 @@ from cdc.capture.key_rows import read_keys
 from cdc.config import Config
 from cdc.contract.header import parse_header
 from cdc.contract.history import members
-from cdc.contract.naming import history_topic, schemas_topic
+from cdc.contract.naming import history_topic
 from cdc.contract.patterns import in_scope
 from cdc.encode.json_format import JSON
 from cdc.encode.table import TableEncoder
-from cdc.errors import CdcError, ConfigError, SourceRefused
+from cdc.errors import CdcError, SourceRefused
 from cdc.history.display import as_changes
 from cdc.history.key import record_key
 from cdc.history.scan import KeyScan
@@ -26,8 +26,7 @@ from cdc.lookup.display import operation
 from cdc.lookup.record import of_table
 from cdc.lookup.scan import newest_of_key
 from cdc.record import TableSchema
-from cdc.replay.definitions import read_definitions
-from cdc.scope.topics import state_topic
+from cdc.scope.definitions import definitions_of
 from cdc.source.catalog import find_tables
 from cdc.source.connect import LOOK_S
 from cdc.source.locks import naming_locks
@@ -48,13 +47,8 @@ def key_facts(config: Config, table: str, text: str) -> dict[str, Any]:
         ConfigError: no such table was published, or this is no key of it.
         CdcError: Kafka does not answer.
     """
-    namespace, _, name = table.partition(".")
-    options, topic = config.kafka.client_options(), state_topic(config, namespace, name)
-    schemas = [each for each in read_definitions(options, schemas_topic(config.name)) if each.topic == topic]
-    if not schemas:
-        raise ConfigError(
-            f"nothing was published of table {table} yet", remedy="cdc tables list shows what is captured"
-        )
+    schemas = definitions_of(config, table)
+    options, topic = config.kafka.client_options(), schemas[-1].topic
     key = record_key(text, schemas, "the key")
     return {
         "key": key.decode(),
@@ -113,7 +107,7 @@ def _row(config: Config, table: str, key: bytes) -> dict[str, Any]:
 def _history(config: Config, topic: str, key: bytes, schemas: Sequence[TableSchema]) -> dict[str, Any]:
     newest = schemas[-1]
     if not in_scope(newest.namespace, newest.name, config.topics.history, ()):
-        return {"why": f"No history is kept of {newest.namespace}.{newest.name}: topics.history does not name it."}
+        return {"why": f"No history is kept of {newest.qualified_name}: topics.history does not name it."}
     try:
         trail = KeyScan(config.kafka.client_options(), topic, history_topic(topic), key).trail(schemas)
     except CdcError as error:

@@ -23,6 +23,7 @@ _BUILT_IN: Final = re.compile(r"([a-z0-9_]+)(?:\([^)]*\)| [a-z ()0-9]+)?((?:\[\]
 _INTEGER: Final = re.compile(r"-?[0-9]+")
 _BOOLEANS: Final = {"true": "t", "false": "f", "t": "t", "f": "f"}
 _STRING: Final = msgspec.json.Decoder(str)
+_ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 _SINGLE: Final = struct.Struct(">f")
 _BITS: Final = struct.Struct(">I")
 
@@ -130,7 +131,7 @@ def _float(size: float, below: float, above: float, fixed: int) -> str:
 
 
 def _dumps(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return _ENCODER.encode(value).decode()
 
 
 def _text(raw: str) -> str:

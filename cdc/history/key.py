@@ -31,8 +31,7 @@ def record_key(text: str, schemas: Sequence[TableSchema], option: str = "--key")
     if schema is None:
         wanted = schemas[-1].key
         raise ConfigError(
-            f"{option} names ({', '.join(values)}), the key of {schemas[-1].namespace}.{schemas[-1].name} is "
-            f"({', '.join(wanted)})",
+            f"{option} names ({', '.join(values)}), the key of {schemas[-1].qualified_name} is ({', '.join(wanted)})",
             remedy="write " + ",".join(f"{name}=…" for name in wanted),
         )
     types = {column.name: column.sql_type for column in schema.columns}

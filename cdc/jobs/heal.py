@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -82,7 +83,7 @@ def _refuse_too_many(counts: dict[str, int]) -> None:
     if too_many:
         raise ConfigError(
             f"more than {MAX_KEYS:,} keys differ in {', '.join(too_many)}",
-            remedy=f"publish the whole table again: cdc backfill {' '.join(too_many)} --sweep",
+            remedy=f"publish the whole table again: cdc backfill {shlex.join(too_many)} --sweep",
         )
 
 

@@ -10,6 +10,8 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
+from cdc.table_names import qualified
+
 STRICT = ConfigDict(extra="forbid", frozen=True)
 
 ColumnKind: TypeAlias = Literal["number", "bool", "text", "json"]
@@ -105,7 +107,7 @@ class Table(BaseModel):
     @property
     def qualified_name(self) -> str:
         """``namespace.name``, for people."""
-        return f"{self.namespace}.{self.name}"
+        return qualified(self.namespace, self.name)
 
 
 class Stream(BaseModel):

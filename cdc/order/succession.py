@@ -105,7 +105,7 @@ class Successions:
             return NewBeginning("key", _WHY["key"].format(new=", ".join(schema.key), old=", ".join(last.key)))
         elsewhere = self._by_relation.get(schema.relation_id, last)
         if elsewhere.topic != schema.topic:
-            other = f"{elsewhere.namespace}.{elsewhere.name}"
+            other = elsewhere.qualified_name
             return NewBeginning("return", _WHY["return"].format(other=other))
         return None
 

@@ -17,6 +17,7 @@ from psycopg import sql
 
 from cdc.proof.server_text import ColumnShape, Form, FormError, server_text
 from cdc.proof.topic_side import LiveRow, TopicCopy, read_topics, topic_name
+from cdc.table_names import parts
 
 Key = tuple[bytes | None, ...]
 Row = tuple[bytes | None, ...]
@@ -226,7 +227,7 @@ def prove(
 
 
 def _identifier(table: str) -> sql.Identifier:
-    return sql.Identifier(*table.split(".", 1))
+    return sql.Identifier(*parts(table))
 
 
 def _explain(expected: Row, found: Row, shape: TableShape) -> str:

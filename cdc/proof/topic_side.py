@@ -15,6 +15,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from cdc.errors import TopicUnavailable
 from cdc.lsn import LSN
 from cdc.ports import StoredRecord
+from cdc.table_names import parts
 
 _TIMEOUT_S: Final = 30.0
 _PLAIN: Final = re.compile(rb"[^A-Za-z0-9_]")
@@ -80,8 +81,8 @@ def read_header(header: bytes) -> tuple[LSN, int, dict[str, str]]:
 
 
 def topic_name(name: str, table: str) -> str:
-    """The topic of ``schema.table`` in the database called ``name`` (identifiers must hold no dot themselves)."""
-    escaped = (_PLAIN.sub(lambda byte: b"-%02X" % byte[0][0], part.encode()) for part in table.split(".", 1))
+    """The topic of ``schema.table`` in the database called ``name``."""
+    escaped = (_PLAIN.sub(lambda byte: b"-%02X" % byte[0][0], part.encode()) for part in parts(table))
     return ".".join((name, *(part.decode() for part in escaped)))
 
 

@@ -2,8 +2,9 @@
 
 https://html.spec.whatwg.org/multipage/server-sent-events.html
 
-``row`` and ``delete`` bring a key; ``snapshot`` says that every row was sent; ``reset`` that what was sent counts no
-more, because the rows come anew; ``heartbeat`` that nothing changed; ``end`` why the service hangs up. ``id`` stands
+``row`` and ``delete`` bring a key, and so does ``unreadable``, where the newest record of the key is no row and a GET
+says 502; ``snapshot`` says that every row was sent; ``reset`` that what was sent counts no more, because the rows come
+anew; ``heartbeat`` that nothing changed; ``end`` why the service hangs up. ``id`` stands
 where it is safe to go on: behind the whole snapshot, and behind all that one look at the journal found. A browser sends
 it back as ``Last-Event-ID``.
 """
@@ -73,6 +74,10 @@ def farewell(error: BaseException | None) -> bytes:
 
 
 def _change(changed: ChangedRow, token: str) -> bytes:
+    if (record := changed.unreadable) is not None:
+        place = b'"partition":%d,"offset":%d' % (record.partition, record.offset)
+        said = b'{"key":%b,%b,"reason":%b}' % (changed.key, place, orjson.dumps(record.reason))
+        return event("unreadable", said, token)
     if changed.row is None:
         return event("delete", b'{"key":%b}' % changed.key, token)
     return event("row", item(changed.row), token)

@@ -8,7 +8,8 @@ segment, and the text itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
@@ -16,7 +17,9 @@ from urllib.parse import quote, unquote_to_bytes
 import orjson
 
 from cdc.kinds import FLOATS, INTEGERS, ColumnKind, Kind, kind_of
+from cdc.view import exact_json
 from cdc.view.facts import KeyColumn, TableFacts
+from cdc.view.keys import is_respelled
 from cdc.web.problem import Problem
 
 KeyValues: TypeAlias = tuple[Any, ...]
@@ -85,13 +88,24 @@ def from_query(table: TableFacts, text: str) -> KeyValues:
     if table.key_kind != "columns":
         return (text,)
     try:
-        given = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
+        given = loads(table, text)
+    except ValueError as error:
         example = quote(_example(key_columns(table)), safe="")
         raise Problem(
             "malformed-key", f"The parameter key is not JSON ({error}). Write key={example} for {table.name}."
         ) from None
     return from_json(table, given)
+
+
+def loads(table: TableFacts, text: str | bytes) -> Any:
+    """JSON with keys of the table: as quickly as its types allow.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if any(is_respelled(column.sql_type) for column in table.key):
+        return exact_json.loads(text)
+    return orjson.loads(text)
 
 
 def from_segments(table: TableFacts, path: str) -> KeyValues:
@@ -145,14 +159,14 @@ def _is_text(column: KeyColumn) -> bool:
 
 
 def values_of(table: TableFacts, columns: Sequence[str], texts: Sequence[str]) -> KeyValues:
-    """Values of any columns of a table, such as an index's or the first of a key.
+    """Values of any columns of a table, such as an index's.
 
     Raises:
         Problem: ``malformed-key``.
     """
     types = types_of(table)
     return tuple(
-        _from_text(table, KeyColumn(name, types.get(name, "text")), text)
+        _from_text(table, KeyColumn(name, types.get(name, "text")), text, orjson.loads)
         for name, text in zip(columns, texts, strict=True)
     )
 
@@ -167,12 +181,12 @@ def key_columns(table: TableFacts) -> tuple[KeyColumn, ...]:
     return table.key if table.key_kind == "columns" else (KeyColumn("key", "text"),)
 
 
-def _from_text(table: TableFacts, column: KeyColumn, text: str) -> Any:
+def _from_text(table: TableFacts, column: KeyColumn, text: str, read: Callable[[str], Any] = exact_json.loads) -> Any:
     kind, is_array, _ = _kind(column.sql_type)
     if is_array or kind is Kind.DOCUMENT:
         try:
-            return orjson.loads(text)
-        except orjson.JSONDecodeError:
+            return read(text)
+        except ValueError:
             raise _not_of_its_type(table, column, text, "write it as JSON") from None
     if kind in INTEGERS:
         value = int(text) if _INTEGER.fullmatch(text) else _LARGEST
@@ -201,7 +215,7 @@ def _checked(table: TableFacts, column: KeyColumn, value: object) -> Any:
     elif kind is Kind.BOOL:
         fits = type(value) is bool
     elif kind in FLOATS:
-        fits = type(value) in (int, float) or value in ("NaN", "Infinity", "-Infinity")
+        fits = type(value) in (int, float, Decimal) or value in ("NaN", "Infinity", "-Infinity")
     else:
         fits = type(value) is str
     if not fits:

@@ -20,6 +20,7 @@ from cdc.lsn import LSN
 from cdc.query.keys import KeyValues
 from cdc.record import TableSchema
 from cdc.replay.definitions import read_definitions
+from cdc.table_names import parts
 from cdc.view.facts import TableFacts
 from cdc.web.problem import Problem, sentences
 
@@ -66,8 +67,7 @@ class Past:
         except ConfigError as error:
             raise Problem("bad-parameter", f"as_of: {error.message}; {error.remedy}.") from None
         _check_past(moment, shown)
-        namespace, _, name = table.name.partition(".")
-        if table.key_kind != "columns" or not in_scope(namespace, name, self._config.topics.history, ()):
+        if table.key_kind != "columns" or not in_scope(*parts(table.name), self._config.topics.history, ()):
             raise Problem(
                 "no-history",
                 f"No history is kept of {table.name}. Add it to topics.history and restart the bridge; "

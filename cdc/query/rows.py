@@ -12,9 +12,10 @@ import orjson
 from cdc.query.answer import Answer, as_json, found_item, item, listed, unreadable
 from cdc.query.desk import Asked, Desk, Table
 from cdc.query.evidence import etag, evidence_headers, in_header, is_known, row_headers
-from cdc.query.keys import KeyValues, from_json
+from cdc.query.keys import KeyValues, from_json, loads
 from cdc.query.parameters import MAX_PAGE, range_of
 from cdc.query.past import Then
+from cdc.view import exact_json
 from cdc.view.answers import Evidence, Found
 from cdc.view.facts import TableFacts
 from cdc.web.problem import Headers, Problem
@@ -93,7 +94,7 @@ async def batch(desk: Desk, table: Table, body: bytes) -> Answer:
     Raises:
         Problem: ``bad-body`` and those of keys.
     """
-    given = _keys_of(body)
+    given = _keys_of(table.known, body)
     keys = [from_json(table.known, each) for each in given]
     found = await desk.slow(partial(table.part.view.get_many, table.known.name, keys))
     body = b'{"rows":%b}\n' % listed(found_item(table.known, each) for each in found.found)
@@ -106,10 +107,10 @@ async def count(desk: Desk, table: Table) -> Answer:
     return as_json({"count": number}, evidence_headers(evidence, time.time()))
 
 
-def _keys_of(body: bytes) -> list[Any]:
+def _keys_of(table: TableFacts, body: bytes) -> list[Any]:
     try:
-        given = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        given = loads(table, body)
+    except ValueError as error:
         raise Problem("bad-body", f'The body is not JSON ({error}). Send {{"keys":[…]}}.') from None
     if not isinstance(given, dict) or given.keys() != {"keys"} or not isinstance(given["keys"], list):
         raise Problem("bad-body", 'The body is an object with the list of keys: {"keys":[{"id":1},{"id":2}]}.')
@@ -135,5 +136,5 @@ def _no_row(table: TableFacts, key: KeyValues, found: Found, headers: Headers) -
 
 
 def _spelled(key: KeyValues) -> str:
-    text = orjson.dumps(key).decode()
+    text = exact_json.dumps(list(key)).decode()
     return text if len(text) <= 200 else text[:200] + "…"

@@ -112,6 +112,10 @@ class Watch:
             after = page.after
             if after is None:
                 break
+        behind = b""
+        while told := await self._desk.slow(partial(self._part.view.unreadable, self._table, wanted, behind)):
+            yield _Told(changed_rows(told, ""), "")
+            behind = told[-1].order
         yield _Told(event("snapshot", {"rows": rows}, start.token), start.token)
 
     async def _heartbeat(self, token: str) -> bytes:

@@ -6,6 +6,7 @@ from cdc.acls import bridge_acls, sink_acls
 from cdc.config import Config
 from cdc.contract.naming import history_topic
 from cdc.contract.patterns import in_scope
+from cdc.table_names import parts
 
 
 def kafka_grants(config: Config) -> list[str]:
@@ -24,9 +25,9 @@ def kafka_grants(config: Config) -> list[str]:
 
 def _histories(config: Config) -> list[str]:
     """History topics whose names do not begin like all the others."""
-    named = {table.partition("."): topic for table, topic in config.topics.names.items()}
+    named = {parts(table): topic for table, topic in config.topics.names.items()}
     return [
         history_topic(topic)
-        for (namespace, _, table), topic in named.items()
+        for (namespace, table), topic in named.items()
         if in_scope(namespace, table, config.topics.history, ())
     ]

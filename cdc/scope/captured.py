@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -108,7 +109,7 @@ class CapturedTables:
                 log.warning(
                     "history begins now: a row appears in it when it next changes",
                     table=table.qualified_name,
-                    remedy=f"to have all rows in it as they are today: cdc backfill {table.qualified_name}",
+                    remedy=f"to have all rows in it as they are now: cdc backfill {shlex.quote(table.qualified_name)}",
                 )
 
     def encoder(self, relation: Relation) -> TableEncoder | None:
@@ -148,7 +149,9 @@ class CapturedTables:
         elif root is not None and _identity(root) != _identity(relation):
             name = root.qualified_name
             why = f"partition {relation.qualified_name} had another replica identity than its root"
-            log.error(why + ": its deletions may be missing", table=name, remedy=f"cdc backfill {name} --sweep")
+            log.error(
+                why + ": its deletions may be missing", table=name, remedy=f"cdc backfill {shlex.quote(name)} --sweep"
+            )
             return [Demand(name, True, why)] if self._config.heals_gaps else []
         return []
 
@@ -191,7 +194,7 @@ class CapturedTables:
             return Demand(name, False, beginning.why)
         is_new = self.successions.last(table.topic) is None
         if is_new and (before := self.successions.last_of(table.relation.relation_id)) is not None:
-            old = f"{before.namespace}.{before.name}"
+            old = before.qualified_name
             log.warning(
                 "table was renamed: it has a topic of its own under the new name, the old one stays as it is",
                 table=name,
@@ -220,7 +223,7 @@ class CapturedTables:
                 "table changed its shape: rows that do not change keep the old one in the topic",
                 table=table.relation.qualified_name,
                 change=change,
-                remedy=f"cdc backfill {table.relation.qualified_name}",
+                remedy=f"cdc backfill {shlex.quote(table.relation.qualified_name)}",
             )
         self._described[table.topic] = table.fingerprint
         self.successions.wrote(schema)
@@ -284,7 +287,7 @@ class CapturedTables:
         before = self.successions.last_of(relation.relation_id)
         if before is None or not before.topic:
             return
-        own, old_name = (before.namespace, before.name), f"{before.namespace}.{before.name}"
+        own, old_name = (before.namespace, before.name), before.qualified_name
         today = table_info(self._connection, *own, self._config.source.keys)
         is_back = today is not None and today.oid == relation.relation_id
         if not is_back:

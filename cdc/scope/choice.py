@@ -24,6 +24,7 @@ from cdc.source.preflight_tables import check_scope
 from cdc.source.publication import inspect_publication
 from cdc.source.rights import table_rights, why_unreadable
 from cdc.source.table import TableInfo, quoted, why_unusable
+from cdc.table_names import in_yaml
 
 Cause: TypeAlias = Literal["table", "rights", "publication"]
 
@@ -162,11 +163,13 @@ def tell(left: Iterable[LeftOut], told: MutableMapping[str, str]) -> None:
 
 
 def _others(connection: psycopg.Connection[Any], config: Config) -> list[LeftOut]:
-    """What is spelled out and logical replication does not carry: views, unlogged tables …"""
+    """What is spelled out and cannot be captured: views, unlogged tables, names that are not UTF-8 …"""
     source = config.source
-    others = [each for each in find_others(connection, source.tables, source.exclude) if each.explicit]
+    others = [
+        each for each in find_others(connection, source.tables, source.exclude) if each.explicit or each.unreadable
+    ]
     return [
-        LeftOut(each.qualified_name, f"{finding.subject} {finding.text}", finding.remedy, True, "table")
+        LeftOut(each.qualified_name, f"{finding.subject} {finding.text}", finding.remedy, each.explicit, "table")
         for each in others
         for finding in check_scope((), [each], ())
     ]
@@ -179,7 +182,7 @@ def refuse(left: Sequence[LeftOut]) -> None:
         SourceRefused: all of them by name, with the command for each.
     """
     if left:
-        names = ", ".join(dict.fromkeys(each.table for each in left))
+        names = ", ".join(dict.fromkeys(in_yaml(each.table) for each in left))
         raise SourceRefused(
             "; ".join(each.reason for each in left),
             remedy="\n".join([*(each.remedy for each in left), f"or source.exclude: [{names}]"]),

@@ -27,9 +27,9 @@ def listen(settings: ServeConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         listening = socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
-    except OSError as error:
+    except (OSError, TypeError) as error:  # the latter of a host that no name can be
         raise ConfigError(
-            f"cannot serve on {settings.host}:{settings.port}: {error.strerror or error}",
+            f"cannot listen on {settings.host}:{settings.port}: {getattr(error, 'strerror', None) or error}",
             remedy="choose another serve.host or serve.port, or --port; 0 picks a free port",
         ) from error
     listening.setblocking(False)

@@ -14,6 +14,7 @@ from cdc.config import Config
 from cdc.config.environment import origins
 from cdc.config.load import checked
 from cdc.config.masking import is_secret_key
+from cdc.config.unread import refuse_misspelt
 from cdc.errors import ConfigError
 
 _OPTIONS: Final[Mapping[str, str]] = {
@@ -73,6 +74,7 @@ def config_of(answers: Answers, environ: Mapping[str, str], **source: object) ->
         content["source"]["tables"] = answers.tables
     if answers.replica:
         content["sink"] = {"dsn": answers.replica}
+    refuse_misspelt(environ)
     return checked(content, {**secrets(environ), **answers.passwords}, _where, Path())
 
 

@@ -22,6 +22,7 @@ from cdc.source.rights import table_rights, why_unreadable
 from cdc.source.server import ServerFacts, server_facts
 from cdc.source.slot import identify, inspect_slot
 from cdc.source.table import TableInfo, why_unusable
+from cdc.table_names import qualified
 
 APPLICATION: Final = "cdc init"
 _EVERYTHING: Final = ("*.*",)
@@ -124,8 +125,8 @@ def _look(connection: psycopg.Connection[Any], config: Config, *, everything: bo
 
 
 def patterns_for(namespaces: Sequence[str]) -> tuple[str, ...]:
-    """A pattern for each schema. In a pattern the first dot divides, so a dot of the schema's own is left open."""
-    return tuple(f"{namespace.replace('.', '*')}.*" for namespace in namespaces)
+    """A pattern for each schema."""
+    return tuple(qualified(namespace, "*") for namespace in namespaces)
 
 
 def _nothing(

@@ -9,6 +9,7 @@ import psycopg
 
 from cdc.pgtypes import quote_identifier
 from cdc.sink.naming import CONTROL_SCHEMA, ReplicaName
+from cdc.table_names import qualified
 
 
 class Lack(NamedTuple):
@@ -87,7 +88,7 @@ def lacking(conn: psycopg.Connection[Any], schemas: Iterable[str], tables: Seque
             quoted = f"{quote_identifier(schema)}.{quote_identifier(table)}"
             alter = f"ALTER TABLE {quoted} OWNER TO {names[1]};"
             text = f"role {role} does not own it, and so cannot follow the source's new columns"
-            lacks.append(Lack(f"table {schema}.{table}", text, alter))
+            lacks.append(Lack(f"table {qualified(schema, table)}", text, alter))
     return lacks
 
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from cdc.config import SinkConfig
 from cdc.errors import ConfigError
 from cdc.record import TableSchema
+from cdc.table_names import parts, qualified
 
 CONTROL_SCHEMA: Final = "cdc"
 """Of the tables in which the sink keeps its state."""
@@ -17,13 +18,13 @@ _MAX_IDENTIFIER_BYTES: Final = 63
 
 
 class ReplicaName(NamedTuple):
-    """Schema and table in the replica, unquoted."""
+    """Schema and table in the replica."""
 
     schema: str
     table: str
 
     def __str__(self) -> str:
-        return f"{self.schema}.{self.table}"
+        return qualified(self.schema, self.table)
 
 
 class ReplicaNaming:
@@ -47,7 +48,7 @@ class ReplicaNaming:
         Raises:
             ConfigError: another topic goes there already, or the name is too long.
         """
-        source, name = f"{schema.namespace}.{schema.name}", self.place(schema)
+        source, name = schema.qualified_name, self.place(schema)
         holder = self._taken.setdefault(name, schema.topic)
         if holder != schema.topic:
             raise ConfigError(
@@ -62,10 +63,10 @@ class ReplicaNaming:
         Raises:
             ConfigError: the name is too long.
         """
-        source = f"{schema.namespace}.{schema.name}"
+        source = schema.qualified_name
         configured = self._tables.get(source)
         if configured is not None:
-            name = ReplicaName(*configured.split(".", 1))
+            name = ReplicaName(*parts(configured))
         else:
             name = ReplicaName(self._schema or schema.namespace, self._prefix + schema.name)
         if max(len(part.encode()) for part in name) > _MAX_IDENTIFIER_BYTES:

@@ -12,6 +12,7 @@ from cdc.record import TableSchema
 from cdc.sink.control import mirrored_table
 from cdc.sink.errors import TableRefused
 from cdc.sink.naming import ReplicaName, ReplicaNaming
+from cdc.table_names import parts
 
 _NOWHERE: Final = "(no table: {})"
 
@@ -63,7 +64,7 @@ class Placement:
         except ConfigError as error:
             raise TableRefused(error.message, remedy=f"{error.remedy}, then restart the sink") from error
         if successor := self.successor(schema):
-            at = name if known is None else ReplicaName(*known.split(".", 1))
+            at = name if known is None else ReplicaName(*parts(known))
             raise self._moved(schema, at, schema.topic, successor)
         if known not in (None, nowhere(schema.topic), str(name)):
             raise TableRefused(
@@ -80,7 +81,7 @@ class Placement:
         ).first()
         if holder is None:
             return name
-        source = f"{schema.namespace}.{schema.name}"
+        source = schema.qualified_name
         if holder.name == self._sink and holder.topic not in self._topics.values():
             raise self._moved(schema, name, holder.topic, schema.topic)
         raise TableRefused(
@@ -92,7 +93,7 @@ class Placement:
     def _moved(self, schema: TableSchema, name: ReplicaName, former: str, topic: str) -> TableRefused:
         table = f"{quote_identifier(name.schema)}.{quote_identifier(name.table)}"
         return TableRefused(
-            f"{schema.namespace}.{schema.name} was published to topic {former!r}, and is published to {topic!r} now; "
+            f"{schema.qualified_name} was published to topic {former!r}, and is published to {topic!r} now; "
             f"replica table {name} shows what was in the former",
             remedy="to go on with the new topic, stop the sink and run in the replica: "
             f"DROP TABLE {table}; DELETE FROM cdc.mirrored_table WHERE name = '{self._sink}' AND topic = '{former}';  "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -393,6 +394,6 @@ def _foreign_rows(name: ReplicaName, schema: TableSchema) -> TableRefused:
     """Rows that no record of the topic may ever take away."""
     return TableRefused(
         f"replica table {name} holds rows that this sink did not write",
-        remedy=f"cdc sink --rebuild {schema.namespace}.{schema.name}  # takes the table over: rows that the topic has "
-        "are overwritten, all others deleted; or empty the table and restart the sink",
+        remedy=f"cdc sink --rebuild {shlex.quote(schema.qualified_name)}  # takes the table over: rows that the topic "
+        "has are overwritten, all others deleted; or empty the table and restart the sink",
     )

@@ -15,7 +15,11 @@ What ``pg_get_publication_tables`` does, in ``src/backend/catalog/pg_publication
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+import psycopg
+
+from cdc.source.readable import readable
 
 _LISTS_SINCE: Final = 150000
 """Column lists, row filters and FOR TABLES IN SCHEMA."""
@@ -44,13 +48,21 @@ _NEVER_NARROWED: Final = """
   SELECT NULL::oid, NULL::int2[], false WHERE false"""
 
 
-def state_query(server_version: int) -> str:
+_WITH_NAMES: Final = """
+    JOIN pg_catalog.pg_class c USING (oid) JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"""
+
+
+def state_query(conn: psycopg.Connection[Any]) -> str:
     """A query for one publication, by its name as the only parameter; no row when there is none of that name.
 
-    Its columns are those of ``PublicationState`` without the name; the four operations are a column each, and
-    ``columns`` is an object.
+    Its columns are those of ``PublicationState`` without the name. The four operations are a column each, a table is an
+    array of schema and name, and ``columns`` are arrays of schema, name and an array. What has a name that cannot be
+    told to us is left out, and only counts for the last column.
     """
-    has_lists = server_version >= _LISTS_SINCE
+    has_lists = conn.info.server_version >= _LISTS_SINCE
+    is_told, column_is_told = (
+        readable(conn, *names).as_string(conn) for names in (("n.nspname", "c.relname"), ("a.attname",))
+    )
     return f"""
 WITH RECURSIVE publication AS (
   SELECT * FROM pg_catalog.pg_publication WHERE pubname = %s
@@ -82,20 +94,16 @@ WITH RECURSIVE publication AS (
 )
 SELECT pg_catalog.pg_has_role(pubowner, 'USAGE'), puballtables, pubviaroot,
   pubinsert, pubupdate, pubdelete, pubtruncate,
-  ARRAY(SELECT n.nspname || '.' || c.relname FROM carried
-    JOIN pg_catalog.pg_class c ON c.oid = carried.oid
-    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace),
-  ARRAY(SELECT n.nspname || '.' || c.relname FROM narrowed
-    JOIN pg_catalog.pg_class c ON c.oid = narrowed.oid
-    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace),
-  (SELECT coalesce(jsonb_object_agg(n.nspname || '.' || c.relname, ARRAY(
+  ARRAY(SELECT ARRAY[n.nspname::text, c.relname::text] FROM carried {_WITH_NAMES} WHERE {is_told}),
+  ARRAY(SELECT ARRAY[n.nspname::text, c.relname::text] FROM narrowed {_WITH_NAMES} WHERE {is_told}),
+  (SELECT coalesce(jsonb_agg(jsonb_build_array(n.nspname, c.relname, ARRAY(
       SELECT a.attname FROM pg_catalog.pg_attribute a
-      WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+      WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND {column_is_told}
         AND CASE WHEN narrowed.numbers IS NOT NULL THEN a.attnum = ANY (narrowed.numbers)
-          ELSE a.attgenerated = '' OR a.attgenerated = 's' AND narrowed.has_generated END)), '{{}}')
-    FROM narrowed
-    JOIN carried ON carried.oid = narrowed.oid
-    JOIN pg_catalog.pg_class c ON c.oid = narrowed.oid
-    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace)
+          ELSE a.attgenerated = '' OR a.attgenerated = 's' AND narrowed.has_generated END))), '[]')
+    FROM narrowed JOIN carried USING (oid) {_WITH_NAMES} WHERE {is_told}),
+  EXISTS (SELECT FROM carried {_WITH_NAMES}
+    WHERE NOT ({is_told}) OR EXISTS (SELECT FROM pg_catalog.pg_attribute a
+      WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND NOT ({column_is_told})))
 FROM publication
 """

@@ -17,7 +17,9 @@ from cdc.contract.patterns import in_scope
 from cdc.errors import SourceBusy
 from cdc.source.connect import source_errors
 from cdc.source.partitions import with_partitions
+from cdc.source.readable import readable, shown, unreadable_tables
 from cdc.source.table import Index, TableInfo, choose_key
+from cdc.table_names import qualified
 
 KIND_NAMES: Final[Mapping[str, str]] = {
     "r": "ordinary table",
@@ -35,18 +37,23 @@ OWN_NAMESPACE: Final = "cdc"
 
 @dataclass(frozen=True, slots=True)
 class OtherRelation:
-    """Something that a pattern names and logical replication does not carry; ``what`` in words, ``a view``."""
+    """Something that a pattern names and we cannot capture; ``what`` in words, ``a view``.
+
+    Attributes:
+        unreadable: of a table that has a name which is not UTF-8: what has it. Its own name is in octal escapes then.
+    """
 
     namespace: str
     name: str
     what: str
     partition_root: str
     explicit: bool
+    unreadable: str = ""
 
     @property
     def qualified_name(self) -> str:
-        """``namespace.name``, unquoted."""
-        return f"{self.namespace}.{self.name}"
+        """``namespace.name``, as ``table_names`` spells it."""
+        return qualified(self.namespace, self.name)
 
 
 def find_tables(
@@ -99,12 +106,15 @@ def unlogged(connection: psycopg.Connection[Any], tables: Iterable[TableInfo]) -
 def find_others(
     conn: psycopg.Connection[Any], patterns: Sequence[str], exclude: Sequence[str]
 ) -> tuple[OtherRelation, ...]:
-    """Relations that the patterns name but no publication can carry: views, foreign and unlogged tables, partitions …
+    """Relations that the patterns name but we cannot capture: views, foreign and unlogged tables, partitions …
 
     ``explicit`` tells a pattern that spells the name out from one whose ``*`` happens to reach it.
     """
+    query = sql.SQL(_OTHERS).format(
+        own=readable(conn, "n.nspname", "c.relname"), root=readable(conn, "rn.nspname", "r.relname")
+    )
     with source_errors("reading the catalog"):
-        rows = conn.execute(_OTHERS).fetchall()
+        rows = conn.execute(query).fetchall()
     found = []
     for namespace, name, kind, persistence, root in rows:
         if not in_scope(namespace, name, patterns, exclude):
@@ -112,8 +122,13 @@ def find_others(
         what = _with_article("partition" if root else KIND_NAMES[kind])
         if persistence == "u":
             what = "an unlogged table"
-        explicit = f"{namespace}.{name}" in patterns
-        found.append(OtherRelation(namespace, name, what, root or "", explicit))
+        explicit = qualified(namespace, name) in patterns
+        found.append(OtherRelation(namespace, name, what, qualified(*root) if root else "", explicit))
+    for _, namespace, name, unreadable in unreadable_tables(conn):
+        if in_scope(namespace, name, patterns, exclude):
+            explicit = qualified(namespace, name) in patterns
+            what = f"a table with a name that is not UTF-8 ({unreadable})"
+            found.append(OtherRelation(namespace, name, what, "", explicit, unreadable))
     return tuple(found)
 
 
@@ -144,8 +159,10 @@ def out_of_line(conn: psycopg.Connection[Any], tables: Iterable[TableInfo]) -> d
 def _read(
     conn: psycopg.Connection[Any], keys: Mapping[str, Sequence[str]], where: sql.Composable
 ) -> tuple[TableInfo, ...]:
+    if unreadable := [each.oid for each in unreadable_tables(conn)]:
+        where = sql.SQL("({}) AND c.oid <> ALL({})").format(where, sql.Literal(unreadable))
     with source_errors("reading the catalog"):
-        rows = conn.execute(sql.SQL(_TABLES).format(where=where)).fetchall()
+        rows = conn.execute(sql.SQL(_TABLES).format(where=where, index=shown(conn, "x.relname"))).fetchall()
     return tuple(_table(row, keys) for row in rows)
 
 
@@ -157,7 +174,7 @@ def _table(row: tuple[Any, ...], keys: Mapping[str, Sequence[str]]) -> TableInfo
         for role in index["roles"]:
             by_role[role].append(Index(index["name"], tuple(index["columns"]), index["immediate"]))
     primary_key = next(iter(by_role["primary"]), None)
-    configured = tuple(keys.get(f"{namespace}.{name}", ()))
+    configured = tuple(keys.get(qualified(namespace, name), ()))
     key, key_source = choose_key(identity, primary_key, next(iter(by_role["identity"]), None), configured, columns)
     unique = tuple(by_role["unique"])
     return TableInfo(
@@ -247,7 +264,7 @@ WITH chosen AS (
 SELECT nspname::text, relname::text, relkind::text, relreplident::text, attribute.names,
   CASE WHEN coalesce(partitioned.has_toast, chosen.relkind = 'r' AND chosen.reltoastrelid <> 0)
     THEN attribute.toastable ELSE '{{}}' END,
-  (SELECT coalesce(jsonb_agg(jsonb_build_object('name', x.relname, 'immediate', i.indimmediate,
+  (SELECT coalesce(jsonb_agg(jsonb_build_object('name', {index}, 'immediate', i.indimmediate,
       'columns', k.names,
       'roles', array_remove(ARRAY[CASE WHEN i.indisprimary THEN 'primary' END,
         CASE WHEN i.indisreplident THEN 'identity' END, 'unique'], NULL)) ORDER BY x.relname COLLATE "C"), '[]')
@@ -282,13 +299,13 @@ ORDER BY nspname COLLATE "C", relname COLLATE "C"
 _OTHERS: Final = (
     """
 SELECT n.nspname::text, c.relname::text, c.relkind::text, c.relpersistence::text,
-  CASE WHEN c.relispartition THEN (SELECT rn.nspname || '.' || r.relname FROM pg_catalog.pg_class r
+  CASE WHEN c.relispartition THEN (SELECT ARRAY[rn.nspname::text, r.relname::text] FROM pg_catalog.pg_class r
     JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace
-    WHERE r.oid = pg_catalog.pg_partition_root(c.oid)) END
+    WHERE r.oid = pg_catalog.pg_partition_root(c.oid) AND {root}) END
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE """
     + _SCOPE
-    + """ AND (c.relkind IN ('v', 'm', 'f', 'S')
+    + """ AND {own} AND (c.relkind IN ('v', 'm', 'f', 'S')
   OR c.relkind IN ('r', 'p') AND (c.relispartition OR c.relpersistence <> 'p'))
 ORDER BY n.nspname COLLATE "C", c.relname COLLATE "C"
 """

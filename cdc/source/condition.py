@@ -15,6 +15,7 @@ from psycopg import pq
 from cdc.errors import ConfigError
 from cdc.source.sqlstates import message_of, result_error, sqlstate_of
 from cdc.source.table import quoted
+from cdc.table_names import qualified
 
 OF_A_CONDITION: Final = ("22", "42", "0A", "25006")
 """SQLSTATEs that a condition earns: its values, its words, what it may not do."""
@@ -43,12 +44,12 @@ def check_condition(conn: psycopg.Connection[Any], namespace: str, name: str, wh
                 raise _no_condition(namespace, name, "it has a parameter")
             continue
         if not (sqlstate_of(result) or "").startswith(OF_A_CONDITION):
-            raise result_error(f"reading the condition on {namespace}.{name}", result)
+            raise result_error(f"reading the condition on {qualified(namespace, name)}", result)
         raise _no_condition(namespace, name, message_of(result))
 
 
 def _no_condition(namespace: str, name: str, why: str) -> ConfigError:
     return ConfigError(
-        f"--where is not a condition on {namespace}.{name}: {why}",
+        f"--where is not a condition on {qualified(namespace, name)}: {why}",
         remedy="write what would follow WHERE, for instance: --where \"created_at >= '2024-01-01'\"",
     )

@@ -14,6 +14,7 @@ from psycopg import sql
 
 from cdc.errors import SourceAltered
 from cdc.source.connect import source_errors
+from cdc.table_names import qualified
 
 
 class KeyedTable(NamedTuple):
@@ -58,7 +59,7 @@ def keyed_table(conn: psycopg.Connection[Any], table: str, key_columns: Sequence
         oid, namespace, name, kind = found
         rows = conn.execute(_OPERATORS, {"table": oid, "columns": list(key_columns)}).fetchall()
     if len(rows) < len(key_columns):
-        raise SourceAltered(f"table {namespace}.{name} has no longer the columns {', '.join(key_columns)}")
+        raise SourceAltered(f"table {qualified(namespace, name)} has no longer the columns {', '.join(key_columns)}")
     identifier = sql.Identifier(namespace, name)
     return KeyedTable(
         identifier,

@@ -14,6 +14,7 @@ import psycopg
 
 from cdc.contract.membership import Membership
 from cdc.source.connect import source_errors
+from cdc.source.readable import shown
 from cdc.source.table import TableInfo
 
 _NAMESPACES_SINCE: Final = 150000
@@ -34,10 +35,11 @@ def memberships(conn: psycopg.Connection[Any], publication: str, tables: Sequenc
         by_table = _entries(conn, "pg_publication_rel", "prrelid", "prpubid", oid)
         by_namespace: dict[str, list[str]] = {}
         if conn.info.server_version >= _NAMESPACES_SINCE:
+            name = shown(conn, "n.nspname").as_string(conn)
             by_namespace = _entries(
                 conn,
                 "pg_publication_namespace",
-                "SELECT nspname FROM pg_catalog.pg_namespace n WHERE n.oid = pnnspid",
+                f"SELECT {name} FROM pg_catalog.pg_namespace n WHERE n.oid = pnnspid",
                 "pnpubid",
                 oid,
             )

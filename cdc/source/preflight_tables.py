@@ -39,7 +39,17 @@ def check_scope(
             findings.append(Finding(level, f"source.tables {pattern}", "matches no table", remedy))
     for other in others:
         subject = f"relation {other.qualified_name}"
-        if other.what == "an unlogged table":
+        if other.unreadable:
+            level = "FAIL" if other.explicit else "WARN"
+            text = (
+                f"has a name that is not UTF-8 ({other.unreadable}), and is left out: PostgreSQL cannot tell it to us"
+            )
+            remedy = (
+                "rename it, in a session with client_encoding = SQL_ASCII;"
+                f"  -- or add {other.qualified_name} to source.exclude"
+            )
+            findings.append(Finding(level, subject, text, remedy))
+        elif other.what == "an unlogged table":
             level = "FAIL" if other.explicit else "WARN"
             remedy = f"ALTER TABLE {quoted(other.namespace, other.name)} SET LOGGED;  -- or add it to source.exclude"
             findings.append(Finding(level, subject, "is an unlogged table: its changes are not in the WAL", remedy))

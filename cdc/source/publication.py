@@ -19,6 +19,7 @@ from cdc.source.carried import state_query
 from cdc.source.connect import source_errors
 from cdc.source.locks import naming_locks
 from cdc.source.table import TableInfo, quoted
+from cdc.table_names import qualified
 
 Mode: TypeAlias = Literal["filtered", "all_tables", "disabled"]
 
@@ -38,6 +39,7 @@ class PublicationState:
         tables: qualified names as the stream will give them: roots or leaves, by ``via_root``.
         narrowed: tables with a column list or a row filter.
         columns: of those, the columns that are published.
+        has_unreadable: it carries more, with names that cannot be told to us.
     """
 
     name: str
@@ -48,20 +50,20 @@ class PublicationState:
     tables: frozenset[str]
     narrowed: frozenset[str]
     columns: Mapping[str, frozenset[str]]
+    has_unreadable: bool = False
 
 
 def inspect_publication(conn: psycopg.Connection[Any], name: str) -> PublicationState | None:
     """The publication's state now, None when there is none of that name. Waits for no lock on a table."""
     with source_errors("reading publications"):
-        row = conn.execute(state_query(conn.info.server_version).encode(), (name,)).fetchone()
+        row = conn.execute(state_query(conn).encode(), (name,)).fetchone()
     if row is None:
         return None
-    owned, all_tables, via_root, *published, tables, narrowed, columns = row
+    owned, all_tables, via_root, *published, tables, narrowed, columns, unreadable = row
     operations = frozenset(name for name, on in zip(_OPERATIONS, published, strict=True) if on)
-    lists = {table: frozenset(names) for table, names in columns.items()}
-    return PublicationState(
-        name, owned, all_tables, via_root, operations, frozenset(tables), frozenset(narrowed), lists
-    )
+    carried, limited = (frozenset(qualified(*each) for each in listed) for listed in (tables, narrowed))
+    lists = {qualified(namespace, table): frozenset(names) for namespace, table, names in columns}
+    return PublicationState(name, owned, all_tables, via_root, operations, carried, limited, lists, unreadable)
 
 
 def ensure_publication(
@@ -83,7 +85,7 @@ def ensure_publication(
     if state is None:
         _run(conn, f"making publication {name}", creation_command(name, mode, tables), tables)
         return "created"
-    if mode != "filtered" or state.tables == {table.qualified_name for table in tables}:
+    if mode != "filtered" or (state.tables == {table.qualified_name for table in tables} and not state.has_unreadable):
         return "kept"
     _alter(conn, state, tables)
     return "altered"
@@ -206,7 +208,7 @@ def _uncovered(state: PublicationState, tables: Sequence[TableInfo]) -> tuple[st
 def _alter(conn: psycopg.Connection[Any], state: PublicationState, tables: Sequence[TableInfo]) -> None:
     """Tables that it carries already are left alone where that is possible: SET TABLE would wait for locks on them."""
     missing = [table for table in tables if table.qualified_name not in state.tables]
-    if state.tables <= {table.qualified_name for table in tables}:
+    if state.tables <= {table.qualified_name for table in tables} and not state.has_unreadable:
         try:
             _add_together(conn, state.name, missing)
             return

@@ -14,6 +14,7 @@ import psycopg
 
 from cdc.source.connect import source_errors
 from cdc.source.table import TableInfo, Unusable, quoted
+from cdc.table_names import qualified
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class TableRights:
 
 
 _RIGHTS: Final = """
-SELECT n.nspname || '.' || c.relname, has_schema_privilege(n.oid, 'USAGE'), has_table_privilege(c.oid, 'SELECT'),
+SELECT n.nspname::text, c.relname::text, has_schema_privilege(n.oid, 'USAGE'), has_table_privilege(c.oid, 'SELECT'),
   row_security_active(c.oid), pg_has_role(c.relowner, 'USAGE')
 FROM unnest(%s::text[], %s::text[]) AS wanted (namespace, name)
 JOIN pg_namespace n ON n.nspname = wanted.namespace
@@ -40,10 +41,10 @@ JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
 """
 
 _SECURED: Final = """
-SELECT n.nspname || '.' || c.relname FROM unnest(%s::text[], %s::text[]) AS wanted (namespace, name)
+SELECT n.nspname::text, c.relname::text FROM unnest(%s::text[], %s::text[]) AS wanted (namespace, name)
 JOIN pg_namespace n ON n.nspname = wanted.namespace
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
-WHERE c.relrowsecurity ORDER BY 1
+WHERE c.relrowsecurity ORDER BY 1, 2
 """
 
 
@@ -51,13 +52,13 @@ def table_rights(conn: psycopg.Connection[Any], tables: Sequence[TableInfo]) -> 
     """Our rights by qualified name, on the tables and on the partitions that hold their rows."""
     with source_errors("reading privileges"):
         rows = conn.execute(_RIGHTS, _names(tables)).fetchall()
-    return {name: TableRights(*rights) for name, *rights in rows}
+    return {qualified(namespace, name): TableRights(*rights) for namespace, name, *rights in rows}
 
 
 def secured_tables(conn: psycopg.Connection[Any], tables: Sequence[TableInfo]) -> list[str]:
     """Qualified names of those that have row-level security, for whomever."""
     with source_errors("reading policies"):
-        return [name for (name,) in conn.execute(_SECURED, _names(tables)).fetchall()]
+        return [qualified(*name) for name in conn.execute(_SECURED, _names(tables)).fetchall()]
 
 
 def heaps(info: TableInfo) -> list[tuple[str, str]]:
@@ -67,7 +68,7 @@ def heaps(info: TableInfo) -> list[tuple[str, str]]:
 
 def why_unreadable(info: TableInfo, rights: Mapping[str, TableRights], role: str) -> list[Unusable]:
     """What keeps ``role`` from reading the table, each with the command that mends it; nothing when it can."""
-    named = [(heap, found) for heap in heaps(info) if (found := rights.get(".".join(heap))) is not None]
+    named = [(heap, found) for heap in heaps(info) if (found := rights.get(qualified(*heap))) is not None]
     closed = dict.fromkeys(namespace for (namespace, _), found in named if not found.can_use_namespace)
     unread = [quoted(*heap) for heap, found in named if not found.can_select]
     grants = [f"GRANT USAGE ON SCHEMA {quoted(namespace)} TO {quoted(role)};" for namespace in closed]

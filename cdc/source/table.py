@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from psycopg import sql
 
 from cdc.change import ReplicaIdentity
+from cdc.table_names import in_yaml, qualified
 
 KeySource: TypeAlias = Literal["primary key", "replica identity index", "configured", "none"]
 
@@ -72,8 +73,8 @@ class TableInfo:
 
     @property
     def qualified_name(self) -> str:
-        """``namespace.name``, unquoted: for people and for configuration keys."""
-        return f"{self.namespace}.{self.name}"
+        """``namespace.name``, as ``table_names`` spells it: for people and for configuration keys."""
+        return qualified(self.namespace, self.name)
 
     @property
     def quoted_name(self) -> str:
@@ -167,7 +168,7 @@ def _key_remedy(info: TableInfo) -> str:
     return (
         f"ALTER TABLE {table} ADD COLUMN row_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY;"
         "  -- or ADD PRIMARY KEY over columns that it has; or REPLICA IDENTITY FULL, and columns that are unique "
-        f"together in source.keys: {{{info.qualified_name}: […]}}"
+        f"together in source.keys: {{{in_yaml(info.qualified_name)}: […]}}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -83,12 +84,12 @@ def _backfill_problems(backfill: BackfillProgress) -> list[Problem]:
         return [Problem("topics", text, remedy, SICK)]
     if backfill.state == "failed":
         why, _, remedy = backfill.reason.partition("\n  remedy: ")
-        again = f"cdc backfill {backfill.table}"
+        again = f"cdc backfill {shlex.quote(backfill.table)}"
         text = f"the backfill of {backfill.table} failed: {why}"
         return [Problem("topics", text, f"{remedy}\nthen: {again}" if remedy else again, SICK)]
     if not backfill.whole and not backfill.is_open:
         text = f"the topic of {backfill.table} does not hold every row: its backfill was {backfill.state}"
-        return [Problem("topics", text, f"cdc backfill {backfill.table}", SICK)]
+        return [Problem("topics", text, f"cdc backfill {shlex.quote(backfill.table)}", SICK)]
     return []
 
 

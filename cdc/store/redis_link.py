@@ -34,6 +34,12 @@ _WORDS: Final = (
     ("BusyLoading|LOADING", StoreUnavailable, "still loads its data", ""),
     ("BUSY ", StoreUnavailable, "is busy with a large commit", ""),
     ("MasterDown|MASTERDOWN", StoreUnavailable, "waits for its primary", ""),
+    (
+        "EVICTED",
+        StoreRefused,
+        "has lost keys of this store, as when it is full and its maxmemory-policy lets it throw keys away",
+        "CONFIG SET maxmemory-policy noeviction; then delete all keys with this prefix, and the view is filled again",
+    ),
     ("WRONGTYPE", StoreRefused, "has keys of another program under this prefix", "choose another prefix: ?prefix=…"),
 )
 """What the client's class is named after, or what the words of the server contain; what that is, and how to say it."""
@@ -129,9 +135,16 @@ def _accept(facts: dict[str, Any], place: Place) -> None:
             f"Redis at {place.name} is a cluster: a store changes all its keys at once, which needs a single server",
             remedy="name a Redis that is no cluster; with replicas it may be",
         )
+    if why := why_unsafe(facts, place):
+        raise why
+
+
+def why_unsafe(facts: dict[str, Any], place: Place) -> StoreRefused | None:
+    """Of what ``INFO`` tells of memory: Redis would throw rows away."""
     policy = str(facts.get("maxmemory_policy", "noeviction"))
-    if policy.startswith("allkeys"):
-        raise StoreRefused(
-            f"Redis at {place.name} may throw away rows when it is full: maxmemory-policy {policy}",
-            remedy="CONFIG SET maxmemory-policy noeviction (volatile-… will do too: no row expires)",
-        )
+    if not policy.startswith("allkeys"):
+        return None
+    return StoreRefused(
+        f"Redis at {place.name} may throw away rows when it is full: maxmemory-policy {policy}",
+        remedy="CONFIG SET maxmemory-policy noeviction (volatile-… will do too: no row expires)",
+    )

@@ -13,19 +13,24 @@ import time
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
+import structlog
 from redis import Redis
 from redis.exceptions import RedisError
 
 from cdc.daemon.worker import Worker
 from cdc.errors import StoreRefused
 from cdc.store import redis_scripts
-from cdc.store.redis_link import Place, connect, translated
+from cdc.store.redis_link import Place, connect, translated, why_unsafe
 
 LEASE_MS: Final = 5000
 """How long a writer that was killed keeps others waiting."""
 _RENEW_S: Final = 1.0
 _LOOK_S: Final = 0.05
+_LOOKS: Final = 10
+"""Renewals between two looks at what Redis does when it is full."""
 _FORMAT: Final = "1"
+
+log = structlog.get_logger("cdc.view")
 
 
 class Taken(NamedTuple):
@@ -59,6 +64,8 @@ def take(client: Redis, place: Place) -> Taken | None:
         if outcome == 1:
             version, now_s, now_us = (int(each) for each in told)
             return Taken(token, version, max(version + 1, now_s * 1_000_000 + now_us))
+        if outcome == -2:
+            raise translated(RedisError(f"EVICTED {told[0].decode()}"), place)
         if outcome < 0:
             raise StoreRefused(
                 f"the store in {place.name} is of format {told[0].decode()}, this program knows {_FORMAT}",
@@ -76,6 +83,7 @@ class RedisLock:
     def __init__(self, place: Place, token: str) -> None:
         # Its own client, which does not wait for as long as a commit may take.
         self._client: Final = connect(place, read_only=True)
+        self._place: Final = place
         self._arguments: Final[tuple[Any, ...]] = (place.prefix, token, LEASE_MS)
         self._ended: Final = threading.Event()
         self._worker: Final = Worker(self._keep, name="lock of a store")
@@ -95,8 +103,18 @@ class RedisLock:
         self.check()
 
     def _keep(self) -> None:
-        renew = self._client.register_script(redis_scripts.RENEW)
+        renew, looks, told = self._client.register_script(redis_scripts.RENEW), 0, ""
         while not self._ended.wait(_RENEW_S):
             # When Redis cannot be reached, the lock is lost, and the next commit will tell.
             with contextlib.suppress(RedisError):
                 renew(args=self._arguments)
+                looks += 1
+                if looks % _LOOKS == 0:
+                    told = self._tell_of_policy(told)
+
+    def _tell_of_policy(self, told: str) -> str:
+        """It may be changed at any time. Nothing is lost before Redis is full, and what is lost then is noticed."""
+        why = why_unsafe(self._client.info("memory"), self._place)
+        if why is not None and why.message != told:
+            log.error(why.message, remedy=why.remedy)
+        return "" if why is None else why.message

@@ -10,23 +10,37 @@ Keys, all behind the store's prefix and a colon:
 =====================  =================================================================================
 ``<space>``            a hash, of ``Key.text`` → value
 ``<space>:order``      a sorted set of all scores 0: the order, escaped; two zeros; ``Key.text``
-``.store``             a hash: ``format``; ``version``; ``writer``, the token of who may write
+``.store``             a hash: ``format``; ``version``; ``writer``, the token of who may write; ``lists``, see below
 ``.lock``              that token, for as long as its owner is alive
-``.spaces``            a set of the spaces
+``.spaces``            a set of the spaces that have entries
 ``.staged``            a hash: ``blocks`` of the transaction under way that are here, and its spaces
 ``.staged:<space>``    a hash: text → ``P``, length of the order, order, value; or ``D`` and the order
 =====================  =================================================================================
+
+Redis throws whole keys away when it is full and its ``maxmemory-policy`` says so, and that may be changed at any time.
+A table without its hash would pass for an empty one. So a space has entries exactly if it is listed, as many in its
+hash as in its order, and whoever reads or writes it looks first. ``lists`` says that ``.spaces`` was always kept so.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-READ: Final = r"""
+_INTACT: Final = r"""
+local function intact(space)
+  local key = prefix .. ':' .. space
+  local entries = redis.call('HLEN', key)
+  local is_listed = redis.call('SISMEMBER', prefix .. ':.spaces', space) == 1
+  if entries ~= redis.call('ZCARD', key .. ':order') or (entries > 0) ~= is_listed then error('EVICTED ' .. key) end
+end
+"""
+
+READ: Final = rf"""
 local prefix = ARGV[1]
+{_INTACT}
 
 local function values(key, texts, from, to)
-  local found = {}
+  local found = {{}}
   for first = from, to, 1000 do
     local part = redis.call('HMGET', key, unpack(texts, first, math.min(first + 999, to)))
     for i = 1, #part do found[first - from + i] = part[i] end
@@ -37,18 +51,19 @@ end
 local function scan(key, first, behind, limit, backwards)
   local command = 'ZRANGEBYLEX'
   if backwards == '1' then command, first, behind = 'ZREVRANGEBYLEX', behind, first end
-  local members, texts = redis.call(command, key .. ':order', first, behind, 'LIMIT', 0, limit), {}
+  local members, texts = redis.call(command, key .. ':order', first, behind, 'LIMIT', 0, limit), {{}}
   for i, member in ipairs(members) do
     local _, last = string.find(member, '\0\0', 1, true)
     texts[i] = string.sub(member, last + 1)
   end
-  return {members, values(key, texts, 1, #texts)}
+  return {{members, values(key, texts, 1, #texts)}}
 end
 
-local answers, at = {}, 2
+local answers, at = {{}}, 2
 while at <= #ARGV do
   local what, key, count = ARGV[at], prefix .. ':' .. ARGV[at + 1], tonumber(ARGV[at + 2])
   local answer
+  intact(ARGV[at + 1])
   at = at + 3
   if what == 'get' then
     answer = values(key, ARGV, at, at + count - 1)
@@ -60,7 +75,7 @@ while at <= #ARGV do
   answers[#answers + 1] = answer
   at = at + count
 end
-return {redis.call('HGET', prefix .. ':.store', 'version'), answers}
+return {{redis.call('HGET', prefix .. ':.store', 'version'), answers}}
 """
 """Arguments: prefix; of each question ``get``, ``count`` or ``scan``, its space, how many arguments follow, and those.
 Returns the version, and an answer to each question."""
@@ -88,16 +103,22 @@ local store, lock = prefix .. ':.store', prefix .. ':.lock'
 {_STAGED}{_LEFTOVERS}
 local holder = redis.call('GET', lock)
 if holder and holder ~= token then return {{0, redis.call('PTTL', lock)}} end
-local found = redis.call('HMGET', store, 'format', 'version')
+local found = redis.call('HMGET', store, 'format', 'version', 'lists')
 if found[1] and found[1] ~= format then return {{-1, found[1]}} end
+for _, space in ipairs(redis.call('SMEMBERS', prefix .. ':.spaces')) do
+  local key = prefix .. ':' .. space
+  local entries, places = redis.call('HLEN', key), redis.call('ZCARD', key .. ':order')
+  if entries ~= places or (entries == 0 and found[3]) then return {{-2, key}} end
+  if entries == 0 then redis.call('SREM', prefix .. ':.spaces', space) end
+end
 redis.call('SET', lock, token, 'PX', lease_ms)
-redis.call('HSET', store, 'format', format, 'version', found[2] or '0', 'writer', token)
+redis.call('HSET', store, 'format', format, 'version', found[2] or '0', 'writer', token, 'lists', '1')
 forget_staged()
 local now = redis.call('TIME')
 return {{1, found[2] or '0', now[1], now[2]}}
 """
 """Arguments: prefix, token, lease in ms, format. Returns 1, the version and the time; or 0 and how long the lock of
-another one still holds in ms; or -1 and the format of the store."""
+another one still holds in ms; or -1 and the format of the store; or -2 and a key that is not there as it was left."""
 
 RENEW: Final = r"""
 local prefix, token, lease_ms = unpack(ARGV)
@@ -187,7 +208,7 @@ A block holds, of each space: its name; 1 if it is dropped first; how many entri
 those text, order and value, of these text and order. Lengths and numbers have four bytes."""
 
 COMMIT: Final = rf"""
-{_WRITER}{_STAGED}{_LEFTOVERS}{_BLOCK}
+{_WRITER}{_STAGED}{_LEFTOVERS}{_BLOCK}{_INTACT}
 local early = {{}}
 if blocks ~= '0' then early = staged_spaces() end
 
@@ -199,6 +220,7 @@ end
 local function check(space)
   must_be('hash', prefix .. ':' .. space)
   must_be('zset', prefix .. ':' .. space .. ':order')
+  intact(space)
   return nothing, nothing, nothing
 end
 each_change(check)
@@ -241,7 +263,11 @@ local function writer(space)
     texts[less], gone[less] = text, order .. '\0\0' .. text
     if less == 1000 then delete_now() end
   end
-  local function finish() put_now(); delete_now() end
+  local function finish()
+    put_now()
+    delete_now()
+    if redis.call('HLEN', key) == 0 then redis.call('SREM', prefix .. ':.spaces', space) end
+  end
   return put, delete, finish
 end
 

@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from cdc.contract.naming import schemas_topic
 from cdc.errors import ConfigError, TopicUnavailable
 from cdc.history.key import record_key
 from cdc.jobs.answers import SOMETHING_WRONG
@@ -22,12 +21,11 @@ from cdc.lookup.record import of_table, of_topic
 from cdc.lookup.scan import follow, newest_of_key
 from cdc.options import ConfigOption, load_config
 from cdc.record import TableSchema
-from cdc.replay.definitions import read_definitions
-from cdc.scope.topics import state_topic
+from cdc.scope.definitions import definitions_of
 from cdc.toolkit.topics_options import BootstrapOption, ClientOption, connection
 
 TableArgument: TypeAlias = Annotated[
-    str, typer.Argument(metavar="TABLE", help="SCHEMA.TABLE, unquoted; with --topic, the name of a topic.")
+    str, typer.Argument(metavar="TABLE", help="SCHEMA.TABLE; with --topic, the name of a topic.")
 ]
 TopicOption: TypeAlias = Annotated[
     bool, typer.Option("--topic", help="TABLE is a topic, of whichever program; KEY is the text of its keys.")
@@ -148,14 +146,8 @@ def _look_up(
             "--bootstrap does not tell what a table's topic is", remedy="add --topic and name the topic, or use -c"
         )
     loaded = load_config(config)
-    namespace, _, name = table.partition(".")
-    topic, options = state_topic(loaded, namespace, name), loaded.kafka.client_options()
-    schemas = [each for each in read_definitions(options, schemas_topic(loaded.name)) if each.topic == topic]
-    if not schemas:
-        raise ConfigError(
-            f"nothing was published of table {table} yet", remedy="cdc tables list shows what is captured"
-        )
-    return _Wanted(options, topic, schemas)
+    schemas = definitions_of(loaded, table)
+    return _Wanted(loaded.kafka.client_options(), schemas[-1].topic, schemas)
 
 
 @contextmanager

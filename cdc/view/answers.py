@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from cdc.lsn import LSN
 from cdc.view.facts import Facts, State, TableFacts, Unreadable
@@ -105,14 +105,16 @@ class ChangedRow(NamedTuple):
     Attributes:
         table: by name.
         key: JSON text.
-        row: None when it is gone.
+        row: None when it is gone, or cannot be read.
         order: of the key.
+        unreadable: the key's newest record, which is no row; None when it is one, or there is none.
     """
 
     table: str
     key: bytes
     row: StoredRow | None
     order: bytes
+    unreadable: Unreadable | None = None
 
 
 class Changes(NamedTuple):
@@ -131,23 +133,29 @@ class Changes(NamedTuple):
     version: int
 
 
+Kind: TypeAlias = Literal["row", "delete", "unreadable", "snapshot", "reset"]
+
+
 class Watched(NamedTuple):
     """What a watcher is told.
 
     Attributes:
-        kind: ``row``: there it is, or this it is now; ``delete``: the row of the key is gone; ``snapshot``: all rows
-            that there are were told; ``reset``: rows that were told count no more, all are told again.
+        kind: ``row``: there it is, or this it is now; ``delete``: the row of the key is gone; ``unreadable``: the
+            newest record of the key is no row; ``snapshot``: all rows that there are were told; ``reset``: rows that
+            were told count no more, all are told again.
         key: JSON text; empty unless it is about a row.
         row: of a ``row``.
         token: to go on from later, without missing anything; empty where that is not possible yet.
         reason: of a ``reset``.
+        unreadable: that record.
     """
 
-    kind: Literal["row", "delete", "snapshot", "reset"]
+    kind: Kind
     key: bytes = b""
     row: StoredRow | None = None
     token: str = ""
     reason: str = ""
+    unreadable: Unreadable | None = None
 
 
 def evidence_of(facts: Facts, table: TableFacts) -> Evidence:

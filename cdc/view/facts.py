@@ -44,10 +44,19 @@ KeyKind: TypeAlias = Literal["columns", "string", "json", "bytes"]
 
 
 class KeyColumn(msgspec.Struct, frozen=True, array_like=True):
-    """A column of a table's key, and its type as ``__schemas`` spells it."""
+    """A column of a table's key, and its type as ``__schemas`` spells it.
+
+    Attributes:
+        is_exact: keys are told apart by how they are written; not so in stores of before.
+    """
 
     name: str
     sql_type: str
+    is_exact: bool = False
+
+
+SHOWN_KEY: Final = 200
+"""Characters of ``Unreadable.key``."""
 
 
 class Unreadable(msgspec.Struct, frozen=True):

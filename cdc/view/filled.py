@@ -222,7 +222,7 @@ def _standing(facts: TableFacts, feed: FeedTopic) -> tuple[State, str]:
     return "exact", ""
 
 
-def _places(key: Sequence[KeyColumn]) -> list[tuple[str, bool]]:
+def _places(key: Sequence[KeyColumn]) -> list[tuple[str, bool, bool]]:
     """What of a key decides where rows stand."""
     form = KeyForm([(column.name, column.sql_type) for column in key])
-    return list(zip(form.names, form.floats, strict=True))
+    return list(zip(form.names, form.floats, (column.is_exact for column in key), strict=True))

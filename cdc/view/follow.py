@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from cdc.store.port import Key, Snapshot
 from cdc.view import journal
-from cdc.view.answers import ChangedRow, Changes, Range, Watched
+from cdc.view.answers import ChangedRow, Changes, Kind, Range, Watched
 from cdc.view.cursors import Token, parse_token
 from cdc.view.facts import Facts
 from cdc.view.rows import unpack
+from cdc.view.unreadable import unreadable_of
 
 if TYPE_CHECKING:
     from cdc.view.table_view import TableView
@@ -68,7 +69,8 @@ def watch(view: TableView, table: str, stop: threading.Event, wanted: Range, tok
         told = [each for each in found.changed if low <= each.order < high]
         for each in told:
             behind = found.token if each is told[-1] else ""
-            yield Watched("delete" if each.row is None else "row", each.key, each.row, behind)
+            kind: Kind = "row" if each.row else "unreadable" if each.unreadable else "delete"
+            yield Watched(kind, each.key, each.row, behind, unreadable=each.unreadable)
         token = found.token
         if parse_token(token).version >= found.version:
             view.wait_beyond(found.version, _FOREVER_S, stop)
@@ -83,6 +85,10 @@ def _snapshot(view: TableView, table: str, wanted: Range, stop: threading.Event)
         if found.after is None:
             break
         page = page._replace(after=found.after)
+    behind = b""
+    while not stop.is_set() and (told := view.unreadable(table, page, behind)):
+        yield from (Watched("unreadable", each.key, unreadable=each.unreadable) for each in told)
+        behind = told[-1].order
 
 
 class _Found:
@@ -120,7 +126,10 @@ def _rows(view: TableView, facts: Facts, snapshot: Snapshot, found: _Found) -> l
         known = facts.tables[table]
         form = view.keys_of(known)
         keys = [Key(order, text) for order, text in changed.items()]
-        for key, stored in zip(keys, snapshot.get(known.rows(), keys), strict=True):
-            row = None if stored is None else unpack(stored)
-            rows.append(ChangedRow(table, row.key if row else form.as_json(key.text), row, key.order))
+        stored = snapshot.get(known.rows(), keys)
+        no_rows = unreadable_of(snapshot, known, keys, stored)
+        for key, value in zip(keys, stored, strict=True):
+            row = None if value is None else unpack(value)
+            text = row.key if row else form.as_json(key.text)
+            rows.append(ChangedRow(table, text, row, key.order, no_rows.get(key.order)))
     return rows

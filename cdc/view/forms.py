@@ -30,10 +30,11 @@ def table_form(key: Sequence[KeyColumn], former: Collection[tuple[str, ...]] = (
         former: keys that the table had once.
     """
     names = tuple(column.name for column in key)
-    floats = KeyForm([(column.name, column.sql_type) for column in key]).floats
+    form = KeyForm([(column.name, column.sql_type) for column in key])
+    floats = form.floats
 
     def read_key(text: bytes) -> tuple[bytes, bytes]:
-        found = orjson.loads(text)
+        found = form.read(text)
         if type(found) is not dict or tuple(found) != names:
             raise ValueError(f"its key is none of ({', '.join(names)})")
         return order_of([*found.values()], floats), text

@@ -6,25 +6,34 @@ the values of that kind. The scheme is that of FoundationDB's tuple layer (its p
 
 Integers and floats sort by number, text by its UTF-8 bytes. Types that topics carry as text, ``numeric`` among them,
 sort as that text.
+
+Two keys are one only if they are written alike. ``0`` and ``-0``, or numbers of a document that are the same double,
+are two keys: each has records of its own, in a partition of its own, and a tombstone of one must not take the row of
+the other away. In an index they are one value.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
 import orjson
 
-from cdc.kinds import FLOATS, kind_of
+from cdc.kinds import FLOATS, Kind, kind_of
 from cdc.store.port import MAX_ORDER, Key
+from cdc.view import exact_json
 
 Value: TypeAlias = Any
-"""What JSON can say; bytes, where keys are bytes."""
+"""What JSON can say, numbers as ``exact_json`` has them; bytes, where keys are bytes."""
 
+_EXACT: Final = 0x01
 _NULL, _FALSE, _TRUE, _ZERO, _FLOAT, _TEXT, _DOCUMENT = 0x02, 0x03, 0x04, 0x20, 0x30, 0x40, 0x41
 _NO_KEY: Final = 0xFE
+END_OF_KEYS: Final = bytes((_NO_KEY,))
+"""The orders of all keys lie before it; what is no key of its table lies behind it."""
 _DIGEST: Final = 16
 _INDEXED: Final = 200
 """Bytes of an index entry for the indexed values; the rest is the row's own."""
@@ -69,7 +78,7 @@ def index_prefix(values: Sequence[Value], width: int, floats: Sequence[bool] = (
         floats: as for ``order_of``.
     """
     limit = _INDEXED // width
-    parts = [_part(value, floats[place] if floats else False) for place, value in enumerate(values)]
+    parts = [_part(_one_zero(value), floats[place] if floats else False) for place, value in enumerate(values)]
     return b"".join([part if len(part) <= limit else _cut(part, limit) for part in parts])
 
 
@@ -119,6 +128,15 @@ class KeyForm:
         self.names: Final = tuple(name for name, _ in columns)
         kinds = [kind_of(sql_type) for _, sql_type in columns]
         self.floats: Final = tuple(kind in FLOATS and not is_array for kind, is_array, _ in kinds)
+        self._is_exact: Final = any(map(is_respelled, (sql_type for _, sql_type in columns)))
+
+    def read(self, text: bytes) -> Any:
+        """What a record's key says.
+
+        Raises:
+            ValueError: it is no JSON.
+        """
+        return exact_json.loads(text) if self._is_exact else orjson.loads(text)
 
     def order(self, text: bytes) -> bytes:
         """Of a record's key.
@@ -126,7 +144,7 @@ class KeyForm:
         Raises:
             ValueError: not a JSON object with these columns.
         """
-        found = orjson.loads(text)
+        found = self.read(text)
         if type(found) is not dict or len(found) != len(self.names):
             raise ValueError(f"not a key of ({', '.join(self.names)})")
         try:
@@ -134,6 +152,12 @@ class KeyForm:
         except KeyError as error:
             raise ValueError(f"not a key of ({', '.join(self.names)}): it lacks {error}") from None
         return order_of(values, self.floats)
+
+
+def is_respelled(sql_type: str) -> bool:
+    """Whether a value of the type may be written in more ways than what ``orjson`` reads can be."""
+    kind, is_array, _ = kind_of(sql_type)
+    return is_array or kind in FLOATS or kind is Kind.DOCUMENT
 
 
 def raw_order(text: bytes) -> bytes:
@@ -164,7 +188,7 @@ def _integer(value: int) -> bytes:
 def _double(value: float) -> bytes:
     if value != value:  # PostgreSQL sorts NaN behind everything
         return b"\xff" * 8
-    raw: bytes = struct.pack(">d", value + 0.0)  # -0.0 and 0.0 are one value
+    raw: bytes = struct.pack(">d", value)
     return bytes(byte ^ 0xFF for byte in raw) if raw[0] & 0x80 else bytes((raw[0] | 0x80,)) + raw[1:]
 
 
@@ -172,11 +196,17 @@ def _text(value: str) -> bytes:
     return bytes((_TEXT,)) + _escaped(value.encode()) + b"\0"
 
 
+def _number(value: Decimal) -> bytes:
+    """As the nearest double, then by how it is written."""
+    return bytes((_FLOAT,)) + _double(float(value)) + bytes((_EXACT,)) + _escaped(str(value).encode()) + b"\0"
+
+
+def _one_zero(value: Value) -> Value:
+    return 0.0 if type(value) is float and value == 0 else value
+
+
 def _document(value: Value) -> bytes:
-    try:
-        return bytes((_DOCUMENT,)) + _escaped(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)) + b"\0"
-    except orjson.JSONEncodeError as error:
-        raise ValueError(f"it does not sort: {error}") from None
+    return bytes((_DOCUMENT,)) + _escaped(exact_json.dumps(value)) + b"\0"
 
 
 def _escaped(raw: bytes) -> bytes:
@@ -194,6 +224,7 @@ _WRITERS: Final[dict[type, Callable[[Any], bytes]]] = {
     bool: lambda value: bytes((_TRUE if value else _FALSE,)),
     int: _integer,
     float: lambda value: bytes((_FLOAT,)) + _double(value),
+    Decimal: _number,
     str: _text,
     bytes: lambda value: bytes((_TEXT,)) + _escaped(value) + b"\0",
 }

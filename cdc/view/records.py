@@ -17,12 +17,11 @@ from cdc.lsn import ZERO
 from cdc.ports import StoredRecord
 from cdc.record import Position
 from cdc.store.port import Item, Key
-from cdc.view.facts import Unreadable, encode
+from cdc.view.facts import SHOWN_KEY, Unreadable, encode
 from cdc.view.indexes import Indexes
 from cdc.view.keys import order_of_no_key
 from cdc.view.rows import pack
 
-_SHOWN_KEY: Final = 200
 _order_of: Final = attrgetter("row.key.order")
 
 
@@ -152,5 +151,5 @@ def _is_newer(record: StoredRecord, other: StoredRecord) -> bool:
 
 
 def _told(record: StoredRecord, error: ValueError) -> bytes:
-    key = "" if record.key is None else record.key.decode(errors="replace")[:_SHOWN_KEY]
+    key = "" if record.key is None else record.key.decode(errors="replace")[:SHOWN_KEY]
     return encode(Unreadable(record.partition, record.offset, key, str(error)))

@@ -10,13 +10,12 @@ from typing import Final
 import orjson
 
 from cdc.encode.written_key import key_bytes, written_values
-from cdc.kinds import FLOATS, Kind, kind_of
 from cdc.store.port import Key
 from cdc.view.answers import Range
 from cdc.view.errors import WrongKey
 from cdc.view.facts import KeyColumn, KeyKind
 from cdc.view.forms import topic_form
-from cdc.view.keys import KeyForm, Value, order_of, prefix_range
+from cdc.view.keys import KeyForm, Value, is_respelled, order_of, prefix_range
 
 
 class TableKeys:
@@ -33,7 +32,7 @@ class TableKeys:
         self._form: Final = KeyForm(self._columns)
         self.floats: Final = self._form.floats
         self.width: Final = len(self._columns) or 1
-        self._has_one_spelling: Final = all(_has_one_spelling(column.sql_type) for column in columns)
+        self._has_one_spelling: Final = not any(is_respelled(column.sql_type) for column in columns)
         self._topic_key: Final = None if kind == "columns" else topic_form(kind, "json").key
 
     def place(self, key: bytes | Sequence[Value]) -> Key:
@@ -127,8 +126,8 @@ class TableKeys:
 
     def _is_usual(self, key: bytes) -> bool:
         """Whether the bridge writes it like that, as far as we can tell."""
-        found = orjson.loads(key)
-        return orjson.dumps({name: found[name] for name in self._form.names}) == key
+        found = self._form.read(key)
+        return self._has_one_spelling and orjson.dumps({name: found[name] for name in self._form.names}) == key
 
     def _named(self, text: str) -> bytes:
         names = self._form.names
@@ -139,11 +138,6 @@ class TableKeys:
             return key_bytes(values, self._columns)
         except ValueError as error:
             raise WrongKey(f"{text}: {error}", remedy="write " + ",".join(f"{name}=…" for name in names)) from error
-
-
-def _has_one_spelling(sql_type: str) -> bool:
-    kind, is_array, _ = kind_of(sql_type)
-    return not is_array and kind not in FLOATS and kind is not Kind.DOCUMENT
 
 
 def _is_named(text: str) -> bool:

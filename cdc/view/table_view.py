@@ -14,13 +14,25 @@ from typing import Final, NamedTuple, TypeVar
 from cdc.lsn import LSN
 from cdc.store.port import Item, Key, Snapshot, Store
 from cdc.view import follow
-from cdc.view.answers import EVERYTHING, Changes, Evidence, Found, FoundMany, Page, Range, Watched, evidence_of
+from cdc.view.answers import (
+    EVERYTHING,
+    ChangedRow,
+    Changes,
+    Evidence,
+    Found,
+    FoundMany,
+    Page,
+    Range,
+    Watched,
+    evidence_of,
+)
 from cdc.view.cursors import cursor, order_behind
 from cdc.view.errors import NotLoaded, UnknownIndex, UnknownTable, WrongQuestion
-from cdc.view.facts import FACTS, Facts, TableFacts, Unreadable, decode_unreadable, fact_key, read_facts
+from cdc.view.facts import FACTS, Facts, TableFacts, fact_key, read_facts
 from cdc.view.keys import KeyForm, Value, index_prefix, pointed, stop_of
 from cdc.view.rows import unpack
 from cdc.view.table_keys import TableKeys
+from cdc.view.unreadable import entries, unreadable_keys, unreadable_of
 
 Result = TypeVar("Result")
 
@@ -88,7 +100,7 @@ class TableView:
             facts = self.facts_in(snapshot)
             known = self.loaded(facts, table)
             places = (self.keys_of(known).place(key),)
-            stored = _stored(snapshot, known.rows(), places)
+            stored = entries(snapshot, known.rows(), places)
             return _found(snapshot, known, places, stored, evidence_of(facts, known))[0]
 
         return self._store.read(query)
@@ -101,7 +113,7 @@ class TableView:
             known = self.loaded(facts, table)
             places = [*map(self.keys_of(known).place, keys)]
             evidence = evidence_of(facts, known)
-            stored = _stored(snapshot, known.rows(), places)
+            stored = entries(snapshot, known.rows(), places)
             return FoundMany(_found(snapshot, known, places, stored, evidence), evidence)
 
         return self._store.read(query)
@@ -137,6 +149,27 @@ class TableView:
             behind = cursor(evidence.store_id, known, by, shown[-1].key.order) if len(items) > len(shown) > 0 else None
             rows = _rows(snapshot, known, shown) if by else [item.value for item in shown]
             return Page([unpack(row) for row in rows], behind, evidence)
+
+        return self._store.read(query)
+
+    def unreadable(self, table: str, wanted: Range = EVERYTHING, behind: bytes = b"") -> Sequence[ChangedRow]:
+        """Keys of a range whose newest record is no row, a page at a time.
+
+        Args:
+            table: by name.
+            wanted: which keys, and how many; its ``after`` and ``by`` say nothing here.
+            behind: order of the last key that was told.
+
+        Raises:
+            WrongQuestion: no such table, or values that no key can have.
+            NotLoaded: the table has no rows to show yet.
+        """
+
+        def query(snapshot: Snapshot) -> Sequence[ChangedRow]:
+            known = self.loaded(self.facts_in(snapshot), table)
+            _, low, high = self._bounds(known, wanted._replace(by={}))
+            low = max(low, behind + b"\0") if behind else low
+            return unreadable_keys(snapshot, known, self.keys_of(known), (low, high), wanted.limit)
 
         return self._store.read(query)
 
@@ -300,33 +333,11 @@ def _index_bounds(table: TableFacts, by: Mapping[str, Value]) -> tuple[str, byte
 def _found(
     snapshot: Snapshot, table: TableFacts, places: Sequence[Key], stored: Sequence[bytes | None], evidence: Evidence
 ) -> list[Found]:
-    no_rows = _no_rows(snapshot, table, places, stored)
+    no_rows = unreadable_of(snapshot, table, places, stored)
     return [
         Found(None if value is None else unpack(value), no_rows.get(place.order) if no_rows else None, evidence)
         for place, value in zip(places, stored, strict=True)
     ]
-
-
-def _no_rows(
-    snapshot: Snapshot, table: TableFacts, places: Sequence[Key], stored: Sequence[bytes | None]
-) -> Mapping[bytes, Unreadable]:
-    """By order, what is no row of the keys that have none."""
-    if not table.unreadable:
-        return {}
-    missing = [place for place, value in zip(places, stored, strict=True) if value is None]
-    found = _stored(snapshot, table.no_rows(), missing) if missing else []
-    return {place.order: decode_unreadable(raw) for place, raw in zip(missing, found, strict=True) if raw is not None}
-
-
-def _stored(snapshot: Snapshot, space: str, places: Sequence[Key]) -> Sequence[bytes | None]:
-    """Entries; those whose text is not known are looked for by their order, which every store has."""
-    for place in places:
-        if not place.text:
-            break
-    else:
-        return snapshot.get(space, places)
-    found = [snapshot.scan(space, place.order, place.order + b"\0", 1) for place in places]
-    return [items[0].value if items else None for items in found]
 
 
 def _rows(snapshot: Snapshot, table: TableFacts, entries: Sequence[Item]) -> list[bytes]:

@@ -8,12 +8,14 @@ from typing import Final
 from cdc.errors import ConfigError
 from cdc.ports import Beginning, ReplicaTable, Standing
 from cdc.record import TableSchema
+from cdc.table_names import parts
 from cdc.view.facts import KeyColumn, TableFacts
 from cdc.view.feed_facts import FeedTopic
 from cdc.view.filled import CATCHING_UP, EXACT, LOADING, REBUILDING, FilledTable
 from cdc.view.filling import Filling
 from cdc.view.forms import table_form
 from cdc.view.indexes import Indexes
+from cdc.view.keys import is_respelled
 
 Wanted = Callable[[str, str], bool]
 """Whether the view keeps the table of that namespace and name."""
@@ -86,7 +88,7 @@ class FilledTables:
         changed: dict[str, None] = {}
         for schema in schemas:
             known = self._schemas.setdefault(schema.topic, [])
-            name = f"{schema.namespace}.{schema.name}"
+            name = schema.qualified_name
             former = self._owners.get(name, schema.topic)
             self._owners[name] = schema.topic
             changed |= dict.fromkeys((former, schema.topic) if former != schema.topic else ())
@@ -107,8 +109,8 @@ class FilledTables:
 
     def drop_unwanted(self) -> list[str]:
         """What the configuration does not want any more goes; returns the topics."""
-        names = {topic: table.facts.name.partition(".") for topic, table in self._tables.items()}
-        unwanted = [topic for topic, (namespace, _, name) in names.items() if not self._wanted(namespace, name)]
+        names = {topic: parts(table.facts.name) for topic, table in self._tables.items()}
+        unwanted = [topic for topic, (namespace, name) in names.items() if not self._wanted(namespace, name)]
         for topic in unwanted:
             self._remove(topic)
         return unwanted
@@ -162,7 +164,7 @@ class FilledTables:
     def _establish(self, topic: str) -> None:
         schemas = self._schemas[topic]
         newest = schemas[-1]
-        name = f"{newest.namespace}.{newest.name}"
+        name = newest.qualified_name
         if self._is_retired(topic) or not self._wanted(newest.namespace, newest.name):
             self._remove(topic)
             return
@@ -176,7 +178,7 @@ class FilledTables:
             self._renamed += (table.facts.name, name)
             table.look(name=name)
         types = {column.name: column.sql_type for column in newest.columns}
-        key = [KeyColumn(each, types[each]) for each in newest.key]
+        key = [KeyColumn(each, types[each], is_exact=is_respelled(types[each])) for each in newest.key]
         former = frozenset(each.key for each in schemas) - {newest.key}
         indexes = Indexes(self._checked(name, schemas), types)
         columns = [KeyColumn(column.name, column.sql_type) for column in newest.columns]
@@ -196,7 +198,7 @@ class FilledTables:
     def _is_retired(self, topic: str) -> bool:
         """Whether its source table is published to another topic by now."""
         newest = self._schemas[topic][-1]
-        return self._owners[f"{newest.namespace}.{newest.name}"] != topic
+        return self._owners[newest.qualified_name] != topic
 
     def _remove(self, topic: str) -> None:
         if (table := self._tables.pop(topic, None)) is not None:

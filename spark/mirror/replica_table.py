@@ -10,6 +10,7 @@ from psycopg import sql
 
 from cdc.pgtypes import quote_identifier
 from cdc.spark.errors import JobError
+from cdc.table_names import qualified
 
 KEY: Final = "cdc_key"
 
@@ -43,7 +44,7 @@ class ReplicaTable:
         self.stage = ("cdc_mirror", "")
 
     def __str__(self) -> str:
-        return f"{self.namespace}.{self.name}"
+        return qualified(self.namespace, self.name)
 
     def exists(self, connection: Connection) -> bool:
         """Whether anything of that name is there."""

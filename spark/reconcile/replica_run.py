@@ -24,6 +24,7 @@ from cdc.spark.reconcile.selection import only_compared
 from cdc.spark.reconcile.topic_records import Moment
 from cdc.spark.report.model import ReplicaCounts
 from cdc.spark.source.held_snapshot import connect, hold, reading
+from cdc.table_names import qualified
 
 _PAUSE_S: Final = 0.1
 _REMEDY: Final = "allow a longer snapshot: --max-snapshot-seconds"
@@ -60,7 +61,10 @@ def compare_replica(
         if why_not:
             return ComparedReplica(None, None, why_not)
     for number in range(job.rounds + 1):
-        say(f"{table.qualified_name}: comparing the replica {namespace}.{name}" + (", again" if number else ""))
+        say(
+            f"{table.qualified_name}: comparing the replica {qualified(namespace, name)}"
+            + (", again" if number else "")
+        )
         at = f"{folder}/round-{number}"
         with ExitStack() as stack:
             held = stack.enter_context(hold(job.replica, table.replica, job.fence_timeout_s))
@@ -91,7 +95,7 @@ def compare_replica(
             break
     if keys is None or keys.is_empty:
         findings = None
-    return ComparedReplica(replica_counts(f"{namespace}.{name}", lsn, max(rows, 0) + beside, findings), findings)
+    return ComparedReplica(replica_counts(qualified(namespace, name), lsn, max(rows, 0) + beside, findings), findings)
 
 
 def replica_table(table: Table) -> Table:

@@ -31,6 +31,7 @@ from cdc.spark.reconcile.verdict import TableFacts, kept_since_ms, why_unverifia
 from cdc.spark.report.model import ReplicaCounts, Round
 from cdc.spark.source.held_snapshot import HeldSnapshot, hold_free
 from cdc.spark.source.rows import sizes_of
+from cdc.table_names import qualified
 
 _MOST_TABLES: Final = 100
 """One query names them all, and one transaction locks them."""
@@ -139,7 +140,7 @@ class Together:
             table = batch[name]
             if table.topic in equal:
                 rows = equal[table.topic].source_rows
-                found[table.qualified_name] = replica_counts(".".join(name), lsn, rows, None)
+                found[table.qualified_name] = replica_counts(qualified(*name), lsn, rows, None)
         return len(equal)
 
     def _equal(

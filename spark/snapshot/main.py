@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -211,7 +212,8 @@ def _refuse_late(table: Table, found: Totals) -> None:
         raise PastErased(
             f"{table.qualified_name}: of {counted(found.late, 'key')} only a record is left that a bridge which stood "
             "still wrote behind newer ones; compaction may have erased a newer one",
-            remedy=f"have the table published again (cdc backfill {table.qualified_name} --sweep), then try again",
+            remedy=f"have the table published again (cdc backfill {shlex.quote(table.qualified_name)} --sweep), "
+            "then try again",
         )
 
 

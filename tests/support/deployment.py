@@ -22,6 +22,7 @@ from cdc.proof.comparison import TableShape, describe, difference, pinned, prove
 from cdc.proof.topic_side import open_consumer, read_topics
 from cdc.record import BackfillProgress, Position, Progress
 from cdc.replay.reader import TopicReader
+from cdc.table_names import parts
 from tests.support.bridge_process import CdcProcess
 from tests.support.forked import ForkedCdc
 from tests.support.names import unique
@@ -92,8 +93,8 @@ class Deployment:
         return f"cdc_{self.name}"
 
     def topic(self, table: str) -> str:
-        """Topic of ``namespace.table``; the namespace holds no dot."""
-        namespace, name = table.split(".", 1)
+        """Topic of ``namespace.table``."""
+        namespace, name = parts(table)
         return topic_name(self.name, namespace, name, self.settings.get("topics", {}).get("names", {}))
 
     def now(self) -> LSN:

@@ -117,6 +117,7 @@ class PlantedView:
         record = Unreadable(1, 4711, key.text.decode(), reason)
         transaction.delete(facts.rows(), [key])
         transaction.put(facts.no_rows(), [Item(key, encode(record))])
+        journal.write(transaction, journal.Entry(self.lsn, 0, {table: [journal.Changed(key.order, key.text)]}))
         return transaction.commit()
 
     def reset(self, table: str) -> int:

@@ -129,8 +129,13 @@ def test_a_port_that_is_taken(start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         service = start("--port", str(taken.getsockname()[1]))
         said = service.refusal(2)
-    assert "cannot serve on 127.0.0.1:" in said
+    assert "cannot listen on 127.0.0.1:" in said
     assert "choose another serve.host or serve.port, or --port; 0 picks a free port" in said
+
+
+def test_a_host_that_no_name_can_be(start: Start) -> None:
+    """It ended with a traceback."""
+    assert "cannot listen on ü..b:" in start(serve={"host": "ü..b"}).refusal(2)
 
 
 @pytest.mark.parametrize("option", [("--workers", "2"), ("--no-feed",)])

@@ -66,6 +66,27 @@ def rows(events: list[Event]) -> list[Any]:
     return [each.data["row"] for each in events]
 
 
+def test_a_record_that_is_no_row_is_told_as_what_it_is(store: Store, serve: Serve) -> None:
+    """It was a delete, while a GET of the same key says 502."""
+    view = planted(store)
+    client = serve(store)
+    told = {"key": {"id": 1}, "partition": 1, "offset": 4711, "reason": "it is no JSON"}
+    with watched(client) as events:
+        assert [each.name for each in events.take(4)] == ["row", "row", "row", "snapshot"]
+        view.mark_unreadable("public.users", ADA, "it is no JSON")
+        [event] = events.take(1)
+        assert (event.name, event.data) == ("unreadable", told)
+        assert event.id
+        view.mark_unreadable("public.users", BOB, "it is no JSON")
+    with watched(client, token=event.id) as events:  # who comes back reads the journal for itself
+        assert [(each.name, each.data["key"]) for each in events.take(1)] == [("unreadable", {"id": 2})]
+    with watched(client) as events:
+        begun = events.take(4)
+        assert [each.name for each in begun] == ["row", "unreadable", "unreadable", "snapshot"]
+        assert [each.data for each in begun[1:3]] == [told, {**told, "key": {"id": 2}}]
+    assert client.get("/v1/tables/public.users/rows/2").json()["type"] == "unreadable"
+
+
 def test_every_row_then_each_change(store: Store, serve: Serve) -> None:
     view = planted(store)
     with watched(serve(store)) as told:

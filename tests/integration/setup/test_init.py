@@ -154,7 +154,7 @@ def test_tables_that_cannot_be_captured_are_told_of(
         assert said in path.read_text()
     assert "it is left out" in done.output
     loaded = load(path, {})
-    assert loaded.source.tables == ("a*b.*", "public.*")
+    assert loaded.source.tables == ('"a.b".*', "public.*")
     assert "line\\nfeed" in path.read_text()
     assert yaml.safe_load(path.read_text())["name"] == database.name
     grants = CliRunner().invoke(app, ["grants", "source", "-c", str(path)])

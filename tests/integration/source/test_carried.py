@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from cdc.source.connect import connect
 from cdc.source.membership import memberships
 from cdc.source.publication import inspect_publication
 from cdc.source.rights import secured_tables, table_rights
+from cdc.table_names import qualified
 from tests.support.servers import Database
 
 # A root whose leaves lie in another schema, are partitioned themselves, unlogged, foreign, or are being detached
@@ -76,7 +77,7 @@ _SCOPES_SINCE_15: Final[Mapping[str, Collection[str]]] = {
 
 # As it was read before, which waits for locks
 _SERVERS_VIEW: Final = """
-SELECT schemaname || '.' || tablename, to_jsonb(t) -> 'attnames' FROM pg_publication_tables t WHERE pubname = %s
+SELECT schemaname, tablename, to_jsonb(t) -> 'attnames' FROM pg_publication_tables t WHERE pubname = %s
 """
 
 
@@ -106,6 +107,12 @@ def _leave_a_detach_half_done(database: Database) -> None:
         assert conn.execute(pending).fetchall() == [("other.parted_5",)]
 
 
+def _view(conn: psycopg.Connection[Any], publication: str) -> dict[str, Sequence[str]]:
+    """Columns by table, as the server tells them."""
+    rows = conn.execute(_SERVERS_VIEW, (publication,)).fetchall()
+    return {qualified(namespace, table): columns for namespace, table, columns in rows}
+
+
 @contextmanager
 def _all_locked(database: Database) -> Iterator[None]:
     """Every table, as by DDL; TRUNCATE locks TOAST tables as well."""
@@ -125,10 +132,10 @@ def test_what_each_kind_of_publication_carries(database: Database) -> None:
             made = _make_publications(admin)
             admin.execute(_FOREIGN_LEAF)  # PostgreSQL may refuse to publish a root that has one already
             _leave_a_detach_half_done(database)
-            views = {name: admin.execute(_SERVERS_VIEW, (name,)).fetchall() for name in made}
+            views = {name: _view(admin, name) for name in made}
         with _all_locked(database):
             for name, (scope, option) in made.items():
-                of, state, view = f"{scope}: {option}", inspect_publication(conn, name), dict(views[name])
+                of, state, view = f"{scope}: {option}", inspect_publication(conn, name), views[name]
                 assert state is not None
                 assert state.tables == view.keys(), of
                 assert state.narrowed == set(_SCOPES_SINCE_15.get(scope, ())), of

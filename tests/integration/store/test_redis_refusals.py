@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import redis as client
 from redis.exceptions import RedisError
+from structlog.testing import capture_logs
 
 from cdc.errors import ConfigError, StoreRefused, StoreUnavailable
 from cdc.stack import Redis
 from cdc.stack.embedded import free_port
+from cdc.store import redis_lock
 from cdc.store.open import open_store
 from cdc.store.redis_link import parse
 from tests.integration.store.contract import commit, numbers, writing
@@ -19,6 +21,7 @@ from tests.integration.store.elsewhere import item, look
 from tests.integration.store.redis_place import Prefix
 from tests.support.certificates import Authority
 from tests.support.servers import OwnStack
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -34,6 +37,98 @@ def test_a_server_that_throws_rows_away(own_stack: OwnStack) -> None:
     with closing(client.Redis.from_url(server.url)) as raw:
         raw.config_set("maxmemory-policy", "volatile-lru")
     open_store(server.url).close()
+
+
+def test_a_policy_that_is_changed_later_is_told(own_stack: OwnStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_lock, "_LOOKS", 1)
+    server = own_stack.redis()
+    with (
+        closing(client.Redis.from_url(server.url)) as raw,
+        capture_logs() as logs,
+        writing(Prefix(server.url)) as store,
+    ):
+        version = commit(store, "left", item(0))
+        raw.config_set("maxmemory-policy", "allkeys-lru")
+        eventually(lambda: [each for each in logs if "maxmemory-policy allkeys-lru" in each["event"]], 20)
+        assert "CONFIG SET maxmemory-policy noeviction" in next(each for each in logs if "remedy" in each)["remedy"]
+        assert commit(store, "left", item(1)) == version + 1
+
+
+@pytest.mark.parametrize("gone", ["left", "left:order", ".spaces"])
+def test_what_redis_threw_away_is_not_taken_for_absent(redis: Redis, gone: str) -> None:
+    """It throws whole keys away: all rows of a table are one of them."""
+    place = Prefix(redis.url)
+    with closing(place.raw()) as raw:
+        with writing(place) as store, closing(place.open(read_only=True)) as reader:
+            commit(store, "left", item(0), item(1))
+            commit(store, "right", item(0))
+            raw.delete(f"{place.prefix}:{gone}")
+            for query in (
+                lambda s: s.get("left", [item(0).key]),
+                lambda s: s.scan("left"),
+                lambda s: s.count("left"),
+            ):
+                with pytest.raises(StoreRefused, match="has lost keys of this store") as told:
+                    reader.read(query)
+                assert "noeviction" in told.value.remedy
+            with pytest.raises(StoreRefused, match="has lost keys of this store"):
+                commit(store, "left", item(7))
+        if gone != ".spaces":
+            with closing(place.open()) as store, pytest.raises(StoreRefused, match="has lost keys of this store"):
+                store.lock()
+
+
+def test_everything_of_a_table_at_once_is_missed_too(redis: Redis) -> None:
+    place = Prefix(redis.url)
+    with closing(place.raw()) as raw, writing(place) as store:
+        commit(store, "left", item(0))
+        raw.delete(f"{place.prefix}:left", f"{place.prefix}:left:order")
+        with pytest.raises(StoreRefused, match="has lost keys of this store"):
+            store.read(lambda s: s.count("left"))
+
+
+def test_a_space_may_be_emptied_and_filled_again(redis: Redis) -> None:
+    place = Prefix(redis.url)
+    with writing(place) as store:
+        commit(store, "left", item(0), item(1))
+        for _ in range(2):
+            transaction = store.begin()
+            transaction.delete("left", [item(0).key, item(1).key])
+            transaction.commit()
+            assert store.read(lambda s: (s.count("left"), s.scan("left"))) == (0, [])
+            commit(store, "left", item(0), item(1))
+        transaction = store.begin()
+        transaction.drop("left")
+        transaction.commit()
+        assert store.read(lambda s: s.count("left")) == 0
+    with writing(place) as store:
+        assert store.read(lambda s: s.count("left")) == 0
+
+
+def test_a_store_of_before_may_list_spaces_that_were_emptied(redis: Redis) -> None:
+    place = Prefix(redis.url)
+    with writing(place) as store:
+        commit(store, "left", item(0))
+    with closing(place.raw()) as raw:
+        raw.hdel(f"{place.prefix}:.store", "lists")
+        raw.sadd(f"{place.prefix}:.spaces", "right")
+    with writing(place) as store:
+        assert store.read(lambda s: (s.count("left"), s.count("right"))) == (1, 0)
+
+
+def test_rows_that_were_thrown_away_are_refused_when_redis_is_full(own_stack: OwnStack) -> None:
+    server = own_stack.redis({"maxmemory": "12mb"})
+    place = Prefix(server.url)
+    with writing(place) as store, closing(place.raw()) as raw:
+        commit(store, "left", item(0, b"x" * 1_000_000))
+        raw.config_set("maxmemory-policy", "allkeys-random")
+        for number in range(1000):  # another program
+            raw.set(f"other:{number}", b"x" * 1_000_000)
+            if not raw.exists(f"{place.prefix}:left"):
+                break
+        assert not raw.exists(f"{place.prefix}:left"), "it was thrown away"
+        with pytest.raises((StoreRefused, StoreUnavailable)):
+            store.read(lambda s: s.get("left", [item(0).key]))
 
 
 def test_a_server_that_is_full(own_stack: OwnStack) -> None:

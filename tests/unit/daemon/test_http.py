@@ -112,9 +112,10 @@ def test_taken_port_is_the_operators_to_change() -> None:
     assert "0 picks a free port" in caught.value.remedy
 
 
-def test_unknown_host_is_the_operators_to_change() -> None:
-    with pytest.raises(ConfigError, match="cannot serve"):
-        HealthServer("192.0.2.1", 0, BridgeMetrics().registry, lambda: (True, {})).start()
+@pytest.mark.parametrize("host", ["192.0.2.1", "a..b", "ü..b"])
+def test_unknown_host_is_the_operators_to_change(host: str) -> None:
+    with pytest.raises(ConfigError, match="cannot listen on"):
+        HealthServer(host, 0, BridgeMetrics().registry, lambda: (True, {})).start()
 
 
 def test_close_frees_the_port_and_may_come_twice() -> None:

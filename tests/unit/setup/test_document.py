@@ -14,7 +14,7 @@ from cdc.setup.seen import Seen, printable
 from cdc.setup.source_side import patterns_for
 from cdc.setup.steps import steps
 
-AWKWARD = ("public.*", "it's.a: b", 'x."y"', "- z.#1", "ü.ß\n!", "no.yes", "1.2", "*.*")
+AWKWARD = ("public.*", "it's.a: b", 'x."""y"""', "- z.#1", "ü.ß\n!", "no.yes", "1.2", "*.*")
 
 
 def answers(**more: object) -> Answers:
@@ -43,7 +43,7 @@ def test_copies_fit_the_cluster(tmp_path: Path, brokers: int, copies: int, in_sy
 
 
 def test_a_dot_in_a_schema_does_not_divide_its_pattern() -> None:
-    assert patterns_for(["a.b", "public"]) == ("a*b.*", "public.*")
+    assert patterns_for(["a.b", "public"]) == ('"a.b".*', "public.*")
 
 
 def test_nothing_leaves_its_comment() -> None:

@@ -9,12 +9,14 @@ import pytest
 from cdc.contract.header import DELETE, UPDATE, HeaderStamp
 from cdc.lsn import LSN
 from cdc.ports import StoredRecord
+from cdc.view.exact_json import loads
 from cdc.view.facts import KeyColumn, KeyKind, ValueKind, decode_unreadable
 from cdc.view.forms import table_form, topic_form
 from cdc.view.indexes import Indexes
 from cdc.view.keys import order_of
 from cdc.view.records import Changes, RecordForm, changes
 from cdc.view.rows import unpack
+from cdc.view.table_keys import TableKeys
 
 KEY = (KeyColumn("a", "int4"), KeyColumn("b", "text"))
 FORM = table_form(KEY, {("a",), ("b", "a")})
@@ -59,11 +61,45 @@ def test_of_two_partitions_the_position_decides(is_turned: bool) -> None:
     assert of(*records[:: -1 if is_turned else 1]).rows == []
 
 
-def test_two_spellings_of_one_key_are_one_row() -> None:
-    """Minus zero and zero are one key to PostgreSQL, and two to Kafka."""
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_a_tombstone_takes_away_only_what_was_written_under_its_key(is_turned: bool) -> None:
+    """Minus zero and zero are one key to PostgreSQL, and two to Kafka, whose partitions come one after the other."""
     form = table_form((KeyColumn("a", "float8"),))
-    found = of(record(b'{"a":-0}', None, 0, seq=1), record(b'{"a":0}', b'{"a":0}', 0, 1, seq=2), form=form)
-    assert (len(found.rows), found.gone) == (1, [])
+    changed = [record(b'{"a":-0}', None, 0, seq=1), record(b'{"a":0}', b'{"a":0}', 0, 1, seq=1)]
+    found = of(*(reversed(changed) if is_turned else changed), form=form)
+    assert [each.row.key.text for each in found.rows] == [b'{"a":0}']
+    assert [each.text for each in found.gone] == [b'{"a":-0}']
+    assert found.rows[0].row.key.order != found.gone[0].order
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        ["0.1", "0.10000000000000000001", "0.10"],
+        ["18446744073709551616", "18446744073709551617"],
+        ["9223372036854775807", "9223372036854775808", "9223372036854775808.0"],
+        [f"1{'0' * 400}", f"1{'0' * 399}1", f"-1{'0' * 400}"],
+        ['{"a": 0.1}', '{"a": 0.10000000000000000001}'],
+        ["[0]", "[-0]", "[0.0]", "[-0.0]"],
+    ],
+)
+def test_numbers_of_documents_are_what_they_are_written_like(documents: list[str]) -> None:
+    """A double for several of them made one row of several: each hid the other. Beyond all doubles there was no row."""
+    form = table_form((KeyColumn("doc", "jsonb"),))
+    records = [record(b'{"doc":%b}' % each.encode(), b"{}", place) for place, each in enumerate(documents)]
+    found = of(*records, form=form)
+    assert len({each.row.key.order for each in found.rows}) == len(documents)
+    assert found.no_rows == []
+    keys = TableKeys("columns", (KeyColumn("doc", "jsonb"),))
+    assert {keys.of_values([loads(each)]).order for each in documents} == {each.row.key.order for each in found.rows}
+    assert {keys.of_record(each.key or b"").order for each in records} == {each.row.key.order for each in found.rows}
+
+
+@pytest.mark.parametrize("number", ["1e99999999999999999999", "[" * 100_000])
+def test_a_number_or_a_nesting_without_end_is_no_key(number: str) -> None:
+    form = table_form((KeyColumn("doc", "jsonb"),))
+    found = of(record(b'{"doc":%b}' % number.encode(), b"{}"), form=form)
+    assert (len(found.rows), len(found.no_rows)) == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import orjson
+import pytest
 
 from cdc.config import OtherTopic, ViewConfig
 from cdc.lsn import LSN
@@ -13,7 +15,12 @@ from cdc.query.evidence import etag
 from cdc.record import Progress, SchemaColumn, SourceIdentity, TableSchema
 from cdc.store.memory import MemoryStore
 from cdc.view.answers import Range
-from cdc.view.facts import TableFacts, read_facts
+from cdc.view.facts import KeyColumn, TableFacts, encode, read_facts
+from cdc.view.feed_facts import FeedTopic
+from cdc.view.filled import EXACT, FilledTable
+from cdc.view.forms import table_form
+from cdc.view.indexes import Indexes
+from cdc.view.keys import is_respelled
 from cdc.view.table_view import TableView
 from cdc.view.topic_writer import TopicWriter
 from cdc.view.writer import ViewReplica
@@ -223,3 +230,17 @@ def test_a_topic_that_loads_says_nothing_of_its_age() -> None:
     other.writer.reached("names", 2.0)
     other.writer.commit({})
     assert other.caught_up_at() == 2.0
+
+
+@pytest.mark.parametrize(
+    ("sql_type", "is_other"), [("float8", True), ("jsonb", True), ("float4[]", True), ("int8", False), ("text", False)]
+)
+def test_a_store_of_before_is_read_anew_where_keys_are_kept_otherwise(sql_type: str, is_other: bool) -> None:
+    """It took 0 and -0 for one key, and numbers of a document that one double stands for."""
+    held = TableFacts(number=1, name="t", topic="t", key=(KeyColumn("id", sql_type),), generation=1)
+    table = FilledTable(
+        msgspec.json.decode(encode(held).replace(b",false]", b"]"), type=TableFacts), FeedTopic(state=EXACT)
+    )
+    key = [KeyColumn("id", sql_type, is_exact=is_respelled(sql_type))]
+    table.describe(table_form(key), key, key, Indexes((), {}))
+    assert table.has_other_key == is_other
