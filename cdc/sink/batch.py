@@ -61,7 +61,10 @@ class TableStatements:
         prepare: make the staging tables.
         empty: for the next batch of the same transaction.
         delete: the rows of staged keys.
-        take_rows: upsert the staged rows.
+        undeleted: finds one of them that is there all the same.
+        sift: delete staged rows that newer ones outlive; None where a key has one spelling.
+        take_rows: upsert the staged rows; the last statement counts them, unless …
+        is_uncounted: … rows that are there already need no update.
         take_new: copy rows straight into the replica table; None where equal keys have several spellings, among which
             ``sift`` has to choose.
         target: the replica table.
@@ -95,9 +98,13 @@ class TableStatements:
         self.stage_keys = sql.SQL("COPY {} FROM STDIN").format(keys)
         self.stage_rows = sql.SQL("COPY {} FROM STDIN").format(rows)
         self.take_new = None if has_spellings else sql.SQL("COPY {} ({}) FROM STDIN").format(target, names)
-        self.delete = sql.SQL("DELETE FROM {} AS t USING {} AS s WHERE {}").format(target, keys, self.same_key)
+        gone = sql.SQL("{} AND {}").format(self.same_key, printed_alike(key)) if has_spellings else self.same_key
+        self.delete = sql.SQL("DELETE FROM {} AS t USING {} AS s WHERE {}").format(target, keys, gone)
+        self.undeleted = sql.SQL("SELECT FROM {} AS t JOIN {} AS s ON {} LIMIT 1").format(target, keys, gone)
+        self.sift: sql.Composed | None = None
         fixed = [each.name for each in written if each.is_always_identity]
         updated = [each.name for each in written if each.name not in fixed and (has_spellings or each.name not in key)]
+        self.is_uncounted = not updated
         self.take_rows = [
             *([_delete_unlike(target, rows, equalities, fixed)] if fixed else []),
             sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} ON CONFLICT {} DO {}").format(
@@ -111,8 +118,7 @@ class TableStatements:
             remember = sql.SQL("INSERT INTO {} SELECT {}, {} FROM {}")
             self.empty.insert(0, remember.format(memory, _listed(position), key_names, rows))
             self.drop = sql.SQL("{}, {}").format(self.drop, memory)
-            self.delete = sql.SQL("{} AND {}").format(self.delete, printed_alike(key))
-            self.take_rows.insert(0, sift(rows, memory, equalities, position))
+            self.sift = sift(rows, memory, equalities, position)
 
     def render(self, topic: str, records: Sequence[StoredRecord], fresh: FreshTables | None = None) -> RenderedBatch:
         """The last record of each key, as COPY text.
