@@ -294,7 +294,7 @@ class MirrorSession:
                 self._see(record)
             else:
                 rows.append(record)
-        self._buffer.add(rows)
+        self._buffer.add(self._topics.at_home(rows))
         self._judge.read()
         return definitions
 

@@ -11,16 +11,17 @@ which topic it knows in the Kafka transaction that demands the rows; until a cut
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
 
 from cdc.contract.known_topic import KnownTopic
 from cdc.errors import ConfigError
-from cdc.ports import RecordReader, ReplicaWriter, Restored, TopicFacts
+from cdc.ports import RecordReader, ReplicaWriter, Restored, StoredRecord, TopicFacts
 from cdc.replay.backfills import StoredTopic
 from cdc.replay.cut import Cut, CutBuffer
+from cdc.replay.home import sifter
 from cdc.replay.horizon import longest_absence_s, why_anew
 
 _LOOK_S: Final = 5.0
@@ -94,6 +95,9 @@ class MirroredTopics:
         self._since: dict[str, float] = {}
         self._met_at: dict[str, int | None] = {}
         self._ids: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+        self._sift = sifter()
+        self._told: set[str] = set()
         self._missing: set[str] = set()
         self._look_due = time.monotonic() + _LOOK_S
 
@@ -149,6 +153,9 @@ class MirroredTopics:
         self._ids[topic] = f"{facts.topic_id}/{len(facts.ends)}"
         self._since[topic] = now if beginning == "anew" else since
         published = self._published.get(topic)
+        self._counts[topic] = len(facts.ends)
+        if published is not None:
+            self._spread(topic, facts, published.known)
         if published is not None and not _is_met(published.known, facts):
             self._met_at[topic] = None
         elif published is not None and is_other:
@@ -169,12 +176,34 @@ class MirroredTopics:
     def saw(self, topic: str, known: KnownTopic, offset: int) -> None:
         """The bridge wrote down how it knows a topic."""
         facts = self._facts.get(topic)
+        if facts is not None:
+            self._spread(topic, facts, known)
         if facts is not None and self._met_at.get(topic, offset) is None and _is_met(known, facts):
             self._met_at[topic] = offset
+
+    def _spread(self, topic: str, facts: TopicFacts, known: KnownTopic) -> None:
+        """Keys are spread among the partitions that the bridge knows; one that was added since has none."""
+        if known.topic_id == facts.topic_id:
+            self._counts[topic] = len(known.low)
 
     def unmet(self, cut: Cut) -> frozenset[str]:
         """Topics of which the bridge has not noticed, as of a cut, that they are not what they were."""
         return frozenset(topic for topic, at in self._met_at.items() if at is None or cut.offset <= at)
+
+    def at_home(self, rows: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
+        """Without those that somebody wrote into partitions where their keys do not belong."""
+        at_home, strays = self._sift(rows, self._counts)
+        for stray in strays:
+            if stray.value is not None and stray.topic not in self._told:
+                self._told.add(stray.topic)
+                log.warning(
+                    "another program wrote records into partitions where their keys do not belong: they are left out",
+                    topic=stray.topic,
+                    partition=stray.partition,
+                    offset=stray.offset,
+                    remedy="cdc reconcile --repair",
+                )
+        return at_home
 
     def refuse_overdue(self, joined_since: float, joining: Collection[str], now: float) -> None:
         """Make sure that no tombstone can have come and gone unseen.

@@ -5,9 +5,10 @@ the stream touched that since recording began, as with chunks (``touched``). Oth
 same key (``{"id":"1"}``), bytes that are no key of the table, and records in a partition where their key does not
 belong are never written by the stream, so they get tombstones in any case.
 
-Readers that know a row by its key's values, and not by its bytes, then see a deletion of the row itself. So the
-canonical record has to follow each such tombstone; where the stream touched the key, its record lies before, and the
-key is looked up once more, with a recording that begins behind the tombstone.
+Readers that know a row by its key's values, and not by its bytes, may take such a tombstone for a deletion of the row
+itself. So its header says that it is of no row; and because not every reader heeds that, the canonical record follows
+it. Where the stream touched the key, its record lies before, and the key is looked up once more, with a recording that
+begins behind the tombstone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cdc.backfill.rows import Ordinals
 from cdc.backfill.stream_side import StreamSide
 from cdc.backfill.surroundings import Surroundings
 from cdc.capture.key_rows import KeyAnswer, KeyRows
-from cdc.contract.header import BACKFILL, DELETE, HeaderStamp, with_null_documents
+from cdc.contract.header import BACKFILL, DELETE, HeaderStamp, of_no_row, with_null_documents
 from cdc.contract.partition import partition_of
 from cdc.encode.table import TableEncoder
 from cdc.lsn import LSN
@@ -78,10 +79,12 @@ class RepairWriter:
             is_moved = self._is_misplaced(key, partition)
             if is_moved:
                 assert partition is not None
-                self._bury(self._topic, partition, key, stamp.header(DELETE, self._next(), table.fingerprint))
+                self._bury(self._topic, partition, key, self._of_no_row(stamp, table))
                 done.tombstones += 1
             if key != canonical and key not in recording.keys and key not in written:
-                self._tombstone(stamp, table, key, done)
+                self._produce(self._topic, key, None, self._of_no_row(stamp, table))
+                done.tombstones += 1
+                done.bytes += len(key)
                 written.add(key)
                 is_moved = True
             if canonical is None or (canonical in written and not is_moved):
@@ -118,6 +121,9 @@ class RepairWriter:
         self._produce(self._topic, key, None, stamp.header(DELETE, self._next(), table.fingerprint))
         done.tombstones += 1
         done.bytes += len(key)
+
+    def _of_no_row(self, stamp: HeaderStamp, table: TableEncoder) -> bytes:
+        return of_no_row(stamp.header(DELETE, self._next(), table.fingerprint))
 
     def _next(self) -> int:
         self._ordinals[self._topic] += 1

@@ -29,6 +29,8 @@ _OPS: Final = frozenset((INSERT, UPDATE, DELETE, BACKFILL, TRUNCATE))
 NEWER: Final = "newer"
 """``toast``: a value left out by the stream was read later, and may be newer than the record's LSN says."""
 
+_NO_ROW: Final = b";row=none"
+
 _POSITION: Final = re.compile(rb"v=1;op=[cudrt];lsn=([0-9A-F]{1,8}/[0-9A-F]{1,8});seq=([0-9]{1,19})(?:;|$)")
 
 
@@ -98,6 +100,16 @@ def newer(header: bytes) -> bytes:
 def with_null_documents(header: bytes, columns: Iterable[int]) -> bytes:
     """The same header, naming the json columns (from 0) whose ``null`` is the document and not NULL."""
     return header + b";json_null=" + b",".join(b"%d" % column for column in columns)
+
+
+def of_no_row(header: bytes) -> bytes:
+    """A tombstone's header, saying that only a record goes: its key is spelled, or placed, as the bridge never does."""
+    return header + _NO_ROW
+
+
+def is_of_no_row(header: bytes) -> bool:
+    """Whether ``of_no_row`` made it: the row that a reader may take for the key's is still there."""
+    return header.endswith(_NO_ROW)
 
 
 def header_position(header: bytes) -> Position:

@@ -79,6 +79,7 @@ mirrored_table: Final = sa.Table(
     sa.Column("seen_table", sa.Text),
     sa.Column("read_since", sa.DateTime(timezone=True)),
     sa.Column("table_oid", sa.BigInteger),
+    sa.Column("table_file", sa.BigInteger),
 )
 """``state``, one of ``metrics.TABLE_STATES``:
 
@@ -90,4 +91,4 @@ mirrored_table: Final = sa.Table(
 - ``stopped`` for ``reason``, with the culprit.
 
 ``read_since`` is ``cut.caught_up_at`` of a table that is not part of the cut. ``table_oid`` is the replica table's: a
-table's name outlives the table."""
+table's name outlives the table. ``table_file`` is its ``relfilenode``: a table outlives what is emptied."""

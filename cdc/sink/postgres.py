@@ -18,6 +18,8 @@ from typing import Any, Final
 import psycopg
 import sqlalchemy as sa
 import structlog
+from psycopg import sql
+from psycopg.errors import TriggeredActionException
 
 from cdc.crashpoints import reach
 from cdc.lsn import LSN
@@ -306,22 +308,27 @@ class PostgresReplica:
             if batch.deleted or staged:
                 self._staged.add(batch.topic)
             if batch.deleted:
-                with cursor.copy(statements.stage_keys) as copy:
-                    for block in batch.deleted:
-                        copy.write(block)
+                _copy(cursor, statements.stage_keys, batch.deleted)
                 cursor.execute(statements.delete)
+                if (
+                    self._registry.has_own_ways(batch.topic)
+                    and cursor.execute(statements.undeleted).fetchone() is not None
+                ):
+                    raise TriggeredActionException("a trigger or rule of the replica table keeps a deleted row")
+            taken = 0
             if staged:
-                with cursor.copy(statements.stage_rows) as copy:
-                    for block in staged:
-                        copy.write(block)
+                _copy(cursor, statements.stage_rows, staged)
+                if statements.sift is not None:
+                    taken = cursor.execute(statements.sift).rowcount
                 for statement in statements.take_rows:
                     cursor.execute(statement)
+                taken += cursor.rowcount
                 if (seen := self._registry.seen.get(batch.topic)) is not None:
                     cursor.execute(seen.remember)
             if is_straight and statements.take_new is not None:
-                with cursor.copy(statements.take_new) as copy:
-                    for block in batch.new:
-                        copy.write(block)
+                taken += _copy(cursor, statements.take_new, batch.new)
+            if not statements.is_uncounted and taken != len(batch) - batch.tombstones:
+                raise TriggeredActionException("a trigger of the replica table keeps a row out")
 
     def _culprit(self, statements: TableStatements, batch: RenderedBatch, error: psycopg.Error) -> RecordRejected:
         """Halve the batch until one record is left that fails on top of all before it."""
@@ -338,3 +345,11 @@ class PostgresReplica:
                     raise
                 high, error = middle, narrowed
         return RecordRejected(records[low], first_line(error))
+
+
+def _copy(cursor: psycopg.Cursor[Any], statement: sql.Composed, blocks: Sequence[bytes]) -> int:
+    """COPY what blocks hold; returns how many rows the table took."""
+    with cursor.copy(statement) as copy:
+        for block in blocks:
+            copy.write(block)
+    return cursor.rowcount

@@ -13,7 +13,7 @@ import structlog
 from psycopg.errors import InsufficientPrivilege
 from sqlalchemy.dialects.postgresql import insert
 
-from cdc.errors import ConfigError, ReplicaUnavailable
+from cdc.errors import ConfigError
 from cdc.ports import Beginning, ReplicaTable, Standing, StoredRecord
 from cdc.record import TableSchema
 from cdc.sink.batch import TableStatements
@@ -24,14 +24,16 @@ from cdc.sink.grants import lacking
 from cdc.sink.naming import ReplicaName, ReplicaNaming
 from cdc.sink.placement import Placement, nowhere
 from cdc.sink.rebuild import SeenKeys, has_rows, seen_table
-from cdc.sink.tables import establish, quoted_name
+from cdc.sink.table_facts import KnownTables
+from cdc.sink.tables import establish
 
 _EXACT, _LOADING, _STOPPED = "exact", "loading", "stopped"
 _CATCHING_UP, _REBUILDING = "catching_up", "rebuilding"
 
 _ASKED: Final = "the operator asked for it"
 _DROPPED: Final = "the replica table was gone"
-_REPLACED: Final = "the replica table was dropped and made anew"
+_STRIPPED: Final = "a column of the replica table was gone"
+_FORGOTTEN: Final = "what the sink had recorded of the table was gone"
 _INTERRUPTED: Final = "it was being rebuilt when it was stopped"
 
 _REFERRED: Final = """
@@ -41,8 +43,6 @@ JOIN pg_catalog.pg_class c ON c.oid = k.confrelid JOIN pg_catalog.pg_namespace n
 WHERE (rn.nspname, r.relname, k.conname) = (%s, %s, %s)
 """
 """The table that a foreign key refers to."""
-
-_OIDS: Final = "SELECT to_regclass(name)::oid FROM unnest(%s::text[]) WITH ORDINALITY AS n (name, place) ORDER BY place"
 
 log = structlog.get_logger("cdc.sink")
 
@@ -73,7 +73,7 @@ class TableRegistry:
         self._stopped = set(stopped)
         self._emptied: set[str] = set()
         self._created: set[str] = set()
-        self._oids: dict[str, int | None] = {}
+        self._stripped: set[str] = set()
         self._seen: dict[str, SeenKeys] = {}
         self._anew: dict[str, str] = {}
         self._schemas: dict[str, list[TableSchema]] = {}
@@ -87,7 +87,9 @@ class TableRegistry:
             row.topic: ReplicaTable(row.topic, row.replica_table, row.state, row.reason, row.rows_applied)
             for row in rows
         }
-        self._known_oids = {row.topic: row.table_oid for row in rows if row.table_oid is not None}
+        self._known = KnownTables(self._session, {row.topic: (row.table_oid, row.table_file) for row in rows})
+        self._fingerprints = {row.topic: row.fingerprint for row in rows}
+        self._recorded = frozenset(self._fingerprints)
         self._seen_tables = {row.topic: row.seen_table for row in rows if row.seen_table is not None}
         self.read_since = {row.topic: row.read_since.timestamp() for row in rows if row.read_since is not None}
 
@@ -125,6 +127,10 @@ class TableRegistry:
         emptied, self._emptied = frozenset(self._emptied), set()
         return emptied
 
+    def has_own_ways(self, topic: str) -> bool:
+        """Whether triggers or rules of its table may keep rows out, or in."""
+        return self._known.has_own_ways(topic)
+
     @property
     def seen(self) -> Mapping[str, SeenKeys]:
         """The keys met so far, of tables that are rebuilt."""
@@ -140,8 +146,12 @@ class TableRegistry:
             why_anew = _ASKED
         elif resumes and topic in self._created:
             why_anew = _DROPPED
-        elif resumes and not why_anew and not holds_rows and self._is_replaced(topic):
-            why_anew = _REPLACED
+        elif resumes and topic in self._stripped:
+            why_anew = _STRIPPED
+        elif resumes and not why_anew and topic not in self._recorded:
+            why_anew = _FORGOTTEN
+        elif resumes and not why_anew and not holds_rows:
+            why_anew = self._known.why_empty(topic)
         elif not resumes and topic in self._seen_tables:
             why_anew = table.reason or _INTERRUPTED
         elif not resumes and holds_rows:
@@ -149,9 +159,8 @@ class TableRegistry:
             return "stopped"
         if not holds_rows:
             self._take_for_fresh(topic)
-        if self._known_oids.get(topic) != self._oids[topic]:  # with rows in it, it is what somebody made of the former
-            self._known_oids[topic] = self._oids[topic]
-            self._update(topic, table_oid=self._oids[topic])
+        if values := self._known.to_record(topic):  # with rows in it, it is what somebody made of the former
+            self._update(topic, **values)
         if why_anew or not resumes:
             self._begin_at_zero(topic, why_anew, holds_rows, now)
             return "anew"
@@ -212,7 +221,7 @@ class TableRegistry:
 
     def applied(self, counts: Mapping[str, int], standing: Standing) -> None:
         """At a cut: rows by topic, and the state of whatever takes rows."""
-        self._refuse_replaced(counts)
+        self._known.refuse_changed(counts, self._statements)
         for topic in standing.joining:
             self._join(topic)
         states = {topic: self._state(topic, standing) for topic in self._statements}
@@ -303,10 +312,10 @@ class TableRegistry:
             return
         try:
             with self._connection.begin_nested():
-                if self._oid(name) is None:
-                    self._created.add(topic)
-                columns, is_emptied = establish(self._connection, name, schemas)
-                self._oids[topic] = self._oid(name)
+                is_new = not self._known.is_there(name)
+                columns, added, is_emptied = establish(self._connection, name, schemas)
+                self._known.take_up(topic, name)
+                self._compare(topic, schemas, added, is_new=is_new)
                 if (outgrown := self._statements.get(topic)) is not None:
                     self._session.execute(outgrown.drop)
                 self._staged += 1
@@ -327,29 +336,15 @@ class TableRegistry:
             if is_emptied:
                 self._begin_anew(topic)
 
-    def _oid(self, name: ReplicaName) -> int | None:
-        """The table's that has the name now; None when there is none."""
-        found: int | None = self._connection.scalar(
-            sa.text("SELECT CAST(to_regclass(:t) AS oid)"), {"t": quoted_name(name)}
-        )
-        return found
-
-    def _refuse_replaced(self, written: Iterable[str]) -> None:
-        """Rows went to a table by its name: it must be the one that has all others.
-
-        Raises:
-            ReplicaUnavailable: it is another one; the next session rebuilds it.
-        """
-        tables = [*written]
-        names = [quoted_name(self._names[topic]) for topic in tables]
-        found = self._session.execute(_OIDS, [names]).fetchall() if names else []
-        for topic, (oid,) in zip(tables, found, strict=True):
-            if oid != self._oids[topic]:
-                raise ReplicaUnavailable(f"{_REPLACED} under the running sink: {self._tables[topic].name}")
-
-    def _is_replaced(self, topic: str) -> bool:
-        """Whether rows were written to another table of that name."""
-        return self._known_oids.get(topic, self._oids[topic]) != self._oids[topic]
+    def _compare(self, topic: str, schemas: Sequence[TableSchema], added: Collection[str], *, is_new: bool) -> None:
+        """See whether the table was as the last session left it: what was added now must be new in the source, too."""
+        if is_new:
+            self._created.add(topic)
+        fingerprints = [each.fingerprint for each in schemas]
+        if (last := self._fingerprints.pop(topic, "")) in fingerprints:
+            before = schemas[: fingerprints.index(last) + 1]
+            if not {column.name for each in before for column in each.columns}.isdisjoint(added):
+                self._stripped.add(topic)
 
     def _impossible(self, name: ReplicaName, cause: psycopg.Error) -> TableRefused:
         """Why a replica table cannot be made or widened; with the grant, when it is for want of a right."""

@@ -19,13 +19,19 @@ from cdc.sink.naming import CONTROL_SCHEMA
 
 _REMEDY: Final = "the SQL that `cdc grants sink` prints; and schema cdc with its tables must belong to the sink's role"
 
+_UNLOGGED: Final = """
+SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relpersistence = 'u' AND c.relkind IN ('r', 'p') ORDER BY 1
+"""
+
 
 def upgrade(engine: sa.Engine) -> None:
     """Create or migrate the tables of schema ``cdc``; changes nothing, and needs no right to, when they are current.
 
     Raises:
         ReplicaUnavailable: the replica cannot be reached.
-        ReplicaRefused: the role may not create schema or tables, or stage rows.
+        ReplicaRefused: the role may not create schema or tables, or stage rows; or a crash would empty the tables.
     """
     config = Config()
     config.set_main_option("script_location", "cdc.migrations:")
@@ -37,6 +43,7 @@ def upgrade(engine: sa.Engine) -> None:
         session = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
         if _current(connection) == newest:
             _refuse(lacking(session, schemas=()))
+            _refuse_unlogged(session)
             return
         _refuse(lacking(session, [CONTROL_SCHEMA]))
         if not sa.inspect(connection).has_schema(CONTROL_SCHEMA):
@@ -50,6 +57,16 @@ def _refuse(lacks: Sequence[Lack]) -> None:
         raise ReplicaRefused(
             "; ".join(f"the replica's {lack.subject}: {lack.text}" for lack in lacks),
             remedy=" ".join(lack.remedy for lack in lacks),
+        )
+
+
+def _refuse_unlogged(session: psycopg.Connection[Any]) -> None:
+    if found := [name for (name,) in session.execute(_UNLOGGED, [CONTROL_SCHEMA]).fetchall()]:
+        raise ReplicaRefused(
+            f"tables of the sink are UNLOGGED ({', '.join(found)}): a crash of the replica's server empties them, and "
+            "then nobody knows what the replica holds",
+            remedy=" ".join(f"ALTER TABLE {name} SET LOGGED;" for name in found)
+            + "  and if the server has crashed since they were unlogged: cdc sink --rebuild",
         )
 
 

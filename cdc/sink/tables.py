@@ -59,7 +59,9 @@ _ARBITER: Final = sa.text(r"""
            AND NOT EXISTS (SELECT FROM pg_collation WHERE oid = k.collated AND NOT collisdeterministic)
            AND EXISTS (SELECT FROM pg_amproc WHERE amprocfamily = c.opcfamily AND amprocnum = 4
                        AND amproclefttype = c.opcintype AND amprocrighttype = c.opcintype),
-           i.named
+           i.named,
+           (SELECT quote_ident(collname) FROM pg_collation WHERE oid = k.collated AND NOT collisdeterministic
+               AND k.collated <> (SELECT typcollation FROM pg_type WHERE oid = a.atttypid))
     FROM (SELECT *, CASE WHEN count(*) OVER () > 1 THEN conname END AS named, bool_and(indimmediate) OVER () AS all_now
           FROM (SELECT i.*, u.conname
                 FROM pg_index i LEFT JOIN pg_constraint u ON u.conindid = i.indexrelid AND u.contype IN ('p', 'u')
@@ -97,12 +99,14 @@ class Equality(NamedTuple):
         operator: its name.
         is_identity: equal values are printed alike; else one key has several spellings (numeric ``1.0`` and ``1``).
         constraint: whose index stands for the key, where the columns alone would name others, too; else None.
+        folding: a nondeterministic collation that is not the type's own; else None.
     """
 
     namespace: str
     operator: str
     is_identity: bool
     constraint: str | None
+    folding: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +154,11 @@ class _SqlType(UserDefinedType[str]):
 
 
 class Established(NamedTuple):
-    """A replica table's mirrored columns; ``is_emptied`` when its rows went because the key is another one now."""
+    """A replica table's mirrored columns; those that were ``added`` to one that was there; ``is_emptied`` when its rows
+    went because the key is another one now."""
 
     columns: list[ReplicaColumn]
+    added: list[str]
     is_emptied: bool
 
 
@@ -171,8 +177,9 @@ def establish(connection: sa.Connection, name: ReplicaName, schemas: Sequence[Ta
     key = schemas[-1].key
     known = {sql_type: _known_type(connection, sql_type) for sql_type in set(wanted.values())}
     types = {column: known[sql_type] for column, sql_type in wanted.items()}
+    added: list[str] = []
     if found := _columns(connection, name):
-        _fit(connection, name, types, found)
+        added = _fit(connection, name, types, found)
     else:
         _create(connection, name, types, key)
     found = _columns(connection, name)
@@ -187,11 +194,12 @@ def establish(connection: sa.Connection, name: ReplicaName, schemas: Sequence[Ta
             " that is not deferrable",
             remedy=f"ALTER TABLE {quoted_name(name)} ADD UNIQUE ({columns});  or drop it: the sink makes its own",
         )
+    _refuse_folding(name, arbiter, {column: found[column].replica_type for column in arbiter})
     mirrored = [
         ReplicaColumn(column, wanted[column], **found[column]._asdict(), equality=arbiter.get(column))
         for column in wanted
     ]
-    return Established(mirrored, is_emptied)
+    return Established(mirrored, added, is_emptied)
 
 
 def quoted_name(name: ReplicaName) -> str:
@@ -225,14 +233,29 @@ def takes_unchanged(actual: str, wanted: str) -> bool:
     return limits[0] is not None and limits[1] is not None and int(limits[0][1]) >= int(limits[1][1])
 
 
+def _refuse_folding(name: ReplicaName, key: Mapping[str, Equality], types: Mapping[str, str]) -> None:
+    """Keys that differ in the source must differ here; whether they do there, the topics do not tell."""
+    for column, equality in key.items():
+        if equality.folding is not None:
+            quoted = quote_identifier(column)
+            raise TableRefused(
+                f"key column {column!r} of replica table {name} has the nondeterministic collation {equality.folding}: "
+                "rows of the source whose keys are equal by it, such as 'a' and 'A', would be one row",
+                remedy=f"ALTER TABLE {quoted_name(name)} ALTER COLUMN {quoted} TYPE {types[column]} "
+                'COLLATE pg_catalog."default";  then cdc sink --rebuild, for rows may be missing',
+            )
+
+
 def _create(connection: sa.Connection, name: ReplicaName, types: Mapping[str, str], key: Sequence[str]) -> None:
     if not sa.inspect(connection).has_schema(name.schema):
         connection.execute(sa.schema.CreateSchema(name.schema))
     connection.execute(sa.schema.CreateTable(_described(name, types, key)))
 
 
-def _fit(connection: sa.Connection, name: ReplicaName, types: Mapping[str, str], found: Mapping[str, _Found]) -> None:
-    """Add missing columns; compare the others with the type they should have."""
+def _fit(
+    connection: sa.Connection, name: ReplicaName, types: Mapping[str, str], found: Mapping[str, _Found]
+) -> list[str]:
+    """Add missing columns, and return them; compare the others with the type they should have."""
     operations = Operations(MigrationContext.configure(connection))
     printed = _as_printed(connection, types)
     for column, sql_type in types.items():
@@ -246,6 +269,7 @@ def _fit(connection: sa.Connection, name: ReplicaName, types: Mapping[str, str],
                 remedy=f"ALTER TABLE {quoted_name(name)} ALTER COLUMN {quoted} TYPE {sql_type} "
                 f"USING {quoted}::{sql_type};  then restart the sink",
             )
+    return [column for column in types if column not in found]
 
 
 def _as_printed(connection: sa.Connection, types: Mapping[str, str]) -> dict[str, str]:

@@ -37,6 +37,9 @@ def apply(
     """
     space = table.rows(generation)
     gone = [*batch.gone, *(each.key for each in batch.no_rows if each.is_key)]
+    if batch.strange:
+        there = transaction.get(space, batch.strange)
+        gone += [key for key, row in zip(batch.strange, there, strict=True) if row and unpack(row).key == key.text]
     if indexes:
         _index(transaction, table, generation, batch.rows, gone, indexes)
     if batch.rows:
@@ -81,7 +84,8 @@ def entries_of(rows: Sequence[NewRow], place: int) -> list[Item]:
 def _note(transaction: Transaction, space: str, batch: Changes) -> int:
     """What is no row, and is it no more; returns how many more there are."""
     noted = [Item(each.key, each.text) for each in batch.no_rows if each.text is not None]
-    over = [*(each.row.key for each in batch.rows), *batch.gone, *(each.key for each in batch.no_rows if not each.text)]
+    over = [*(each.row.key for each in batch.rows), *batch.gone, *batch.strange]
+    over += [each.key for each in batch.no_rows if not each.text]
     known = transaction.get(space, [*over, *(item.key for item in noted)])
     was_over = [key for key, value in zip(over, known, strict=False) if value is not None]
     if was_over:

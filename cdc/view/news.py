@@ -22,7 +22,7 @@ class News:
             return
         known = self._keys.setdefault(table, {})
         no_rows = [each.key for each in batch.no_rows if each.is_key]  # nobody asks for what is no key of the table
-        for rows in ([each.row.key for each in batch.rows], batch.gone, no_rows):
+        for rows in ([each.row.key for each in batch.rows], batch.gone, batch.strange, no_rows):
             known.update((key.order, Changed(key.order, key.text)) for key in rows)
         if sum(map(len, self._keys.values())) > MAX_KEYS:
             self.reset([*self._keys])

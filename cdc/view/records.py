@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from cdc.contract.header import header_position
+from cdc.contract.header import header_position, is_of_no_row
 from cdc.errors import DecodeError
 from cdc.lsn import ZERO
 from cdc.ports import StoredRecord
@@ -70,6 +70,7 @@ class Changes:
         topic: whose state it is.
         rows: by order.
         gone: keys that were deleted.
+        strange: keys whose record goes; a row of the same key under another spelling stays.
         no_rows: records that are no rows.
     """
 
@@ -77,21 +78,23 @@ class Changes:
     rows: Sequence[NewRow]
     gone: Sequence[Key]
     no_rows: Sequence[NoRow]
+    strange: Sequence[Key] = ()
 
     def __len__(self) -> int:
-        return len(self.rows) + len(self.gone)
+        return len(self.rows) + len(self.gone) + len(self.strange)
 
 
 def changes(topic: str, records: Sequence[StoredRecord], form: RecordForm, indexes: Indexes) -> Changes:
     """What the last record of each key does."""
     rows: list[NewRow] = []
     gone: list[Key] = []
+    strange: list[Key] = []
     newest, no_rows = _newest(records, form)
     for order, (record, text) in newest.items():
         _, partition, offset, key, value, header = record
         at = Key(order, key or b"")
         if value is None:
-            gone.append(at)
+            (strange if is_of_no_row(header) else gone).append(at)
             continue
         try:
             lsn, ts = form.evidence(header)
@@ -102,7 +105,7 @@ def changes(topic: str, records: Sequence[StoredRecord], form: RecordForm, index
             continue
         rows.append(NewRow(Item(at, pack(text, row, partition, offset, lsn, ts)), entries))
     rows.sort(key=_order_of)
-    return Changes(topic, rows, gone, no_rows)
+    return Changes(topic, rows, gone, no_rows, strange)
 
 
 def position_of(record: StoredRecord) -> Position:

@@ -65,6 +65,15 @@ class Definitions:
                 columns.setdefault(column.name, column.sql_type)
         return columns
 
+    def types(self, topic: str) -> dict[str, tuple[str, ...]]:
+        """Column → every SQL type that any definition gives it."""
+        types: dict[str, dict[str, None]] = {name: {} for name in self.columns(topic)}
+        for schema in self._schemas.values():
+            if schema.topic == topic:
+                for column in schema.columns:
+                    types[column.name][column.sql_type] = None
+        return {name: tuple(found) for name, found in types.items()}
+
     def form(self, topic: str) -> RecordForm:
         """How executors read the records of a topic."""
         members: Mapping[str, Mapping[str, str]] = {

@@ -27,13 +27,14 @@ class Manifest:
     """The content of ``current.json``.
 
     Attributes:
-        columns: name → SQL type.
+        columns: name → SQL type, the newest.
         key: names of the key columns.
         state: folder with the latest row of each key; empty before the first compaction.
         state_offsets: the first offset that ``state`` does not hold, by partition.
         changes: folders of what came since, oldest first.
         retired: folders of the manifest before the last compaction: still there for readers that have that one.
         position: where all of it stands.
+        types: name → what the column is in all of these files, in Spark's words; empty where an older version wrote.
     """
 
     topic: str
@@ -44,6 +45,7 @@ class Manifest:
     changes: tuple[str, ...] = ()
     retired: tuple[str, ...] = ()
     position: Position = field(default_factory=Position)
+    types: dict[str, str] = field(default_factory=dict)
 
     def folders(self) -> set[str]:
         """All that are in use."""
@@ -71,6 +73,7 @@ def read(folder: Path, topic: str) -> Manifest:
         return Manifest(
             topic=topic,
             columns=fields["columns"],
+            types=fields.get("types", {}),
             key=tuple(fields["key"]),
             state=fields["state"]["folder"],
             state_offsets={int(partition): offset for partition, offset in fields["state_offsets"].items()},
@@ -111,6 +114,7 @@ def _fields(folder: Path, manifest: Manifest) -> dict[str, Any]:
         "version": _VERSION,
         "topic": manifest.topic,
         "columns": manifest.columns,
+        "types": manifest.types,
         "key": manifest.key,
         "state": {"folder": manifest.state, "files": _files(folder, [manifest.state] if manifest.state else [])},
         "state_offsets": {str(partition): offset for partition, offset in manifest.state_offsets.items()},

@@ -1,7 +1,9 @@
 """A lake of Parquet files: each micro-batch adds its latest records, and every few batches they become one row per key.
 
 Types: boolean, integers and floats are Parquet's; everything else is PostgreSQL's text, because nothing else holds
-every value (``NaN`` and 1000 digits of a numeric, ``infinity`` of a date).
+every value (``NaN`` and 1000 digits of a numeric, ``infinity`` of a date). Where a column's type changed, older records
+have values of the older one, and keep them until the bridge publishes their rows again: so the column is what holds the
+values of all its types, text if need be, and when that changes all files are written anew.
 """
 
 from __future__ import annotations
@@ -37,6 +39,21 @@ SPARK_TYPES: Final[Mapping[Kind, str]] = {
     **dict.fromkeys((Kind.DECIMAL, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ), "string"),
     **dict.fromkeys((Kind.BYTES, Kind.DOCUMENT, Kind.ASCII, Kind.TEXT), "string"),
 }
+
+_WIDER: Final[Mapping[str, tuple[str, ...]]] = {
+    "smallint": ("int", "bigint", "double", "string"),
+    "int": ("bigint", "double", "string"),
+    "bigint": ("string",),
+    "float": ("double", "string"),
+    "double": ("string",),
+    "boolean": ("string",),
+    "string": (),
+}
+"""Types that hold what the texts of this one say; the narrowest first."""
+
+_EXACT: Final = frozenset({"smallint", "int", "bigint"})
+"""Types whose values in a file tell what the record's text was: not ``float``, where ``0.1`` is another number than as
+``double``, nor ``boolean``, which PostgreSQL prints in two ways."""
 
 
 class ParquetMirror:
@@ -74,16 +91,24 @@ class ParquetMirror:
         self._lock.close()
 
     def establish(self, definitions: Definitions) -> None:
-        """Take notice of the columns; files are not touched."""
+        """Take notice of the columns. Files are written anew where a column has to be of another type in them.
+
+        Raises:
+            JobError: the source has a column of a name that we need, or values cannot be had from the files.
+        """
         for topic, manifest in self._manifests.items():
             self._forms[topic] = definitions.form(topic)
             if taken := set(_META) & set(self._forms[topic].columns):
                 raise JobError(
                     f"the source of {topic} has a column {taken.pop()}", remedy="this table cannot be mirrored this way"
                 )
+            types = {name: _common_type(sql_types) for name, sql_types in definitions.types(topic).items()}
+            is_other = self._refuse_lost_texts(topic, types)
             self._manifests[topic] = replace(
-                manifest, columns=definitions.columns(topic), key=definitions.newest(topic).key
+                manifest, columns=definitions.columns(topic), types=types, key=definitions.newest(topic).key
             )
+            if is_other and (manifest.state or manifest.changes):
+                self._compact(topic)
 
     def positions(self) -> Mapping[str, Position]:
         """By topic."""
@@ -121,8 +146,22 @@ class ParquetMirror:
             if manifest.changes or not manifest.state:
                 self._compact(topic)
 
+    def _refuse_lost_texts(self, topic: str, types: Mapping[str, str]) -> bool:
+        """Whether any column becomes of another type; refused where the files do not tell the records' texts."""
+        manifest = self._manifests[topic]
+        former = manifest.types or {name: _common_type((each,)) for name, each in manifest.columns.items()}
+        changed = {name: kind for name, kind in types.items() if former.get(name, kind) != kind}
+        for name, kind in changed.items():
+            if (manifest.state or manifest.changes) and former[name] not in _EXACT:
+                raise JobError(
+                    f"column {name!r} of {topic} had another type before: it is {kind} in the copy now, "
+                    f"and the copy has it as {former[name]}, which does not tell how the records spell it",
+                    remedy="build the copy anew: the same command with --rebuild",
+                )
+        return bool(changed)
+
     def _rows(self, topic: str, latest: DataFrame) -> DataFrame:
-        form, types = self._forms[topic], self._manifests[topic].columns
+        form, types = self._forms[topic], self._manifests[topic].types
         nothing = [None] * len(form.columns)
 
         def convert(batches: Iterator[Any]) -> Iterator[Any]:
@@ -143,7 +182,7 @@ class ParquetMirror:
         texts = ", ".join(f"`{place}` string" for place in range(len(form.columns)))
         schema = f"cdc_key string, cdc_partition int, cdc_offset bigint, cdc_deleted boolean, {texts}"
         columns = [
-            fn.col(f"`{place}`").cast(_parquet_type(types[name])).alias(name)
+            fn.col(f"`{place}`").cast(types[name]).alias(name)
             for place, name in enumerate(form.columns)
         ]  # fmt: skip
         return latest.mapInArrow(convert, schema).select(*_META, *columns)
@@ -169,9 +208,9 @@ class ParquetMirror:
         """One folder with the columns of today: what it lacks is NULL, what has another type now is cast."""
         found = self._spark.read.parquet(str(self._root / topic / name))
         columns: list[Column] = [fn.col(each) for each in _META]
-        for column, sql_type in self._manifests[topic].columns.items():
+        for column, kind in self._manifests[topic].types.items():
             value = fn.col(_quoted(column)) if column in found.columns else fn.lit(None)
-            columns.append(value.cast(_parquet_type(sql_type)).alias(column))
+            columns.append(value.cast(kind).alias(column))
         return found.select(*columns)
 
     def _switch(self, manifest: Manifest) -> None:
@@ -179,7 +218,13 @@ class ParquetMirror:
         self._manifests[manifest.topic] = manifest
 
 
-def _parquet_type(sql_type: str) -> str:
+def _common_type(sql_types: Sequence[str]) -> str:
+    """What holds every value of all these types as it is."""
+    kinds = {_spark_type(each) for each in sql_types}
+    return next(wide for wide in _WIDER if all(each == wide or wide in _WIDER[each] for each in kinds))
+
+
+def _spark_type(sql_type: str) -> str:
     kind = kind_of(sql_type)
     return "string" if kind.is_array else SPARK_TYPES[kind.kind]
 

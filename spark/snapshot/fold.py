@@ -34,7 +34,6 @@ class Totals:
         sums: of the two halves of each row's MD5 over key and value, modulo 2^64.
         late: keys whose state is a record that stands behind newer ones of other keys: it may have erased a newer one.
         foreign: records without our header, or without a key.
-        moved: keys that lie in several partitions.
     """
 
     records: int
@@ -46,7 +45,6 @@ class Totals:
     sums: tuple[int, int]
     late: int
     foreign: int
-    moved: int
 
 
 def with_headers(records: DataFrame) -> DataFrame:
@@ -103,7 +101,6 @@ def fold(records: DataFrame, below: Column, *, may_be_late: bool = False) -> Dat
         fn.min_by("place", "offset", 2).alias("lowest"),
         fn.min_by("op", "offset").alias("first_op"),
         fn.min("partition").alias("partition"),
-        (fn.min("partition") != fn.max("partition")).alias("moved"),
         fn.count(fn.when(fn.col("op").isNull() | fn.col("key").isNull(), 1)).alias("foreign"),
     )
     return folded.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
@@ -131,7 +128,6 @@ def totals(folded: DataFrame) -> Totals:
         fn.sum(halves[1]).alias("low"),
         fn.count(fn.when(fn.col("late"), 1)).alias("late"),
         fn.sum("foreign").alias("foreign"),
-        fn.count(fn.when(fn.col("moved"), 1)).alias("moved"),
     ).collect()[0]
     newest = found["newest"]
     return Totals(
@@ -144,7 +140,6 @@ def totals(folded: DataFrame) -> Totals:
         sums=(int(found["high"] or 0) % 2**64, int(found["low"] or 0) % 2**64),
         late=found["late"],
         foreign=found["foreign"] or 0,
-        moved=found["moved"],
     )
 
 

@@ -19,6 +19,7 @@ from cdc.jobspec.snapshot import AsOfLsn, AsOfNow, AsOfOffsets, AsOfTime, Snapsh
 from cdc.lsn import LSN
 from cdc.spark.errors import JobError, PastErased, TopicUnreadable
 from cdc.spark.offsets import Brokers, Extent
+from cdc.spark.reconcile.home import is_stray
 from cdc.spark.session import CONNECTOR_VERSION, open_session
 from cdc.spark.snapshot.definitions import columns_of, definitions_of
 from cdc.spark.snapshot.fold import Totals, below_lsn, below_offsets, fold, state_rows, totals, with_headers
@@ -149,7 +150,10 @@ def _write_table(
     lsn: LSN | None, place: Path,
 ) -> TableManifest:  # fmt: skip
     refuse_unless_whole(published, table.qualified_name, published.lsn if lsn is None else lsn)
-    folded = fold(with_headers(log.records), _below(job, table, lsn), may_be_late=published.may_be_late)
+    # What another program wrote elsewhere, and the tombstone that mends it, are no record of the row
+    strays = is_stray(fn.col("key"), fn.col("partition"), len(log.extent.ends))
+    records = with_headers(log.records).where(~strays)
+    folded = fold(records, _below(job, table, lsn), may_be_late=published.may_be_late)
     found = totals(folded)
     _refuse_foreign(table, found)
     _refuse_late(table, found)
@@ -199,11 +203,6 @@ def _refuse_foreign(table: Table, found: Totals) -> None:
         raise TopicUnreadable(
             f"topic {table.topic} holds {found.foreign} records that the bridge did not write",
             remedy="see which (cdc health)",
-        )
-    if found.moved:
-        raise TopicUnreadable(
-            f"topic {table.topic} holds {found.moved} keys in more than one partition",
-            remedy="see which (cdc health), and have them repaired (cdc reconcile --repair)",
         )
 
 

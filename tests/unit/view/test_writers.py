@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from cdc.config import OtherTopic, ViewConfig
+from cdc.contract.header import DELETE, UPDATE, HeaderStamp, of_no_row
 from cdc.lsn import LSN
 from cdc.ports import Standing, StoredRecord
 from cdc.query.evidence import etag
@@ -165,6 +166,20 @@ def test_values_of_a_former_type_stop_nothing() -> None:
     made.cut()
     assert made.by_color(1) == [1]
     assert made.table().state == "exact"
+
+
+def test_a_tombstone_of_another_spelling_takes_its_own_record_only() -> None:
+    """A repair writes one for a key that another program spelled with a blank; it took the row of the key."""
+    made = filled({"id": 1, "color": "red"}, {"id": 2, "color": "blue"}, index=INDEX)
+    stamp, spelled = HeaderStamp(LSN(100), None, 5), [b'{"id": 1}', b'{"id": 2}']
+    forged = StoredRecord(TOPIC, 0, 5, spelled[1], b'{"id":2,"color":"forged"}', stamp.header(UPDATE, 1, "0"))
+    made.replica.write([made.replica.prepare(TOPIC, [forged])])
+    header = of_no_row(stamp.header(DELETE, 2, "0"))
+    tombstones = [StoredRecord(TOPIC, 0, 6 + n, key, None, header) for n, key in enumerate(spelled)]
+    made.replica.write([made.replica.prepare(TOPIC, tombstones)])
+    made.cut()
+    assert [made.by_color(color) for color in ("red", "blue", "forged")] == [[1], [], []]
+    assert [row.row for row in made.reader.scan("public.items", Range()).rows] == [b'{"id":1,"color":"red"}']
 
 
 def test_a_stopped_table_takes_what_it_aimed_at_with_it() -> None:
