@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from cdc.contract.naming import schemas_topic
 from cdc.errors import ConfigError
 from cdc.jobs.describe import Deployment, describe_deployment, spark_settings
 from cdc.jobs.launch import run_job
@@ -83,7 +82,7 @@ def mirror(
     job = MirrorJob(
         spark=spark,
         kafka=deployment.kafka,
-        schemas_topic=schemas_topic(loaded.name),
+        stream=deployment.stream,
         tables=deployment.tables,
         target=_target(deployment, to, schema, path, compact_every),
         checkpoint=None if checkpoint is None else str(checkpoint.absolute()),

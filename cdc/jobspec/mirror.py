@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from cdc.jobspec.deployment import STRICT, KafkaSettings, PostgresSettings, SparkSettings, Table
+from cdc.jobspec.deployment import STRICT, KafkaSettings, PostgresSettings, SparkSettings, Stream, Table
 
 RECORDS_PER_BATCH = 200_000
 """A batch of rows of a kilobyte is then 200 MB spread over the executors, and is written within seconds."""
@@ -42,7 +42,7 @@ class MirrorJob(BaseModel):
     """Copy topics into a target, and follow them.
 
     Attributes:
-        schemas_topic: where the definitions are.
+        stream: the bridge that publishes the topics.
         checkpoint: Spark's own notes, kept from run to run; None for none: the target knows where it stands.
         once: end with what is there now, instead of following.
         rebuild: empty the target's tables first, and begin at the beginning.
@@ -52,7 +52,7 @@ class MirrorJob(BaseModel):
 
     spark: SparkSettings
     kafka: KafkaSettings
-    schemas_topic: str
+    stream: Stream
     tables: tuple[Table, ...] = Field(min_length=1)
     target: PostgresTarget | ParquetTarget = Field(discriminator="kind")
     checkpoint: str | None = None

@@ -21,7 +21,9 @@ from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 
 from cdc.contract.header import HEADER_NAME
+from cdc.contract.naming import schemas_topic
 from cdc.jobspec.mirror import MirrorJob
+from cdc.spark.added_partitions import refuse_added_partitions
 from cdc.spark.errors import JobError
 from cdc.spark.kafka_options import connector_options
 from cdc.spark.mirror.definitions import Definitions
@@ -57,7 +59,7 @@ class MirrorStream:
         self._stop = stop
         self._brokers = brokers
         self._topics = sorted(table.topic for table in job.tables)
-        self._definitions = Definitions(brokers, job.schemas_topic, self._topics)
+        self._definitions = Definitions(brokers, schemas_topic(job.stream.name), self._topics)
         # Held while a batch is applied, and by who stops the query: a batch that is torn in the middle makes Spark
         # search the traceback with a pattern that overflows the stack, and print a thousand lines.
         self._turn = threading.Lock()
@@ -100,6 +102,7 @@ class MirrorStream:
     def _run_query(self, *, may_resume: bool) -> None:
         positions = self._target.positions()
         self._source = source = MirroredTopics(self._brokers, self._topics, positions)
+        refuse_added_partitions(self._brokers, self._job.stream.name, source.seen.extents.values())
         self._failures.clear()
         with ExitStack() as cleanup:
             if self._job.checkpoint is None:

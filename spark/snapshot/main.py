@@ -17,6 +17,7 @@ from pyspark.sql import functions as fn
 from cdc.jobspec.deployment import Table
 from cdc.jobspec.snapshot import AsOfLsn, AsOfNow, AsOfOffsets, AsOfTime, SnapshotJob
 from cdc.lsn import LSN
+from cdc.spark.added_partitions import refuse_added_partitions
 from cdc.spark.errors import JobError, PastErased, TopicUnreadable
 from cdc.spark.offsets import Brokers, Extent
 from cdc.spark.reconcile.home import is_stray
@@ -74,6 +75,9 @@ def take(spark: SparkSession, job: SnapshotJob, place: Path, name: str) -> Manif
         else:
             logs = {each.topic: unread(spark, job.kafka, brokers.extent(each.topic)) for each in job.tables}
         histories = _histories(spark, job, brokers)
+        refuse_added_partitions(
+            brokers, job.stream.name, [each.extent for each in (*logs.values(), *histories.values())]
+        )
         lsn = _point(job, published, logs, histories)
         if lsn is not None:
             logs = prefer_histories(job.tables, logs, histories, published, lsn)

@@ -49,7 +49,7 @@ def job_for(
     job = MirrorJob(
         spark=spark or SparkSettings(),
         kafka=seen.kafka,
-        schemas_topic=f"{deployment.name}.__schemas",
+        stream=seen.stream,
         tables=seen.tables,
         target=target,
         once=True,

@@ -1,14 +1,19 @@
-"""Snapshots of a topic where another program wrote records into partitions in which their keys do not belong."""
+"""Topics where records lie in partitions in which their keys do not belong: another program's, or all the bridge's."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
 
 from cdc.contract.partition import partition_of
+from cdc.jobspec.mirror import ParquetTarget
 from cdc.record import RepairKey
+from cdc.spark.errors import TopicUnreadable
 from tests.integration.backfill.test_repair import id_key, repair
+from tests.integration.spark.mirrors import job_for, run
 from tests.integration.spark.snapshots import Snapshots
 from tests.support.deployment import Deploy
 from tests.support.servers import Database
@@ -38,3 +43,22 @@ def test_a_snapshot_holds_the_rows_beside_strays_and_when_these_are_repaired(
     repair(deployment, TABLE, [RepairKey(key, STRAY) for key in keys])
     assert snapshots.rows(TABLE) == expected, "repaired"
     deployment.stop()
+
+
+def test_a_topic_that_was_given_partitions_is_refused(
+    spark: SparkSession, database: Database, deploy: Deploy, tmp_path: Path
+) -> None:
+    """The bridge's own rows would pass for another program's: most of them would be missing."""
+    deployment = deploy(topics={"partitions": PARTITIONS})
+    database.execute("CREATE TABLE item (id int PRIMARY KEY, note text)")
+    database.execute("INSERT INTO item SELECT n, 'right' FROM generate_series(1, 30) n")
+    deployment.start_bridge()
+    deployment.wait_backfilled(TABLE)
+    deployment.stop()
+    topic, admin = deployment.topic(TABLE), AdminClient({"bootstrap.servers": deployment.bootstrap})
+    admin.create_partitions([NewPartitions(topic, PARTITIONS + 2)])[topic].result(30)
+    told = "5 partitions now, and 3 when its keys were published"
+    with pytest.raises(TopicUnreadable, match=told):
+        Snapshots(spark, deployment, tmp_path / "snapshots").rows(TABLE)
+    with pytest.raises(TopicUnreadable, match=told):
+        run(spark, job_for(deployment, ParquetTarget(path=str(tmp_path / "lake")), [TABLE]))
