@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -71,6 +72,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Of several test processes none is to begin a file of minutes when the others are done."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: longest_first(item.nodeid.partition("::")[0]))
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests stay until the end: nobody need look for garbage among them, again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

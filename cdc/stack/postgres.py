@@ -60,7 +60,8 @@ class PostgresServer(EmbeddedServer):
             major: server version. 14, 15 and 17 are downloaded (15 MB each) when first asked for, and can do TLS;
                 16 and 18 are installed already, and cannot.
             settings: lines for ``postgresql.conf`` on top of logical WAL, 20 slots and 20 walsenders.
-            fsync: False makes tests quicker; a crash of the *machine* then loses the cluster.
+            fsync: False makes tests quicker; a crash of the *machine* then loses the cluster, which is kept in memory
+                where there is room.
             detached: let it outlive this process.
             say: told what takes longer than a moment.
 
@@ -68,7 +69,7 @@ class PostgresServer(EmbeddedServer):
             StackError: no binaries, no account that can run them, or the server did not start.
         """
         sweep()
-        record = Record(f"PostgreSQL {major}", detached=detached)
+        record = Record(f"PostgreSQL {major}", detached=detached, in_memory=not fsync)
         try:
             account, binaries = runnable(major, record.directory, _environment(), say)
             server = cls(record, account, binaries, major=major, detached=detached)

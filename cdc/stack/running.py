@@ -26,6 +26,9 @@ import psutil
 from cdc.stack.cache import cache_dir
 from cdc.stack.engine import remove_container
 
+_IN_MEMORY = Path("/dev/shm")
+_ROOM_BYTES = 4 << 30
+"""Free there, or a folder on disk is used: a container has 64 MB by default."""
 _STOP_TIMEOUT_S = 15.0
 _POLL_INTERVAL_S = 0.03
 
@@ -58,10 +61,17 @@ class Running:
 
 
 class Record:
-    """The record of a server that this process owns, and the private directory that belongs to it."""
+    """The record of a server that this process owns, and the private directory that belongs to it.
 
-    def __init__(self, server: str, *, detached: bool = False) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="cdc-stack-"))
+    Args:
+        server: its name.
+        detached: it outlives this process.
+        in_memory: the directory may be gone after a crash of the machine; in memory, where there is room, hundreds of
+            files are made and deleted in no time, which a PostgreSQL does for each database.
+    """
+
+    def __init__(self, server: str, *, detached: bool = False, in_memory: bool = False) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="cdc-stack-", dir=_memory() if in_memory else None))
         self._running = Running(server, directory=str(self.directory), detached=detached)
         path = _records() / f"{self.directory.name}.json"
         unlocked = path.with_suffix(".new")
@@ -85,6 +95,15 @@ class Record:
         shutil.rmtree(self.directory, ignore_errors=True)
         self.path.unlink(missing_ok=True)
         self._file.close()
+
+
+def _memory() -> Path | None:
+    """A folder in memory; None where there is none that has room."""
+    try:
+        has_room = os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free >= _ROOM_BYTES
+    except OSError:
+        return None
+    return _IN_MEMORY if has_room else None
 
 
 def running() -> list[Running]:

@@ -25,7 +25,14 @@ from tests.support.waiting import within
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    ["cdc.app.cli", "cdc.app.run_command", "cdc.bridge.run", "cdc.app.sink_command", "cdc.apply.run"]
+    [
+        "cdc.app.cli",
+        "cdc.app.run_command",
+        "cdc.bridge.run",
+        "cdc.app.sink_command",
+        "cdc.apply.run",
+        "tests.support.frozen",
+    ]
 )
 _PR_SET_PDEATHSIG: Final = 1
 

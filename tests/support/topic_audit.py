@@ -7,10 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from cdc.ports import StoredRecord
 from cdc.proof.topic_side import EndSeen, open_consumer, poll, read_header
+from tests.support.waiting import eventually
 
 _TIMEOUT_S = 30.0
 
@@ -87,8 +88,23 @@ def _ends(bootstrap: str, topics: Sequence[str]) -> list[tuple[str, int, int]]:
         ends = []
         for topic in topics:
             for partition in consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions:
-                _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S)
-                ends.append((topic, partition, end))
+                ends.append((topic, partition, _end(consumer, TopicPartition(topic, partition))))
         return ends
     finally:
         consumer.close()
+
+
+def _end(consumer: Consumer, partition: TopicPartition) -> int:
+    """Its high watermark, once it has a leader: the bridge may be making the topic."""
+
+    def asked() -> tuple[int, int] | None:
+        try:
+            return tuple(consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_S))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+                raise
+            return None
+
+    watermarks = eventually(asked, _TIMEOUT_S)
+    assert watermarks is not None
+    return watermarks[1]
