@@ -17,7 +17,11 @@ from typing import Final
 from cdc.decode.walsender import sent_ts
 
 _MAX_ROWS: Final = 50_000
-_MAX_BYTES: Final = 32 * 1024 * 1024
+_FIRST_BYTES, _LEAST_BYTES, _MAX_BYTES = 1024 * 1024, 64 * 1024, 32 * 1024 * 1024
+"""A session begins with the first, and doubles it with each commit of about so much. Over a slow network, the largest
+would take longer than Kafka lets a transaction be open, in every session again."""
+_LONG_COMMIT_S: Final = 10.0
+"""Well below the minute after which Kafka, or we, give it up."""
 _MIN_AGE_S, _MAX_AGE_S = 0.05, 1.0
 _AGE_PER_COMMIT: Final = 20.0
 _BUSY_AGE_PER_COMMIT, _MAX_BUSY_AGE_S = 4.0, 0.05
@@ -41,7 +45,7 @@ class Batch:
 
     def __init__(self) -> None:
         self._rows = 0
-        self._bytes = 0
+        self._bytes = self._outside_bytes = 0
         self._opened_at = 0.0
         self._max_age_s = _MIN_AGE_S
         self._streamed_at: float | None = None
@@ -50,6 +54,7 @@ class Batch:
         self.rest_s = 0.0
         self._last = b""
         self._commit_ts = 0
+        self._max_bytes = _FIRST_BYTES
 
     @property
     def is_empty(self) -> bool:
@@ -59,7 +64,7 @@ class Batch:
     @property
     def is_due(self) -> bool:
         """Whether it is full, or older than twenty times what the last commit took."""
-        is_full = self._rows >= _MAX_ROWS or self._bytes >= _MAX_BYTES
+        is_full = self._rows >= _MAX_ROWS or self._bytes >= self._max_bytes
         return is_full or time.monotonic() - self._opened_at > self._max_age_s
 
     @property
@@ -103,9 +108,17 @@ class Batch:
         self._rows += bool(size)
         self._bytes += size
 
+    def went_out(self) -> None:
+        """What was read until now went to Kafka outside of the Kafka transaction, whose commit says nothing of it."""
+        self._outside_bytes = self._bytes
+
     def committed(self, took_s: float) -> None:
         """It is committed in Kafka, which took so long; the next one begins."""
-        self._rows = self._bytes = 0
+        if took_s > _LONG_COMMIT_S:
+            self._max_bytes = max(self._max_bytes // 2, _LEAST_BYTES)
+        elif took_s < _LONG_COMMIT_S / 2 and self._bytes - self._outside_bytes >= self._max_bytes // 2:
+            self._max_bytes = min(2 * self._max_bytes, _MAX_BYTES)
+        self._rows = self._bytes = self._outside_bytes = 0
         self._streamed_at = None
         self.rest_s = min(took_s * _REST_PER_COMMIT, _MAX_REST_S)
         self._busy_age_s = min(took_s * _BUSY_AGE_PER_COMMIT, _MAX_BUSY_AGE_S)

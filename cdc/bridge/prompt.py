@@ -64,6 +64,11 @@ class PromptBridge(Bridge):
             self._confirm(*followed)
         return super()._read()
 
+    def _send(self) -> None:
+        super()._send()
+        if not self._prompt.in_transaction:
+            self._batch.went_out()
+
     def _publish(self) -> None:
         if self._prompt.in_transaction or self._backfill.wants_flush:
             super()._publish()

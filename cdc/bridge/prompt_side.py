@@ -88,15 +88,17 @@ class PromptSide(KafkaSide):
         return self.in_transaction or self._is_uncovered or self.is_covering
 
     def send(self, records: Sequence[Ready]) -> None:
-        """Send rows of the stream: into the Kafka transaction while one is open, else at once."""
+        """Send rows of the stream: at once, or into the Kafka transaction while one is open or proof comes late."""
         self._is_uncovered = True  # also when they are there already: their progress is not
         if self._repeats is not None and not (records := self._repeats.left(records)):
             return
-        if self.in_transaction or self._is_behind_emptying:
+        is_inside = self.in_transaction or self._is_behind_emptying
+        if not is_inside and not self._is_proved:
+            self._prove()
+            is_inside = not self._is_proved  # it took so long that it is old already
+        if is_inside:
             self._prompt.produce_all(records)
             return
-        if time.monotonic() - self._proved_at > _PROOF_S:
-            self._prove()
         self._prompt.send_rows(records)
         self._sent = max(self._sent, header_position(records[-1][3]).lsn)
         reach("bridge.rows_sent")
@@ -153,6 +155,10 @@ class PromptSide(KafkaSide):
         """Say that nothing is beyond this progress, which is committed: nothing is sent any more."""
         self._is_open = False
         self._write(progress)
+
+    @property
+    def _is_proved(self) -> bool:
+        return time.monotonic() - self._proved_at <= _PROOF_S
 
     def _prove(self) -> None:
         """Have Kafka take what it has already, or is about to have: it does not if another bridge took over."""

@@ -86,6 +86,7 @@ class PromptPublisher(KafkaPublisher):
         """Write one record in a Kafka transaction of its own, beside the rows; ``is_written`` tells the outcome."""
         assert not self._open
         assert self._writing is None
+        self._began_at = time.monotonic()
         self._writing = self._thread.submit(self._write, topic, key, value)
 
     def is_written(self) -> bool:

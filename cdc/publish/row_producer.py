@@ -30,8 +30,10 @@ _REPORT_S: Final = 1.0
 _MAX_QUEUED: Final = 20_000
 """Few enough to be gone well within that."""
 _PURGED: Final = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
-_NEVER_TAKEN: Final = {KafkaError._PURGE_QUEUE, *TOO_LARGE}
-"""Of any other row that failed nobody knows whether the brokers have it: its request may have been on its way."""
+_NEVER_TAKEN: Final = TOO_LARGE
+"""Of any other row that failed nobody knows whether the brokers have it: its request may have been on its way. Also of
+one that is purged from the client's queue: it goes back there when its connection is lost, or a broker is in trouble
+behind its writing."""
 
 
 class Group:

@@ -189,3 +189,14 @@ def test_who_was_fenced_learns_it_from_its_progress(
         publisher.write(topic, b"progress", b"1")
         with pytest.raises(FencedError):
             eventually(publisher.is_written)
+
+
+def test_who_was_fenced_learns_it_also_long_after_the_last_kafka_transaction_with_records(
+    publisher: PromptPublisher, options: dict[str, str], topic: str
+) -> None:
+    """The bridge took it for a Kafka transaction that was open for too long, and did not end with exit code 5."""
+    publisher._began_at -= 61
+    with closing(started(options, topic)):
+        publisher.write(topic, b"progress", b"1")
+        with pytest.raises(FencedError):
+            eventually(publisher.is_written)

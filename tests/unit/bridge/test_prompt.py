@@ -49,8 +49,8 @@ def transaction(number: int) -> list[bytes]:
     return [frame(b"B" + struct.pack(">QqI", lsn, UNIX_EPOCH, 10 + number)), insert(number), commit(lsn)]
 
 
-def test_the_progress_does_not_grow_with_each_source_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backlog of small transactions made it larger than Kafka takes a record, and the bridge stopped for good."""
+def run(monkeypatch: pytest.MonkeyPatch) -> tuple[PromptBridge, Kafka]:
+    """A bridge that has published them all."""
     monkeypatch.setattr(prompt, "_PACE_S", -1.0)
     script, kafka = Script(*map(transaction, range(TRANSACTIONS))), Kafka()
     script.batches[0].insert(1, RELATION)
@@ -68,5 +68,20 @@ def test_the_progress_does_not_grow_with_each_source_transaction(monkeypatch: py
         on_commit=lambda _: None,
     )
     bridge.run(script.stop)
+    return bridge, kafka
+
+
+def test_the_progress_does_not_grow_with_each_source_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backlog of small transactions made it larger than Kafka takes a record, and the bridge stopped for good."""
+    _, kafka = run(monkeypatch)
     assert len(kafka.told) > TRANSACTIONS // 4, "written beside the rows"
     assert max(len(each.unseen) for each in kafka.told) < 40
+
+
+def test_a_progress_behind_rows_says_nothing_of_how_large_a_kafka_transaction_may_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next backfill over a slow network would begin with one that Kafka gives up for its age."""
+    monkeypatch.setattr("cdc.bridge.batch._FIRST_BYTES", 16)
+    bridge, _ = run(monkeypatch)
+    assert bridge._batch._max_bytes == 16

@@ -189,6 +189,20 @@ def test_a_bridge_that_was_silent_sends_nothing_before_it_has_proof(clock: Clock
     assert publisher.journal == [b"lsn=0/C8"]
 
 
+def test_a_proof_that_took_too_long_is_none(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows went out with it, although another bridge may have taken over since: behind newer ones of that."""
+    side, publisher = begun()
+
+    def commit() -> None:
+        clock.now += 5.0
+        publisher.journal.append("commit")
+
+    monkeypatch.setattr(publisher, "commit", commit)
+    clock.now += 2.1
+    side.send([row(300)])
+    assert publisher.journal[1:] == ["commit", ("inside", b"lsn=0/12C")], "Kafka fences what is in a Kafka transaction"
+
+
 def test_a_proof_is_as_old_as_the_beginning_of_what_proved_it(clock: Clock) -> None:
     """Rows are waited for, and taken back, by that."""
     side, publisher = begun()

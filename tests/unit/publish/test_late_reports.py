@@ -31,7 +31,7 @@ class Reported(NamedTuple):
         (KafkaError._PURGE_INFLIGHT, True),
         (KafkaError._FATAL, True),
         (KafkaError._TRANSPORT, True),
-        (KafkaError._PURGE_QUEUE, False),
+        (KafkaError._PURGE_QUEUE, True),
         (KafkaError.MSG_SIZE_TOO_LARGE, False),
     ],
 )
