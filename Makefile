@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# Test processes of the whole suite, each with a PostgreSQL of its own (5 GB together); a file's tests stay together, in
-# their order. Two are lanes of Spark's tests, see tests/support/scheduling.py. On two cores five are no quicker.
+# Test processes of the whole suite, each with a PostgreSQL of its own (6 GB together); a file's tests stay together, in
+# their order. Two are lanes of Spark's tests, see tests/support/scheduling.py; while these run, others wait.
 WORKERS ?= 5
 WORKERS_OPTIONS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PURE   := tests/unit/test_compiled.py $(addprefix tests/unit/,backfill bridge contract decode encode order sink) \
@@ -13,8 +13,8 @@ PURE   := tests/unit/test_compiled.py $(addprefix tests/unit/,backfill bridge co
 STAMP  := $(VENV)/.installed-dev
 DEMO_STAMP := $(VENV)/.installed
 
-# Many an image sets this variable. Then each of the some hundred processes of a run would compile all that it imports: a
-# command's start takes 1.8 s of CPU instead of 0.7.
+# Many images set this variable. Each of the hundreds of processes of a run would then compile all that it imports: a
+# command would need 1.8 s of CPU to start, and not 0.7.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help

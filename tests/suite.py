@@ -1,6 +1,6 @@
 """Runs pytest, and what failed once more, alone: ``python -m tests.suite tests -n 4``, as ``make test`` does.
 
-Beside three other processes on two cores a test may miss a moment, or a server its time. So up to three tests that
+Beside four other processes on two cores a test may miss a moment, or a server its time. So up to three tests that
 failed have a second hearing, with servers of their own and nothing beside them. What passes then is named in the last
 line, for it is a defect all the same. What draws its kills, loads or rows at random has none: it would meet others.
 """
