@@ -35,6 +35,8 @@ from tests.support.versions import DEFAULT, parse_majors, versions_for
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+_ALLOCATIONS_PER_COLLECTION = 100_000
+
 if os.environ.get("CDC_PURE_PYTHON"):
     compiled.avoid()
 
@@ -75,9 +77,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests stay until the end: nobody need look for garbage among them, again and again."""
+    """Thousands of tests stay until the end: nobody need look for garbage among them, again and again.
+
+    Nor among the rows that a test compares, by the ten thousand, after each 700 of them.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
 
 
 @pytest.hookimpl(optionalhook=True)
