@@ -168,6 +168,7 @@ class RowProducer:
         while len(self._producer) and time.monotonic() < deadline:
             with suppress(KafkaException):
                 self._producer.poll(0.01)
+            self._producer.purge()  # a row whose connection is just being lost comes back into the queue
         # The client holds our callbacks and we hold the client: without this it would live until a garbage collection
         del self._producer, self._delivered
 

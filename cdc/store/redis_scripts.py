@@ -19,7 +19,8 @@ Keys, all behind the store's prefix and a colon:
 
 Redis throws whole keys away when it is full and its ``maxmemory-policy`` says so, and that may be changed at any time.
 A table without its hash would pass for an empty one. So a space has entries exactly if it is listed, as many in its
-hash as in its order, and whoever reads or writes it looks first. ``lists`` says that ``.spaces`` was always kept so.
+hash as in its order, and whoever reads or writes it looks first. ``lists`` is how many are listed: ``.spaces`` may be
+thrown away, too.
 """
 
 from __future__ import annotations
@@ -27,6 +28,12 @@ from __future__ import annotations
 from typing import Final
 
 _INTACT: Final = r"""
+local function all_listed()
+  local count = redis.call('HGET', prefix .. ':.store', 'lists')
+  local spaces = prefix .. ':.spaces'
+  if count and tonumber(count) ~= redis.call('SCARD', spaces) then error('EVICTED ' .. spaces) end
+end
+
 local function intact(space)
   local key = prefix .. ':' .. space
   local entries = redis.call('HLEN', key)
@@ -60,6 +67,7 @@ local function scan(key, first, behind, limit, backwards)
 end
 
 local answers, at = {{}}, 2
+all_listed()
 while at <= #ARGV do
   local what, key, count = ARGV[at], prefix .. ':' .. ARGV[at + 1], tonumber(ARGV[at + 2])
   local answer
@@ -105,14 +113,17 @@ local holder = redis.call('GET', lock)
 if holder and holder ~= token then return {{0, redis.call('PTTL', lock)}} end
 local found = redis.call('HMGET', store, 'format', 'version', 'lists')
 if found[1] and found[1] ~= format then return {{-1, found[1]}} end
-for _, space in ipairs(redis.call('SMEMBERS', prefix .. ':.spaces')) do
+local spaces = prefix .. ':.spaces'
+if found[3] and tonumber(found[3]) ~= redis.call('SCARD', spaces) then return {{-2, spaces}} end
+for _, space in ipairs(redis.call('SMEMBERS', spaces)) do
   local key = prefix .. ':' .. space
   local entries, places = redis.call('HLEN', key), redis.call('ZCARD', key .. ':order')
   if entries ~= places or (entries == 0 and found[3]) then return {{-2, key}} end
-  if entries == 0 then redis.call('SREM', prefix .. ':.spaces', space) end
+  if entries == 0 then redis.call('SREM', spaces, space) end
 end
 redis.call('SET', lock, token, 'PX', lease_ms)
-redis.call('HSET', store, 'format', format, 'version', found[2] or '0', 'writer', token, 'lists', '1')
+local lists = redis.call('SCARD', spaces)
+redis.call('HSET', store, 'format', format, 'version', found[2] or '0', 'writer', token, 'lists', lists)
 forget_staged()
 local now = redis.call('TIME')
 return {{1, found[2] or '0', now[1], now[2]}}
@@ -223,6 +234,7 @@ local function check(space)
   intact(space)
   return nothing, nothing, nothing
 end
+all_listed()
 each_change(check)
 for space, _ in pairs(early) do check(space) end
 
@@ -303,7 +315,7 @@ for space, how in pairs(early) do
 end
 each_change(writer)
 forget_staged()
-redis.call('HSET', store, 'version', ARGV[7])
+redis.call('HSET', store, 'version', ARGV[7], 'lists', redis.call('SCARD', prefix .. ':.spaces'))
 return 'done'
 """
 """Arguments: as ``STAGE``, then the new version. Returns as that."""
