@@ -1,4 +1,4 @@
-"""How several test processes share the suite: file by file, long ones first, and Spark's in lanes of their own.
+"""How several test processes share the suite: file by file, the longest first, and Spark's in a lane of their own.
 
 A Spark job keeps two cores busy, most other tests wait for something most of the time. So with three processes or more,
 one of them runs the tests of Spark's jobs, one after the other in one warm JVM, and the others all else beside it; from
@@ -12,36 +12,25 @@ from typing import Final
 from xdist.scheduler.loadfile import LoadFileScheduling
 
 LONG_FILES: Final = (
-    # Spark's, which keep both cores busy from the beginning on; each heads a lane.
     "tests/integration/spark/test_scale_out.py",
     "tests/integration/spark/test_reconcile_live.py",
-    # Beside those: tests that wait for most of their time.
-    "tests/integration/store/test_redis_store.py",
-    "tests/integration/living/test_locked.py",
-    "tests/integration/backfill/test_living.py",
-    "tests/fault/test_steps.py",
-    "tests/fault/test_begin_anew.py",
-    "tests/integration/backfill/test_repair.py",
-    "tests/integration/backfill/test_command.py",
-    "tests/fault/test_two_bridges.py",
-    "tests/integration/bridge/test_publication_gaps.py",
-    "tests/integration/bridge/test_bad_topics.py",
-    "tests/integration/bridge/test_gaps.py",
-    "tests/integration/status/test_check.py",
-    # When Spark's are done, or nearly: tests that compute.
-    "tests/fault/test_crashpoints.py",
     "tests/acceptance/test_demo.py",
-    "tests/integration/history/test_whole_tables.py",
     "tests/fault/test_view_kills.py",
+    "tests/fault/test_crashpoints.py",
+    "tests/integration/store/test_redis_store.py",
+    "tests/integration/history/test_whole_tables.py",
     "tests/integration/sink/test_endings.py",
     "tests/fault/test_backfill_kills.py",
-    "tests/install/test_wheel.py",
     "tests/property/test_three_way.py",
+    "tests/install/test_wheel.py",
+    "tests/fault/test_steps.py",
     "tests/fault/test_kills.py",
+    "tests/integration/backfill/test_command.py",
+    "tests/integration/backfill/test_living.py",
     "tests/integration/backfill/test_pairs.py",
 )
-"""Files of 40 seconds to five minutes, in the order in which they begin; all others follow as they are listed. A file
-that is missing here costs at most its own length at the end, when the other processes have nothing left to do."""
+"""By what they cost, from two minutes down to 40 seconds. A file that is missing here costs at most its own length at
+the end, when the other processes have nothing left to do."""
 
 _SPARK: Final = "tests/integration/spark/"
 _RECONCILE: Final = f"{_SPARK}test_reconcile"
@@ -51,7 +40,7 @@ _TWO_LANES_FROM: Final = 4
 
 
 def longest_first(file: str) -> int:
-    """Sorts files: those that take long, then all others as they are listed.
+    """Sorts files: those that are long, then all others as they are listed.
 
     Args:
         file: relative to the project.
