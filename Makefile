@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 # Test processes of the whole suite, each with a PostgreSQL of its own (6 GB together); a file's tests stay together, in
-# their order. Two are lanes of Spark's tests, see tests/support/scheduling.py; while these run, others wait.
+# their order. Two are lanes of Spark's tests, see tests/support/scheduling.py.
 WORKERS ?= 5
 WORKERS_OPTIONS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PURE   := tests/unit/test_compiled.py $(addprefix tests/unit/,backfill bridge contract decode encode order sink) \

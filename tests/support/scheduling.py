@@ -27,6 +27,7 @@ LONG_FILES: Final = (
     "tests/fault/test_kills.py",
     "tests/integration/backfill/test_command.py",
     "tests/integration/backfill/test_living.py",
+    "tests/integration/living/test_locked.py",
     "tests/integration/backfill/test_pairs.py",
 )
 """By what they cost, from two minutes down to 40 seconds. A file that is missing here costs at most its own length at
