@@ -19,6 +19,16 @@ STRAY = 2
 """Where another program, with another partitioner, writes."""
 
 
+def published(database: Database, deploy: Deploy) -> Deployment:
+    """Thirty rows, among three partitions."""
+    deployment = deploy(topics={"partitions": PARTITIONS})
+    database.execute("CREATE TABLE item (id int PRIMARY KEY, note text)")
+    database.execute("INSERT INTO item SELECT n, 'right' FROM generate_series(1, 30) n")
+    deployment.start_bridge()
+    deployment.wait_backfilled(TABLE)
+    return deployment
+
+
 def rows_of(deployment: Deployment, job: MirrorJob) -> tuple[Rows, Rows]:
     """The source's, and the copy's."""
     with pinned(deployment.source.dsn) as source:
@@ -34,11 +44,7 @@ def test_a_copy_holds_the_rows_beside_strays_and_when_these_are_repaired(
     spark: SparkSession, database: Database, deploy: Deploy, target: PostgresTarget | ParquetTarget
 ) -> None:
     """Of a key's records the one with the greatest offset counted, wherever it lies: the tombstone took the row."""
-    deployment = deploy(topics={"partitions": PARTITIONS})
-    database.execute("CREATE TABLE item (id int PRIMARY KEY, note text)")
-    database.execute("INSERT INTO item SELECT n, 'right' FROM generate_series(1, 30) n")
-    deployment.start_bridge()
-    deployment.wait_backfilled(TABLE)
+    deployment = published(database, deploy)
     keys = [key for number in range(1, 31) if partition_of(key := id_key(number), PARTITIONS) != STRAY]
     header = next(each.header for each in deployment.records(TABLE))
     damage = Damage(deployment)

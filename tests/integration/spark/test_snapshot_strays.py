@@ -15,22 +15,17 @@ from cdc.spark.errors import TopicUnreadable
 from tests.integration.backfill.test_repair import id_key, repair
 from tests.integration.spark.mirrors import job_for, run
 from tests.integration.spark.snapshots import Snapshots
+from tests.integration.spark.test_mirror_strays import PARTITIONS, STRAY, TABLE, published
 from tests.support.deployment import Deploy
 from tests.support.servers import Database
 from tests.support.topic_damage import Damage
-
-TABLE, PARTITIONS, STRAY = "public.item", 3, 2
 
 
 def test_a_snapshot_holds_the_rows_beside_strays_and_when_these_are_repaired(
     spark: SparkSession, database: Database, deploy: Deploy, tmp_path: Path
 ) -> None:
     """It was refused, and the repair that the refusal asked for did not help while its tombstones were there."""
-    deployment = deploy(topics={"partitions": PARTITIONS})
-    database.execute("CREATE TABLE item (id int PRIMARY KEY, note text)")
-    database.execute("INSERT INTO item SELECT n, 'right' FROM generate_series(1, 30) n")
-    deployment.start_bridge()
-    deployment.wait_backfilled(TABLE)
+    deployment = published(database, deploy)
     keys = [key for number in range(1, 31) if partition_of(key := id_key(number), PARTITIONS) != STRAY]
     header = next(each.header for each in deployment.records(TABLE))
     damage = Damage(deployment)
@@ -49,11 +44,7 @@ def test_a_topic_that_was_given_partitions_is_refused(
     spark: SparkSession, database: Database, deploy: Deploy, tmp_path: Path
 ) -> None:
     """The bridge's own rows would pass for another program's: most of them would be missing."""
-    deployment = deploy(topics={"partitions": PARTITIONS})
-    database.execute("CREATE TABLE item (id int PRIMARY KEY, note text)")
-    database.execute("INSERT INTO item SELECT n, 'right' FROM generate_series(1, 30) n")
-    deployment.start_bridge()
-    deployment.wait_backfilled(TABLE)
+    deployment = published(database, deploy)
     deployment.stop()
     topic, admin = deployment.topic(TABLE), AdminClient({"bootstrap.servers": deployment.bootstrap})
     admin.create_partitions([NewPartitions(topic, PARTITIONS + 2)])[topic].result(30)
