@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(FirstHearing(config))
     if config.getoption("numprocesses", None) and not config.getoption("collectonly"):
-        shared_broker.start_for_workers(config, lambda line: sys.stderr.write(f"stack: {line}\n"))
+        shared_broker.start_for_workers(config)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

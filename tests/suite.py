@@ -1,6 +1,9 @@
 """Runs pytest, and what failed once more, alone: ``python -m tests.suite tests -n 4``, as ``make test`` does.
 
-Beside four other processes on two cores a test may miss a moment, or a server its time. So up to three tests that
+What stands behind ``--`` is a second run of pytest, beside the first, in one process and without the modules in C. Both
+use one Kafka. What the second one prints is shown when both are done.
+
+Beside so many other processes on two cores a test may miss a moment, or a server its time. So up to three tests that
 failed have a second hearing, with servers of their own and nothing beside them. What passes then is named in the last
 line, for it is a defect all the same. What draws its kills, loads or rows at random has none: it would meet others.
 """
@@ -8,11 +11,15 @@ line, for it is a defect all the same. What draws its kills, loads or rows at ra
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import pytest
 
@@ -21,6 +28,8 @@ MOST: Final = 3
 _FILE: Final = "tests/failed"
 _AT_RANDOM: Final = ("soak", "property")
 """A mark, and a ring."""
+_CACHE: Final = ".pytest_cache"
+_PLAIN: Final = {"CDC_PURE_PYTHON": "1"}
 
 
 class FirstHearing:
@@ -41,6 +50,54 @@ class FirstHearing:
             self._config.cache.set(_FILE, self._is_final)
 
 
+class Hearing:
+    """One run of pytest.
+
+    Args:
+        arguments: pytest's.
+        environment: variables beside ours.
+        output: where it prints; None for where we do.
+    """
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], output: IO[str] | None = None) -> None:
+        self._cache = f"{_CACHE}/plain" if environment else _CACHE
+        self._python = [sys.executable, "-m", "pytest", "-o", f"cache_dir={self._cache}"]
+        self._environment = environment
+        self._output = output
+        self._process = subprocess.Popen([*self._python, *arguments], env={**os.environ, **environment}, stdout=output)
+
+    def show(self) -> int:
+        """Wait for its end, and print what is not printed yet; pytest's exit code."""
+        try:
+            code = self._process.wait()
+        except KeyboardInterrupt:  # which pytest was told of, too
+            code = self._process.wait()
+        if self._output is not None:
+            self._output.seek(0)
+            shutil.copyfileobj(self._output, sys.stdout)
+        return code
+
+    def once_more(self, code: int) -> int:
+        """Exit code of pytest, and 0 when all that failed passed alone.
+
+        Args:
+            code: of the first hearing.
+        """
+        if code != pytest.ExitCode.TESTS_FAILED:
+            return code
+        again = verdict(json.loads(Path(self._cache, "v", _FILE).read_text(encoding="utf-8")))
+        if not again:
+            return code
+        sys.stdout.write(f"\nOnce more, alone: {', '.join(again)}\n")
+        sys.stdout.flush()
+        code = subprocess.call([*self._python, *again], env={**os.environ, **self._environment})
+        if code == pytest.ExitCode.OK:
+            sys.stdout.write(
+                f"Passed alone only, which is a defect of the test or of the product: {', '.join(again)}\n"
+            )
+        return code
+
+
 def verdict(failed: dict[str, bool]) -> list[str]:
     """The tests to hear again; none when one of them is final, or when there are too many.
 
@@ -51,20 +108,23 @@ def verdict(failed: dict[str, bool]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code of pytest, and 0 when all that failed passed alone."""
-    python = [sys.executable, "-m", "pytest"]
-    code = subprocess.call([*python, *arguments])
-    if code != pytest.ExitCode.TESTS_FAILED:
-        return code
-    again = verdict(json.loads(Path(".pytest_cache/v", _FILE).read_text(encoding="utf-8")))
-    if not again:
-        return code
-    sys.stdout.write(f"\nOnce more, alone: {', '.join(again)}\n")
+    """Exit code of the first run that failed, and 0 when all that failed passed alone."""
+    whole, plain = (list(arguments), None)
+    if "--" in arguments:
+        at = arguments.index("--")
+        whole, plain = list(arguments[:at]), list(arguments[at + 1 :])
+    with ExitStack() as until_both_end:
+        if plain is not None:
+            from tests.support import shared_broker
+
+            until_both_end.enter_context(shared_broker.for_all())
+        hearings = [Hearing(whole, {})]
+        if plain is not None:
+            output = until_both_end.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
+            hearings.append(Hearing(plain, _PLAIN, output))
+        codes = [each.show() for each in hearings]
     sys.stdout.flush()
-    code = subprocess.call([*python, *again])
-    if code == pytest.ExitCode.OK:
-        sys.stdout.write(f"Passed alone only, which is a defect of the test or of the product: {', '.join(again)}\n")
-    return code
+    return max(each.once_more(code) for each, code in zip(hearings, codes, strict=True))
 
 
 if __name__ == "__main__":

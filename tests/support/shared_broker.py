@@ -1,12 +1,16 @@
 """One Kafka for all processes of a run: what it compiles and does when idle is paid for once.
 
-The controller of pytest-xdist starts it, its workers find it in the environment. Java's second compiler pays for itself
-within minutes then: over the rings bridge, sink and backfill, one such broker took 126 s of CPU, four quick ones 174 s.
+``tests.suite`` or the controller of pytest-xdist starts it, the others find it in the environment. Java's second
+compiler pays for itself within minutes then: over the rings bridge, sink and backfill, one such broker took 126 s of
+CPU, four quick ones 174 s.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import pytest
@@ -19,10 +23,28 @@ _VARIABLE: Final = "CDC_TESTS_BROKER"
 _HEAP_MB: Final = 1024
 
 
-def start_for_workers(config: pytest.Config, say: Say) -> None:
-    """In the controller, before there are workers."""
-    broker = config.stash[_BROKER] = open_kafka(heap_mb=_HEAP_MB, say=say)
+def say_on_stderr(line: str) -> None:
+    """Where nobody captures what is printed."""
+    sys.stderr.write(f"stack: {line}\n")
+
+
+@contextmanager
+def for_all() -> Iterator[None]:
+    """For several runs of pytest, which are this process's children."""
+    broker = open_kafka(heap_mb=_HEAP_MB, say=say_on_stderr)
     os.environ[_VARIABLE] = broker.bootstrap
+    try:
+        yield
+    finally:
+        del os.environ[_VARIABLE]
+        broker.close()
+
+
+def start_for_workers(config: pytest.Config) -> None:
+    """In the controller, before there are workers; nothing when there is one already."""
+    if _VARIABLE not in os.environ:
+        broker = config.stash[_BROKER] = open_kafka(heap_mb=_HEAP_MB, say=say_on_stderr)
+        os.environ[_VARIABLE] = broker.bootstrap
 
 
 def join(config: pytest.Config, say: Say) -> Kafka:
