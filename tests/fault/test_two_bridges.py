@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ from cdc.errors import FencedError
 from cdc.stack import Kafka
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deployment, deployed
+from tests.support.forked import run_command
 from tests.support.servers import Database, OwnStack
 from tests.support.topic_audit import audit
 from tests.support.topic_damage import assert_topic_is_table
@@ -51,9 +50,7 @@ def pair(
 
 
 def status(deployment: Deployment) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "cdc", "status", "--json", "-c", deployment.config], capture_output=True, text=True
-    )
+    done = run_command("status", "--json", "-c", deployment.config)
     slot: dict[str, Any] = json.loads(done.stdout)["source"]["slot"]
     return slot
 

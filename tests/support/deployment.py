@@ -24,7 +24,7 @@ from cdc.record import BackfillProgress, Position, Progress
 from cdc.replay.reader import TopicReader
 from cdc.table_names import parts
 from tests.support.bridge_process import CdcProcess
-from tests.support.forked import ForkedCdc
+from tests.support.forked import ForkedCdc, run_command
 from tests.support.names import unique
 from tests.support.reading import read_backfills
 from tests.support.servers import Database
@@ -60,8 +60,10 @@ class Deployment:
         self.write()
 
     def write(self) -> None:
-        """Write the configuration to its file."""
-        self.config.write_text(yaml.safe_dump(self.settings, allow_unicode=True), encoding="utf-8")
+        """Write the configuration, at once: a process that is just starting reads the old one or the new."""
+        unfinished = self.config.with_suffix(".new")
+        unfinished.write_text(yaml.safe_dump(self.settings, allow_unicode=True), encoding="utf-8")
+        unfinished.replace(self.config)
 
     def deliver(self, delivery: str) -> None:
         """From its next start on, the bridge delivers this way: ``transactional`` or ``idempotent``."""
@@ -164,6 +166,14 @@ class Deployment:
             return bool(states) and set(states) == {"done"}
 
         eventually(done, timeout_s, lambda: f"backfills done: {self.backfills()}\n{self.why_not()}")
+
+    def command(self, *arguments: str, code: int = 0) -> str:
+        """What a command says to its end, stdout first; its exit code is as expected, and it does not crash."""
+        done = run_command(*arguments, "-c", self.config)
+        said = done.stdout + done.stderr
+        assert done.returncode == code, f"{arguments}: {done.returncode}\n{said}\n{self.bridge.tail()}"
+        assert "Traceback" not in said, said
+        return said
 
     def cut(self) -> LSN | None:
         """The LSN that the replica records; None before the first cut."""

@@ -1,4 +1,4 @@
-"""``cdc run`` and ``cdc sink`` as processes that start in milliseconds: forked from one that has imported everything.
+"""``cdc`` as processes that start in milliseconds: forked from one that has imported everything.
 
 They are processes like any other: they can be stopped, killed and signalled, and end with their exit code. What a fork
 leaves out, the interpreter's start and the imports, is what the tests with real process starts are for.
@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,8 @@ _CONTEXT.set_forkserver_preload(
         "cdc.app.run_command",
         "cdc.bridge.run",
         "cdc.app.sink_command",
+        "cdc.app.backfill_command",
+        "cdc.app.status_command",
         "cdc.apply.run",
         "tests.support.frozen",
     ]
@@ -43,9 +46,9 @@ class ForkedCdc(CdcProcess):
     def _start(self, extra_environment: Mapping[str, str]) -> None:
         assert self._process is None, f"cdc {self.command} runs already"
         self.log.touch()
-        ours = {name: value for name, value in os.environ.items() if not name.startswith("CDC_")}
         arguments = [self.command, "-c", str(self._config)]
-        self._process = _Child(arguments, self.log, {**ours, **extra_environment})  # type: ignore[assignment]
+        environment = {**_environment(), **extra_environment}
+        self._process = _Child(arguments, self.log, self.log, environment)  # type: ignore[assignment]
 
     @property
     def is_stopped(self) -> bool:
@@ -53,11 +56,35 @@ class ForkedCdc(CdcProcess):
         return bool(self.pid) and not self.ended and status(self.pid) == psutil.STATUS_STOPPED
 
 
-class _Child:
-    """As much of ``subprocess.Popen`` as a daemon needs, of a forked process."""
+def run_command(*arguments: str | Path, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; of what it prints, nothing is shown.
 
-    def __init__(self, arguments: list[str], log: Path, environment: Mapping[str, str]) -> None:
-        self._process = _CONTEXT.Process(target=_run, args=(arguments, str(log), dict(environment)))
+    Args:
+        arguments: behind ``cdc``.
+        timeout_s: longest time to wait for its end.
+    """
+    given = [str(each) for each in arguments]
+    with tempfile.TemporaryDirectory(prefix="cdc-said-") as folder:
+        outputs = [Path(folder, name) for name in ("stdout", "stderr")]
+        child = _Child(given, *outputs, _environment())
+        try:
+            code = child.wait(timeout_s)
+        finally:
+            child.kill()
+        stdout, stderr = (each.read_text(encoding="utf-8") for each in outputs)
+    return subprocess.CompletedProcess(given, code, stdout, stderr)
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("CDC_")}
+
+
+class _Child:
+    """As much of ``subprocess.Popen`` as is needed, of a forked process."""
+
+    def __init__(self, arguments: list[str], stdout: Path, stderr: Path, environment: Mapping[str, str]) -> None:
+        outputs = (str(stdout), str(stderr))
+        self._process = _CONTEXT.Process(target=_run, args=(arguments, outputs, dict(environment)))
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -81,13 +108,12 @@ class _Child:
         self._process.terminate()
 
 
-def _run(arguments: list[str], log: str, environment: dict[str, str]) -> None:
-    """The child's life: a session, a log and an environment of its own, then what the ``cdc`` command does."""
+def _run(arguments: list[str], outputs: tuple[str, str], environment: dict[str, str]) -> None:
+    """The child's life: a session, outputs and an environment of its own, then what the ``cdc`` command does."""
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
+    for number, output in enumerate(outputs, start=1):
+        os.dup2(os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644), number)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # or SIGKILL would take the last along
     faulthandler.enable()

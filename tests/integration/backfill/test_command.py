@@ -15,7 +15,6 @@ from cdc.contract.backfill import request_key
 from cdc.contract.naming import progress_topic
 from cdc.contract.repair import repair_request_key
 from tests.support.deployment import Deploy, Deployment
-from tests.support.reading import read_backfills
 from tests.support.waiting import eventually
 
 
@@ -48,20 +47,12 @@ def command(deployment: Deployment, *arguments: str) -> list[str]:
 
 def ask(deployment: Deployment, *arguments: str, code: int = 0) -> str:
     """Run the command to its end; what it said."""
-    done = subprocess.run(
-        command(deployment, *arguments), capture_output=True, text=True, timeout=60, check=False, encoding="utf-8"
-    )
-    said = done.stdout + done.stderr
-    assert done.returncode == code, f"{done.returncode}\n{said}\n{deployment.bridge.tail()}"
-    assert "Traceback" not in said, said
-    return said
+    return deployment.command("backfill", *arguments, code=code)
 
 
 def wait_for(deployment: Deployment, table: str, state: str) -> None:
-    options, topic = {"bootstrap.servers": deployment.bootstrap}, progress_topic(deployment.name)
-
     def reached() -> bool:
-        known = read_backfills(options, topic)
+        known = deployment.backfills()
         return table in known and known[table].state == state
 
     eventually(reached, 30, lambda: f"{table} to be {state}\n{deployment.bridge.tail()}")

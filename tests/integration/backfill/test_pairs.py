@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -84,7 +82,7 @@ class Runs:
         self._write_damage()
         self._change_rows(number)
         known = self._requests()
-        self._ask(*self._arguments(choice))
+        self._shop.command("backfill", *self._arguments(choice))
         if not choice["bridge"]:
             self._shop.start_bridge()
         named = choice["tables"] or TABLES
@@ -104,10 +102,10 @@ class Runs:
     def _begin_before(self, state: str | None) -> None:
         if state is None:
             return
-        self._ask(CLIENT, "--rate", "1", "--no-follow")
+        self._shop.command("backfill", CLIENT, "--rate", "1", "--no-follow")
         self._wait_state("running")
         if state == "paused":
-            self._ask("--pause", CLIENT)
+            self._shop.command("backfill", "--pause", CLIENT)
             self._wait_state("paused")
 
     def _wait_state(self, state: str) -> None:
@@ -164,13 +162,6 @@ class Runs:
                 expected[shape.key_of(row)] = row
         found = topic_rows(live_rows(self._shop.records(table), PARTITIONS), shape)
         assert difference("topic", expected, found, shape) is None, (table, choice)
-
-    def _ask(self, *arguments: str) -> str:
-        command = [sys.executable, "-m", "cdc", "backfill", "-c", str(self._shop.config), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, encoding="utf-8")
-        said = done.stdout + done.stderr
-        assert done.returncode == 0, f"{arguments}: {done.returncode}\n{said}\n{self._shop.bridge.tail()}"
-        return said
 
 
 def _key(number: int) -> bytes:
