@@ -64,7 +64,10 @@ def read_what_is_stable(options: Mapping[str, Any], partitions: Collection[Parti
 def read_until(
     reader: TopicReader, ends: Mapping[Partition, int], before_poll: Callable[[], object] = lambda: None
 ) -> Iterator[StoredRecord]:
-    """Every committed record below ``ends``, in order within each partition.
+    """Every committed record below ``ends``, in order within each partition. Then the reader is of no more use.
+
+    Records behind the ends come along with those before them, and are left out here: a reader that goes on would never
+    see them. For such a one there is ``read_through``.
 
     Args:
         reader: reads these partitions, and no others.
@@ -75,14 +78,24 @@ def read_until(
         TopicRefused: a topic is gone, or we may not read it.
         TopicUnavailable: no broker answers, or an open Kafka transaction hides an end for minutes.
     """
+    for record in read_through(reader, ends, before_poll):
+        if record.offset < ends[record.topic, record.partition]:
+            yield record
+
+
+def read_through(
+    reader: TopicReader, ends: Mapping[Partition, int], before_poll: Callable[[], object] = lambda: None
+) -> Iterator[StoredRecord]:
+    """Every committed record below ``ends``, and of those behind them what came along; the reader may go on.
+
+    Arguments and errors as for ``read_until``.
+    """
     missing = {each for each, end in ends.items() if end > 0}
     deadline = time.monotonic() + _STALL_S
     while missing:
         before = dict(reader.positions())
         before_poll()
-        for record in reader.poll(_RECORDS_PER_POLL, _POLL_S):
-            if record.offset < ends[record.topic, record.partition]:
-                yield record
+        yield from reader.poll(_RECORDS_PER_POLL, _POLL_S)
         positions = reader.positions()
         missing = {each for each in missing if positions[each] < ends[each]}
         if positions != before:

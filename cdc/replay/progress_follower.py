@@ -11,7 +11,7 @@ from typing import Any
 
 from cdc.errors import CdcError
 from cdc.replay.backfills import Newest, Published, keep, published
-from cdc.replay.bounded import read_until
+from cdc.replay.bounded import read_through
 from cdc.replay.client import missing_topic
 from cdc.replay.reader import TopicReader
 
@@ -44,7 +44,8 @@ class ProgressFollower:
         """
         try:
             reader = self._opened()
-            for record in read_until(reader, reader.fence()):
+            # Requests and an idempotent bridge's progress are in no Kafka transaction: the last offset may be a record.
+            for record in read_through(reader, reader.fence(())):
                 keep(self._newest, record)
         except CdcError:
             self.close()

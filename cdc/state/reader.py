@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Self
 
-from cdc.replay.bounded import FETCH_ONCE, read_until
+from cdc.replay.bounded import FETCH_ONCE, read_through
 from cdc.replay.reader import TopicReader
 from cdc.state.entries import Change, Entries, Entry
 from cdc.state.keys import Key, KeyForm
@@ -62,14 +62,14 @@ class StateReader:
         return self._entries.now.get(key if isinstance(key, bytes) else self._form.encode(key))
 
     def load(self) -> list[Change]:
-        """Read on until everything is in that was committed when this was called; what that changed.
+        """Read on until everything is in that was committed when this was called, perhaps more; what that changed.
 
         Raises:
             TopicUnavailable: no broker answers, or an open Kafka transaction hides the end for minutes.
             TopicRefused: the topic is gone.
         """
         ends = self._reader.high_watermarks(self._partitions)
-        return self._entries.take(read_until(self._reader, ends))
+        return self._entries.take(read_through(self._reader, ends))
 
     def poll(self, timeout_s: float) -> list[Change]:
         """Take in what is new; waits for something up to this long. Errors as for ``load``."""

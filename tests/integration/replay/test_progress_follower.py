@@ -5,13 +5,18 @@ from __future__ import annotations
 from contextlib import closing
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from cdc.contract.progress import progress_value
 from cdc.errors import TopicRefused
+from cdc.lsn import LSN
+from cdc.record import Progress
 from cdc.replay.backfills import read_published
 from cdc.replay.progress_follower import ProgressFollower
+from cdc.replay.reader import TopicReader
 from cdc.stack import Kafka
-from tests.support.topic_writer import TopicWriter
+from tests.support.topic_writer import SOURCE, TopicWriter
 from tests.support.waiting import eventually
 
 
@@ -32,6 +37,30 @@ def test_each_look_says_what_reading_everything_says(topics: TopicWriter) -> Non
         newest = follower.look(topics.key).stream
         assert newest is not None
         assert newest.lsn == 20
+
+
+def test_a_record_in_no_kafka_transaction_is_seen_when_it_is_the_last(topics: TopicWriter) -> None:
+    with topics.kafka_transaction():
+        topics.progress(10)
+    plain = Producer(topics.options)
+    plain.produce(topics.progress_topic, progress_value(Progress(LSN(20), None, 1, SOURCE)), topics.key)
+    plain.flush()
+    with closing(ProgressFollower(topics.options, topics.progress_topic)) as follower:
+        assert follower.look(topics.key) == read_published(topics.options, topics.progress_topic, topics.key)
+
+
+def test_what_is_written_while_it_looks_is_not_lost(topics: TopicWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    with topics.kafka_transaction():
+        topics.progress(10)
+    with closing(TopicReader(topics.options)) as reader:
+        before = reader.high_watermarks(reader.partitions(topics.progress_topic))
+    with topics.kafka_transaction():
+        topics.progress(20)
+    with closing(ProgressFollower(topics.options, topics.progress_topic)) as follower:
+        with monkeypatch.context() as patched:
+            patched.setattr(TopicReader, "fence", lambda *_: before)
+            follower.look(topics.key)
+        assert follower.look(topics.key) == read_published(topics.options, topics.progress_topic, topics.key)
 
 
 def test_a_topic_that_is_gone_and_one_that_is_made_anew(topics: TopicWriter) -> None:
