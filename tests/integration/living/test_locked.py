@@ -44,8 +44,10 @@ def cdc(deployment: Deployment, *arguments: str, code: int = 0) -> str:
 
 def listed(deployment: Deployment, table: str) -> str:
     """What ``cdc backfill --list`` says of a table."""
-    (line,) = cdc(deployment, "backfill", "--list", f"public.{table}").splitlines()
-    return line
+    said = cdc(deployment, "backfill", "--list", f"public.{table}")
+    lines = [line for line in said.splitlines() if line.startswith(f"public.{table}: ")]
+    assert len(lines) == 1, said
+    return lines[0]
 
 
 @pytest.mark.pg(16, 18)
