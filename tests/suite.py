@@ -108,18 +108,16 @@ def verdict(failed: dict[str, bool]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code of the first run that failed, and 0 when all that failed passed alone."""
-    whole, plain = (list(arguments), None)
-    if "--" in arguments:
-        at = arguments.index("--")
-        whole, plain = list(arguments[:at]), list(arguments[at + 1 :])
+    """The greater of the two exit codes; 0 when all that failed passed alone."""
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    whole, plain = arguments[:at], arguments[at + 1 :]
     with ExitStack() as until_both_end:
-        if plain is not None:
+        if plain:
             from tests.support import shared_broker
 
             until_both_end.enter_context(shared_broker.for_all())
         hearings = [Hearing(whole, {})]
-        if plain is not None:
+        if plain:
             output = until_both_end.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
             hearings.append(Hearing(plain, _PLAIN, output))
         codes = [each.show() for each in hearings]

@@ -64,7 +64,7 @@ def read_what_is_stable(options: Mapping[str, Any], partitions: Collection[Parti
 def read_until(
     reader: TopicReader, ends: Mapping[Partition, int], before_poll: Callable[[], object] = lambda: None
 ) -> Iterator[StoredRecord]:
-    """Every committed record below ``ends``, in order within each partition. Then the reader is of no more use.
+    """Every committed record below ``ends``, in order within each partition. No reader may go on behind it.
 
     Records behind the ends come along with those before them, and are left out here: a reader that goes on would never
     see them. For such a one there is ``read_through``.

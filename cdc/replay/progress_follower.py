@@ -66,7 +66,10 @@ class ProgressFollower:
         if topic_id is None:
             raise missing_topic(self._topic)
         if topic_id != self._topic_id:  # never seen, or made anew since
+            partitions = self._reader.partitions(self._topic)
+            if not partitions:  # another broker answered, which does not know of the topic yet
+                raise missing_topic(self._topic)
             self._reader.remove(list(self._reader.positions()))
-            self._reader.add(dict.fromkeys(self._reader.partitions(self._topic), 0))
+            self._reader.add(dict.fromkeys(partitions, 0))
             self._topic_id, self._newest = topic_id, {}
         return self._reader

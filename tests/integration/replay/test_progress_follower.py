@@ -63,6 +63,18 @@ def test_what_is_written_while_it_looks_is_not_lost(topics: TopicWriter, monkeyp
         assert follower.look(topics.key) == read_published(topics.options, topics.progress_topic, topics.key)
 
 
+def test_a_broker_that_does_not_know_the_topic_yet(topics: TopicWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was taken for a topic without partitions, of which nothing was ever seen."""
+    with topics.kafka_transaction():
+        topics.progress(10)
+    with closing(ProgressFollower(topics.options, topics.progress_topic)) as follower:
+        with monkeypatch.context() as patched:
+            patched.setattr(TopicReader, "partitions", lambda *_: [])
+            with pytest.raises(TopicRefused, match="does not exist"):
+                follower.look(topics.key)
+        assert follower.look(topics.key).stream is not None
+
+
 def test_a_topic_that_is_gone_and_one_that_is_made_anew(topics: TopicWriter) -> None:
     with topics.kafka_transaction():
         topics.progress(10)
