@@ -19,6 +19,8 @@ Level: TypeAlias = Literal["OK", "WARN", "FAIL"]
 
 OLDEST_VERSION: Final = 140000
 """PostgreSQL 14, the oldest release that its makers still supported when this was written."""
+_DECODES_ON_STANDBYS: Final = 160000
+_PRIMARY: Final = "point source.dsn at the primary (target_session_attrs=read-write)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +43,45 @@ class Finding:
         return cls("FAIL", subject, error.message, error.remedy)
 
 
-def check_server(facts: ServerFacts) -> list[Finding]:
-    """Version, settings and the rights of our role."""
-    return [judge(facts) for judge in _SERVER_CHECKS]
+def check_server(facts: ServerFacts, *, reads_tables: bool = True) -> list[Finding]:
+    """Version, settings and the rights of our role.
+
+    Args:
+        facts: of the source.
+        reads_tables: not only the stream: ``snapshot.mode`` is not ``never``.
+    """
+    findings = [judge(facts) for judge in _SERVER_CHECKS]
+    if facts.in_recovery:
+        findings.append(_standby(facts, reads_tables=reads_tables))
+    return findings
 
 
 def _version(facts: ServerFacts) -> Finding:
     subject = "PostgreSQL version"
     if facts.version_number < OLDEST_VERSION:
         return Finding("FAIL", subject, f"{facts.version} is too old", "upgrade the server to PostgreSQL 14 or newer")
-    if facts.in_recovery:
+    return Finding("OK", subject, facts.version)
+
+
+def _standby(facts: ServerFacts, *, reads_tables: bool) -> Finding:
+    subject = "primary"
+    if facts.version_number < _DECODES_ON_STANDBYS:
+        text = f"this is a standby, and PostgreSQL {facts.version} sends no row changes from one"
+        return Finding("FAIL", subject, text, f"{_PRIMARY}, or upgrade to PostgreSQL 16 or newer")
+    if reads_tables:
         return Finding(
             "FAIL",
             subject,
             "this is a standby, which cannot say which transactions are running: rows would be lost",
-            "point source.dsn at the primary (target_session_attrs=read-write); snapshot.dsn may name a standby of it",
+            f"{_PRIMARY}; snapshot.dsn may name a standby of it. To publish only what changes from now on, set "
+            "snapshot.mode to never",
         )
-    return Finding("OK", subject, facts.version)
+    return Finding(
+        "WARN",
+        subject,
+        "this is a standby: what changes is published, but tables cannot be read, so backfills and repairs fail",
+        f"{_PRIMARY} when you need one of these",
+    )
 
 
 def _encoding(facts: ServerFacts) -> Finding:

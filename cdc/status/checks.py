@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from cdc.brokers import BrokerAdmin
 from cdc.capture.copy_both import CopyBoth
 from cdc.compiled import language
 from cdc.config import Config
@@ -65,7 +66,7 @@ def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
     ):
         findings.append(Finding("OK", "connection", describe(source.connection())))
         facts = server_facts(conn)
-        findings += check_server(facts)
+        findings += check_server(facts, reads_tables=config.snapshot.mode != "never")
         findings += check_slot(facts, source.slot, inspect_slot(conn, source.slot))
         if not facts.in_recovery:
             findings += check_failover(failover_facts(conn, source.slot), source.slot)
@@ -125,7 +126,7 @@ def check_kafka(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
         text = f"is {config.topics.min_compaction_lag_ms}{caution}"
         findings.append(Finding("WARN", "topics.min_compaction_lag_ms", text, "set it to 60000, the default, or more"))
     with failing(findings, "brokers"):
-        admin = TopicAdmin(config.kafka.client_options())
+        admin = TopicAdmin(BrokerAdmin(config.kafka.client_options()))
         existing = admin.partitions()
         findings.append(Finding("OK", "brokers", f"{config.kafka.bootstrap} answers"))
         specifications = topic_specifications(config, nameable)

@@ -60,7 +60,9 @@ def test_a_bridge_streams_from_a_standby_and_writes_to_neither_server(
         primary.execute(f"CREATE PUBLICATION cdc_{deployment.name} FOR ALL TABLES WITH (publish_via_partition_root)")
         standby.wait_replayed(server)
         deployment.settings["source"]["dsn"] = standby.dsn()
+        del deployment.settings["sink"]  # which would write into the source
         deployment.write()
+        assert "this is a standby: what changes is published" in deployment.command("check")
         with load(primary):
             deployment.start_bridge()
             primary.execute("CREATE TABLE later (id int PRIMARY KEY); CREATE TABLE gone (id int PRIMARY KEY)")
