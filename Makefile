@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# Test processes of the whole suite, each with a PostgreSQL of its own (6 GB together); a file's tests stay together, in
+# Test processes of the whole suite, each with a PostgreSQL of its own (7 GB together); a file's tests stay together, in
 # their order. Two are lanes of Spark's tests, see tests/support/scheduling.py.
-WORKERS ?= 5
+WORKERS ?= 6
 WORKERS_OPTIONS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PURE   := tests/unit/test_compiled.py $(addprefix tests/unit/,backfill bridge contract decode encode order sink) \
   tests/property/test_three_way.py tests/integration/bridge/test_changes.py tests/integration/sink/test_cuts.py \

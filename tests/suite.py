@@ -107,15 +107,30 @@ def verdict(failed: dict[str, bool]) -> list[str]:
     return [] if any(failed.values()) or len(failed) > MOST else sorted(failed)
 
 
+def compile_once(arguments: Sequence[str]) -> subprocess.Popen[bytes] | None:
+    """In a fresh clone, a process that imports all tests; else each of the many would compile all that it imports.
+
+    Args:
+        arguments: pytest's, of the whole suite.
+    """
+    if Path(_CACHE).exists():
+        return None
+    collect = [sys.executable, "-m", "pytest", *arguments, "-n0", "--collect-only", "-q"]
+    return subprocess.Popen(collect, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def main(arguments: Sequence[str]) -> int:
     """The greater of the two exit codes; 0 when all that failed passed alone."""
     at = arguments.index("--") if "--" in arguments else len(arguments)
     whole, plain = arguments[:at], arguments[at + 1 :]
+    compiling = compile_once(whole)
     with ExitStack() as until_both_end:
         if plain:
             from tests.support import shared_broker
 
             until_both_end.enter_context(shared_broker.for_all())
+        if compiling is not None:
+            compiling.wait()
         hearings = [Hearing(whole, {})]
         if plain:
             output = until_both_end.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))

@@ -15,6 +15,7 @@ import psycopg
 
 from tests.support.bank import Guarded
 from tests.support.servers import Database
+from tests.support.soak import times
 from tests.support.waiting import eventually
 
 TABLES: Final = ("public.wide", "public.parted", "public.small")
@@ -47,8 +48,12 @@ def create(database: Database, rows: int) -> None:
     database.execute("INSERT INTO small SELECT i, 0, 'p' FROM generate_series(1, 100) i")
 
 
+_TRANSACTIONS_PER_ROUND = times(5, soak=20)
+"""Between two rests of 20 ms: twenty are nearly as many as the server takes."""
+
+
 class Writer(Guarded):
-    """Random transactions over the tables, as fast as the server takes them.
+    """Random transactions over the tables.
 
     Args:
         database: the source.
@@ -68,7 +73,7 @@ class Writer(Guarded):
         """Some transactions; an unknown outcome is as good as any."""
         if self._connection is None:
             self._connection = self._database.connect(connect_timeout=5)
-        for _ in range(20):
+        for _ in range(_TRANSACTIONS_PER_ROUND):
             try:
                 with self._connection.transaction(force_rollback=self._random.random() < 0.1):
                     for _ in range(self._random.choice((1, 1, 1, 5, 50))):

@@ -104,6 +104,10 @@ class Ledger:
             assert sorted((row for (row,) in rows), key=lambda row: row["id"]) == expected
 
 
+_LOOK_S = 0.002
+"""Between two looks, of which each takes about as long."""
+
+
 class Watcher:
     """Reads both tables and the recorded LSN in one transaction, again and again."""
 
@@ -116,7 +120,7 @@ class Watcher:
         counts = "(select count(*) from ledger_left), (select count(*) from ledger_right)"
         query = f"select (select lsn::text from cdc.cut), {counts}"
         with self.database.connect(autocommit=True) as connection:
-            while not self.stop.is_set():
+            while not self.stop.wait(_LOOK_S):
                 self.seen.update(connection.execute(query.encode()))
 
     def assert_only_prefixes(self) -> None:
