@@ -9,14 +9,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import wait
+from contextlib import suppress
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
 from cdc.broker_log import BROKER_LOG
 from cdc.errors import ConfigError, TopicRefused, TopicUnavailable
 
+CONNECTING: Final[Mapping[str, Any]] = {
+    "log.connection.close": False,
+    # After its first connection, a client waits for half of this before it opens the next one, to the broker that it
+    # was told of: with the default of 100 ms that is what most of the first answer's time went into. After a failure
+    # it is doubled each time, up to ten seconds.
+    "reconnect.backoff.ms": 20,
+}
+"""How every client connects, unless the configuration says otherwise."""
+
+_CONNECTED_WITHIN_S: Final = 1.0
 _FIRST_PATIENCE_S: Final = 0.25
 _SAYS_WHY: Final = {KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT}
 _NO_LEADER_YET: Final = {
@@ -27,6 +39,9 @@ _NO_LEADER_YET: Final = {
 }
 _LEADER_WITHIN_S: Final = 5.0
 _LEADER_POLL_S: Final = 0.05
+_OVERLOOKED_AFTER_S: Final = 0.1
+"""The client looks up the partitions' leaders first. When it has just connected, it overlooks the answer in one of
+thirty times, and looks again after one second or three, or when it is told anything else about topics."""
 _AUTHENTICATION: Final = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
 
 
@@ -54,19 +69,33 @@ def bad_option(error: KafkaException) -> ConfigError:
     )
 
 
+def connect(producer: Producer) -> None:
+    """Wait a moment for a broker's first answer; without one, what the producer does next says why.
+
+    It needs a number from the brokers before it sends anything (KIP-98, KIP-360). It asks for that at once, and where
+    no connection stands yet, again half a second later.
+    """
+    with suppress(KafkaException):
+        producer.list_topics(timeout=_CONNECTED_WITHIN_S)
+
+
 class BrokerAdmin(AdminClient):
-    """An admin client.
+    """An admin client. Whoever has several questions asks them through one: each costs connections of its own.
 
     Args:
-        options: librdkafka settings from the configuration.
+        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+
+    Attributes:
+        options: the same.
 
     Raises:
         ConfigError: librdkafka knows no such option or value.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options = options
         self._reports = _Reports()
-        ours: dict[str, Any] = {"log.connection.close": False, **options, "error_cb": self._reports.take}
+        ours: dict[str, Any] = {**CONNECTING, **options, "error_cb": self._reports.take}
         try:
             super().__init__(ours, logger=BROKER_LOG)
         except KafkaException as error:
@@ -96,6 +125,8 @@ class BrokerAdmin(AdminClient):
                     ) from error
                 patience_s = max(min(2 * patience_s, left_s), _FIRST_PATIENCE_S)
             else:
+                self.poll(0)  # what was reported until now is over
+                self._reports.forget()
                 BROKER_LOG.answered()
                 return found
 
@@ -116,12 +147,18 @@ class BrokerAdmin(AdminClient):
             spec: which offset.
             timeout_s: of each request.
             isolation: whose end is meant by the latest offset.
+
+        Raises:
+            TopicUnavailable: no broker answers.
+            TopicRefused: the brokers will not let us in.
         """
         found: dict[tuple[str, int], int | KafkaError] = {}
         asked = {TopicPartition(*each): spec for each in partitions}
         deadline = time.monotonic() + _LEADER_WITHIN_S
         while asked:
             answers = self.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
+            if wait(answers.values(), _OVERLOOKED_AFTER_S).not_done:
+                self.metadata(next(iter(asked)).topic, timeout_s=timeout_s)
             again: dict[TopicPartition, OffsetSpec] = {}
             for place, future in answers.items():
                 try:
@@ -149,3 +186,6 @@ class _Reports:
         self.refusal = self.refusal or refused_connection(error)
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.newest = error.str()
+
+    def forget(self) -> None:
+        self.refusal, self.newest = None, ""

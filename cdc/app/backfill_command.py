@@ -14,7 +14,7 @@ from cdc.asking.display import as_lines, as_table, ending_line
 from cdc.asking.follow import display, follow
 from cdc.asking.outcome import Following
 from cdc.asking.own_bridge import OwnBridge
-from cdc.backfill.requests import ends_of
+from cdc.brokers import BrokerAdmin
 from cdc.config import Config
 from cdc.contract.naming import progress_topic
 from cdc.daemon.logs import configure
@@ -24,6 +24,7 @@ from cdc.ports import Partition
 from cdc.publish.requests import withdraw_request
 from cdc.record import BackfillCommand, BackfillOptions, BackfillProgress, BackfillRequest
 from cdc.replay.backfills import Published
+from cdc.replay.bounded import partitions_of
 
 _UNFINISHED: Final = 3
 """Exit code: a backfill failed, was cancelled or replaced, so its topic may lack rows."""
@@ -183,9 +184,9 @@ def _attached(
     following = Following(None, {table: each.request for table, each in open_now.items()})
     for each in open_now.values():
         following.take(each)
-    topic = progress_topic(config.name)
+    partitions = partitions_of(BrokerAdmin(config.kafka.client_options()), progress_topic(config.name))
     newest = max(known.backfills[table].offset for table in open_now)
-    return following, dict.fromkeys(ends_of(config.kafka.client_options(), topic), newest), None
+    return following, dict.fromkeys(partitions, newest), None
 
 
 def _follow(

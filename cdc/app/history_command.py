@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from cdc.brokers import BrokerAdmin
 from cdc.config import Config
 from cdc.contract.naming import history_topic, progress_topic
 from cdc.contract.patterns import in_scope
@@ -73,7 +74,7 @@ def history(
     published = _published(loaded, moments[2])
     errors = Console(stderr=True, highlight=False)
     with _progress(errors) as show:
-        scan = KeyScan(loaded.kafka.client_options(), topic, past, wanted, show)
+        scan = KeyScan(BrokerAdmin(loaded.kafka.client_options()), topic, past, wanted, show)
         trail = scan.trail(schemas)
         then = None if moments[2] is None else row_at(trail, moments[2], lambda: scan.current(trail))
     notes = [f"{table} {wanted.decode()}, partition {scan.partition} of {past}; {published}", reach_line(trail)]
@@ -111,9 +112,8 @@ def _published(config: Config, moment: Moment | None) -> str:
     """
     if isinstance(moment, datetime) and moment > datetime.now(UTC):
         raise ConfigError(f"--as-of {moment.isoformat()} is in the future")
-    known = read_known(
-        config.kafka.client_options(), progress_topic(config.name), stream_key(config.source.slot), fenced=False
-    )
+    admin = BrokerAdmin(config.kafka.client_options())
+    known = read_known(admin, progress_topic(config.name), stream_key(config.source.slot), fenced=False)
     until = None if known.progress is None else known.progress.lsn
     if isinstance(moment, LSN) and (until is None or moment > until):
         raise TopicUnavailable(

@@ -28,6 +28,7 @@ import structlog
 
 from cdc.apply.cut_judge import CutJudge
 from cdc.apply.topics import BeginAnew, MirroredTopics, RebuildOrder
+from cdc.brokers import BrokerAdmin
 from cdc.compiled import language
 from cdc.config import Config
 from cdc.contract.backfill import is_backfill_key, parse_backfill
@@ -357,7 +358,7 @@ class MirrorSession:
     def _published(self) -> Published | None:
         """What the progress topic holds; None while it does not say, and we do not know, whose topics these are."""
         self._published_at = time.time()
-        found = read_published(self._kafka, self._progress_topic, self._stream_key)
+        found = read_published(BrokerAdmin(self._kafka), self._progress_topic, self._stream_key)
         return found if found.stream is not None or self._restored.progress is not None else None
 
     def _wait(self, ask: Callable[[], Answer], topic: str) -> Answer | None:

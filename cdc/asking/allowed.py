@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from cdc.backfill.pace import share
-from cdc.backfill.requests import ends_of
+from cdc.brokers import BrokerAdmin
 from cdc.config import Config
 from cdc.contract.backfill import is_backfill_key, parse_backfill
 from cdc.contract.naming import progress_topic
@@ -19,6 +19,7 @@ from cdc.publish.requests import write_request
 from cdc.publish.topics import TopicAdmin
 from cdc.record import BackfillCommand, BackfillOptions, BackfillProgress, BackfillRequest
 from cdc.replay.backfills import Published, read_published
+from cdc.replay.bounded import topic_ends
 from cdc.replay.reader import TopicReader
 from cdc.scope.choice import choose
 from cdc.scope.topics import topic_specifications
@@ -82,7 +83,8 @@ def tables_to_backfill(config: Config, wanted: Sequence[str], where: str | None)
 
 def known_backfills(config: Config) -> Published:
     """What the progress topic holds; errors as for ``read_published``."""
-    return read_published(config.kafka.client_options(), progress_topic(config.name), stream_key(config.source.slot))
+    admin = BrokerAdmin(config.kafka.client_options())
+    return read_published(admin, progress_topic(config.name), stream_key(config.source.slot))
 
 
 def backfills_to_change(
@@ -123,7 +125,7 @@ def refuse_to_begin_anew(open_now: Mapping[str, BackfillProgress]) -> ConfigErro
 
 def make_bookkeeping_topics(config: Config) -> None:
     """The progress topic, in which a request is written, before any bridge was there to make it."""
-    TopicAdmin(config.kafka.client_options()).create_missing(topic_specifications(config, ()))
+    TopicAdmin(BrokerAdmin(config.kafka.client_options())).create_missing(topic_specifications(config, ()))
 
 
 def ask(config: Config, request: BackfillRequest) -> dict[Partition, int]:
@@ -134,7 +136,7 @@ def ask(config: Config, request: BackfillRequest) -> dict[Partition, int]:
         TopicUnavailable: no broker answers.
     """
     options, topic = config.kafka.client_options(), progress_topic(config.name)
-    starts = ends_of(options, topic)
+    starts = topic_ends(BrokerAdmin(options), topic)
     write_request(options, topic, request)
     return starts
 

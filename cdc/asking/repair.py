@@ -17,7 +17,7 @@ from typing import Any, Final
 from cdc.asking.allowed import make_bookkeeping_topics, tables_to_backfill
 from cdc.asking.follow import UNTAKEN_S, Idle
 from cdc.asking.own_bridge import OwnBridge
-from cdc.backfill.requests import ends_of
+from cdc.brokers import BrokerAdmin
 from cdc.config import Config
 from cdc.contract.naming import progress_topic
 from cdc.contract.repair import is_repair_key, parse_repair_outcome, parts_of, repair_request_key
@@ -26,6 +26,7 @@ from cdc.lsn import LSN, ZERO
 from cdc.ports import Partition, StoredRecord
 from cdc.publish.requests import withdraw_repair, write_repair
 from cdc.record import RepairKey, RepairOutcome, RepairRequest
+from cdc.replay.bounded import topic_ends
 from cdc.replay.reader import TopicReader
 
 MAX_KEYS: Final = 100_000
@@ -95,7 +96,7 @@ def repair_keys(
     options, topic = config.kafka.client_options(), progress_topic(config.name)
     parts = list(parts_of(uuid.uuid4().hex, table, wanted))
     awaited = _Awaited(parts)
-    starts = ends_of(options, topic)
+    starts = topic_ends(BrokerAdmin(options), topic)
     try:
         write_repair(options, topic, parts)
         with OwnBridge(config, None) as bridge:

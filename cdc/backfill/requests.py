@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
+from cdc.brokers import BrokerAdmin
 from cdc.contract.backfill import is_request_key, parse_request
 from cdc.contract.repair import is_repair_request_key, parse_repair_request, repair_request_key
 from cdc.ports import StoredRecord
 from cdc.record import BackfillRequest, RepairRequest
 from cdc.replay.backfills import understood
-from cdc.replay.bounded import partitions_of
 from cdc.replay.reader import TopicReader
 
 _INTERVAL_S: Final = 0.5
@@ -22,8 +22,7 @@ class RequestBox:
     """Requests, each once.
 
     Args:
-        options: librdkafka settings from the configuration.
-        topic: the progress topic.
+        admin: asks the brokers, and has the settings of whoever reads.
         ends: where reading goes on: behind what was read for ``waiting``.
         waiting: requests that were there before.
         repairs: parts of repairs that were there before.
@@ -31,7 +30,7 @@ class RequestBox:
 
     def __init__(
         self,
-        options: Mapping[str, Any],
+        admin: BrokerAdmin,
         ends: Mapping[tuple[str, int], int],
         waiting: Iterable[BackfillRequest],
         repairs: Iterable[RepairRequest],
@@ -42,7 +41,7 @@ class RequestBox:
         self._told = {each.request for each in self._new}
         self._told_parts = set(self.repairs)
         self._due = 0.0
-        self._reader = TopicReader(options)
+        self._reader = TopicReader(admin.options, admin=admin)
         self._reader.add(ends)
 
     def take(self) -> list[BackfillRequest]:
@@ -72,12 +71,3 @@ class RequestBox:
                 self._told_parts.add(record.key)
                 if (repair := understood(parse_repair_request, record.value)) is not None:
                     self.repairs[record.key] = repair
-
-
-def ends_of(options: Mapping[str, Any], topic: str) -> dict[tuple[str, int], int]:
-    """Where the topic ends now."""
-    reader = TopicReader(options)
-    try:
-        return reader.high_watermarks(partitions_of(options, topic))
-    finally:
-        reader.close()

@@ -12,11 +12,12 @@ from cdc.backfill.beside import BesideStream
 from cdc.backfill.intake import NOT_CAPTURED, Asked, no_backfill, not_captured
 from cdc.backfill.readers import ChunkReaders
 from cdc.backfill.repair_work import Repairs
-from cdc.backfill.requests import RequestBox, ends_of
+from cdc.backfill.requests import RequestBox
 from cdc.backfill.rows import Ordinals, RowWriter
 from cdc.backfill.stream_side import StreamSide
 from cdc.backfill.sweep import Sweep
 from cdc.backfill.work import Backfill
+from cdc.brokers import BrokerAdmin
 from cdc.capture.chunk import flush_wal
 from cdc.capture.reread import current_snapshot
 from cdc.change import Relation
@@ -31,6 +32,7 @@ from cdc.order.succession import Successions
 from cdc.publish.publisher import KafkaPublisher
 from cdc.record import BackfillOptions, BackfillProgress
 from cdc.replay.backfills import Published, read_published
+from cdc.replay.bounded import topic_ends
 from cdc.scope.captured import CapturedTables
 from cdc.scope.topics import state_topic
 from cdc.source.table import TableInfo
@@ -60,7 +62,7 @@ class BridgeSurroundings:
     ) -> None:
         self.config = config
         self.registry = registry
-        self.options = config.kafka.client_options()
+        self.admin = BrokerAdmin(config.kafka.client_options())
         self.progress_topic = progress_topic(config.name)
         self.produce = publisher.produce
         self.produce_all = publisher.produce_all
@@ -94,10 +96,10 @@ class BridgeSurroundings:
         self.produce(self.progress_topic, key, value, b"")
 
     def end_offsets(self, topic: str) -> tuple[int, ...]:
-        return tuple(ends_of(self.options, topic).values())
+        return tuple(topic_ends(self.admin, topic).values())
 
     def ghosts(self, topic: str, below: tuple[int, ...]) -> Sweep:
-        return Sweep(self.options, topic, below)
+        return Sweep(self.admin, topic, below)
 
     def wal_end(self) -> LSN:
         return wal_end(self._sql)
@@ -119,11 +121,11 @@ def start_backfill(around: BridgeSurroundings, stream: StreamSide, demands: Iter
         demands: what the session itself asks for at its start.
     """
     config, successions = around.config, around.registry.successions
-    ends = ends_of(around.options, around.progress_topic)
-    published = read_published(around.options, around.progress_topic, stream_key(config.source.slot))
+    ends = topic_ends(around.admin, around.progress_topic)
+    published = read_published(around.admin, around.progress_topic, stream_key(config.source.slot))
 
     records = _records(published, around, stream.complete_lsn)
-    requests = RequestBox(around.options, ends, published.requests, published.repairs)
+    requests = RequestBox(around.admin, ends, published.requests, published.repairs)
     ordinals = _ordinals(published)
     rows = RowWriter(stream, ordinals, around)
     backfill = Backfill(records, _readers(config, config.snapshot.parallel), requests, stream, rows, around)

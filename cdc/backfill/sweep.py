@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
+from cdc.brokers import BrokerAdmin
 from cdc.daemon.worker import Worker
 from cdc.errors import CdcError
-from cdc.replay.bounded import partitions_of
+from cdc.replay.bounded import topic_ends
 from cdc.replay.live_keys import stale_keys
-from cdc.replay.reader import TopicReader
 
 _PORTION_KEYS: Final = 1_000
 _PORTIONS: Final = 8
@@ -31,13 +30,13 @@ class Sweep:
     """One topic's ghosts, as far as they are committed when this is made.
 
     Args:
-        options: librdkafka settings from the configuration.
+        admin: asks, and has the settings of whoever reads.
         topic: a state topic.
         below: by partition: where its end was before the backfill's first chunk.
     """
 
-    def __init__(self, options: Mapping[str, Any], topic: str, below: Sequence[int]) -> None:
-        self._options = options
+    def __init__(self, admin: BrokerAdmin, topic: str, below: Sequence[int]) -> None:
+        self._admin = admin
         self._topic = topic
         self._below = below
         self._found: queue.Queue[list[bytes] | CdcError | None] = queue.Queue(_PORTIONS)
@@ -75,11 +74,9 @@ class Sweep:
             pass
 
     def _put_all(self) -> None:
-        partitions = partitions_of(self._options, self._topic)
-        with closing(TopicReader(self._options)) as reader:
-            ends = reader.high_watermarks(partitions)
-        for partition, below in zip(partitions, self._below, strict=True):
-            keys = stale_keys(self._options, partition, below, ends[partition], before_poll=self._check)
+        ends = topic_ends(self._admin, self._topic)
+        for (partition, end), below in zip(ends.items(), self._below, strict=True):
+            keys = stale_keys(self._admin, partition, below, end, before_poll=self._check)
             while portion := list(islice(keys, _PORTION_KEYS)):
                 self._put(portion)
 

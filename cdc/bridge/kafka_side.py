@@ -12,6 +12,7 @@ import structlog
 
 from cdc.bridge.topic_watch import TopicWatch
 from cdc.bridge.truncate import publish_tombstones
+from cdc.brokers import BrokerAdmin
 from cdc.config import Config
 from cdc.contract.naming import progress_topic
 from cdc.contract.progress import progress_value, stream_key
@@ -116,7 +117,7 @@ class KafkaSide:
                 remedy="set topics.truncate to 'tombstone' (delete all its keys) or 'ignore' (keep them), then restart",
             )
         count = publish_tombstones(
-            self._config.kafka.client_options(),
+            BrokerAdmin(self._config.kafka.client_options()),
             need.table.topic,
             need.header,
             publisher=self._publisher,

@@ -69,14 +69,15 @@ class Resumption:
 
     Args:
         config: the whole configuration.
+        admin: asks the brokers, and has the settings of whoever reads.
         sql: a connection to the source.
     """
 
-    def __init__(self, config: Config, sql: psycopg.Connection[Any]) -> None:
+    def __init__(self, config: Config, admin: BrokerAdmin, sql: psycopg.Connection[Any]) -> None:
         self._config = config
         self._sql = sql
         self._slot = config.source.slot
-        self._kafka = config.kafka.client_options()
+        self._admin = admin
         self._progress_topic = progress_topic(config.name)
         self._progress_key = stream_key(self._slot)
         self._source = identify(sql)
@@ -116,7 +117,7 @@ class Resumption:
         """
         new = set(topics) - self._known.keys() - self._own
         self._own |= new
-        for topic in foreign_topics(self._kafka, self._look(new)):
+        for topic in foreign_topics(self._admin, self._look(new)):
             raise TopicRefused(
                 f"topic {topic!r} holds records that no bridge wrote; whoever reads it would take them for rows",
                 remedy="give the table another topic under topics.names; or, if nobody needs these records, delete the "
@@ -126,7 +127,7 @@ class Resumption:
     def is_first_start(self, topics: Collection[str]) -> bool:
         """Whether nothing was ever published: no progress, and no record in any of these topics."""
         stored = self._read(fenced=False).progress
-        return stored is None and newest_lsn(self._kafka, self._look(topics)) is None
+        return stored is None and newest_lsn(self._admin, self._look(topics)) is None
 
     def resume(
         self,
@@ -150,17 +151,17 @@ class Resumption:
             SourceUnavailable: the slot is just being made, or a gap cannot be closed yet; try again.
             TopicUnavailable: an open Kafka transaction hides the end of a topic, or no broker answers.
         """
-        refuse_hidden_ends(self._kafka, [self._progress_topic, *tables])
+        refuse_hidden_ends(self._admin, [self._progress_topic, *tables])
         stored, known, recorded = self._read(fenced=True)
         self._compare_source(stored)
         if is_ahead := stored is not None and stored.lead is not None and stored.lead.is_open:
             pause(GRACE_S)
         slot = inspect_slot(self._sql, self._slot)
         now = self._look(tables)
-        newest = newest_lsn(self._kafka, now) if stored is None else None
+        newest = newest_lsn(self._admin, now) if stored is None else None
         if is_ahead:
             partitions = {name: len(topic.ends) for name, topic in now.items()}
-            self.repeats = Repeats(last_records(self._kafka, now), partitions)
+            self.repeats = Repeats(last_records(self._admin, now), partitions)
             newest = self.repeats.greatest
         gaps = [
             *self._stream_gaps(stored, newest, slot),
@@ -242,10 +243,10 @@ class Resumption:
         return publication_oid(sql, name) in known
 
     def _read(self, *, fenced: bool) -> Known:
-        return read_known(self._kafka, self._progress_topic, self._progress_key, fenced=fenced)
+        return read_known(self._admin, self._progress_topic, self._progress_key, fenced=fenced)
 
     def _look(self, topics: Collection[str]) -> dict[str, KnownTopic]:
-        return look_at(BrokerAdmin(self._kafka), self._kafka, topics)
+        return look_at(self._admin, topics)
 
     def _compare_source(self, stored: Progress | None) -> None:
         database = self._sql.info.dbname

@@ -31,6 +31,7 @@ from cdc.bridge.sides import Sides
 from cdc.bridge.slot_wait import wait_for_slot, waiting_application
 from cdc.bridge.source_side import SourceSide
 from cdc.bridge.topic_watch import TopicWatch
+from cdc.brokers import BrokerAdmin
 from cdc.capture.copy_both import CopyBoth
 from cdc.capture.stream import WalStream
 from cdc.compiled import language
@@ -87,6 +88,7 @@ class BridgeSession:
         self._meter = meter
         self._counts = counts
         self._kafka = config.kafka.client_options()
+        self._admin = BrokerAdmin(self._kafka)
         self._sql: psycopg.Connection[Any] | None = None
         self._watch: TopicWatch | None = None
         self._backfill: BesideStream | None = None
@@ -116,11 +118,15 @@ class BridgeSession:
         config, source = self._config, self._config.source
         # A look-up that waits longer is repeated: meanwhile the streaming thread has other things to do
         self._sql = sql = connect(source.connection(), application_name=f"cdc {config.name}", lock_timeout_s=LOOK_S)
-        resumption = Resumption(config, sql)
+        resumption = Resumption(config, self._admin, sql)
         resumption.refuse()
-        admin = TopicAdmin(self._kafka)
         self._registry = registry = CapturedTables(
-            config, sql, admin, self._scope.told, resumption.before, refuse_foreign=resumption.refuse_foreign
+            config,
+            sql,
+            TopicAdmin(self._admin),
+            self._scope.told,
+            resumption.before,
+            refuse_foreign=resumption.refuse_foreign,
         )
         refuse_unfit(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
         registry.ensure_topics()
@@ -130,7 +136,7 @@ class BridgeSession:
         publisher.start()
         # Not before: a bridge that waits must not alter what the active one reads
         self._ensure_publication(sql, registry)
-        registry.successions = Successions(read_definitions(self._kafka, schemas_topic(config.name)))
+        registry.successions = Successions(read_definitions(self._admin, schemas_topic(config.name)))
         registry.members = memberships(sql, source.publication, registry.tables)
         resume, demands = resumption.resume(registry.topics, registry.members, self._stop.wait)
         if self._stop.is_set():
@@ -254,7 +260,7 @@ class BridgeSession:
         )
 
     def _watch_topics(self, resumption: Resumption, registry: CapturedTables, publisher: KafkaPublisher) -> TopicWatch:
-        self._watch = watch = TopicWatch(self._config, registry, resumption.recorded, publisher.produce)
+        self._watch = watch = TopicWatch(self._config, self._admin, registry, resumption.recorded, publisher.produce)
         watch.record(resumption.seen)
         resumption.record_members(publisher.produce)
         return watch

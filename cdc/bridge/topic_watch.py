@@ -39,6 +39,7 @@ class TopicWatch:
 
     Args:
         config: the whole configuration.
+        admin: asks the brokers.
         captured: whose topics are looked at; they may become more.
         recorded: the topics as they are on record.
         produce: takes what is written down; called by ``look``.
@@ -48,18 +49,18 @@ class TopicWatch:
     def __init__(
         self,
         config: Config,
+        admin: BrokerAdmin,
         captured: Captured,
         recorded: Mapping[str, KnownTopic],
         produce: Produce,
         interval_s: float = _INTERVAL_S,
     ) -> None:
-        self._options = config.kafka.client_options()
+        self._admin = admin
         self._progress_topic = progress_topic(config.name)
         self._captured = captured
         self._recorded = dict(recorded)
         self._produce = produce
         self._heals = config.heals_gaps
-        self._admin = BrokerAdmin(self._options)
         self._thread = Threads(1, "topic-watch")
         self._answer: Future[dict[str, KnownTopic]] | None = None
         self._interval_s = interval_s
@@ -78,7 +79,7 @@ class TopicWatch:
                 self._judge(answer)
         elif time.monotonic() > self._due:
             self._due = time.monotonic() + self._interval_s
-            self._answer = self._thread.submit(look_at, self._admin, self._options, list(self._captured.topics))
+            self._answer = self._thread.submit(look_at, self._admin, list(self._captured.topics))
 
     def record(self, seen: Mapping[str, KnownTopic]) -> None:
         """Put on record what differs, in the open Kafka transaction."""

@@ -7,9 +7,9 @@ life, and Kafka aborts a transaction that stays open for a minute.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
+from cdc.brokers import BrokerAdmin
 from cdc.crashpoints import reach
 from cdc.publish.publisher import KafkaPublisher
 from cdc.replay.live_keys import live_keys
@@ -23,7 +23,7 @@ class _Stopped(Exception):
 
 
 def publish_tombstones(
-    options: Mapping[str, Any],
+    admin: BrokerAdmin,
     topic: str,
     header: bytes,
     *,
@@ -35,7 +35,7 @@ def publish_tombstones(
     """Delete every key that the topic holds a row for.
 
     Args:
-        options: librdkafka settings from the configuration.
+        admin: asks, and has the settings of whoever reads.
         topic: a state topic; nothing uncommitted of it may be in the open Kafka transaction.
         header: of every tombstone.
         publisher: takes them.
@@ -63,7 +63,7 @@ def publish_tombstones(
             commit_some()
 
     try:
-        for key in live_keys(options, topic, before_poll=before_poll):
+        for key in live_keys(admin, topic, before_poll=before_poll):
             publisher.produce(topic, key, None, header)
             count += 1
             if count % _ROWS_PER_COMMIT == 0:

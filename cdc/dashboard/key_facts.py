@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
+from cdc.brokers import BrokerAdmin
 from cdc.capture.chunk import open_chunk_reader
 from cdc.capture.key_rows import read_keys
 from cdc.config import Config
@@ -109,7 +110,8 @@ def _history(config: Config, topic: str, key: bytes, schemas: Sequence[TableSche
     if not in_scope(newest.namespace, newest.name, config.topics.history, ()):
         return {"why": f"No history is kept of {newest.qualified_name}: topics.history does not name it."}
     try:
-        trail = KeyScan(config.kafka.client_options(), topic, history_topic(topic), key).trail(schemas)
+        admin = BrokerAdmin(config.kafka.client_options())
+        trail = KeyScan(admin, topic, history_topic(topic), key).trail(schemas)
     except CdcError as error:
         return {"why": f"The history cannot be read: {error.message}."}
     if not trail.entries:

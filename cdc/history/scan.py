@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import Any, Final
+from typing import Final
 
 from cdc.brokers import BrokerAdmin
 from cdc.contract.header import header_position
@@ -14,8 +14,7 @@ from cdc.errors import TopicUnavailable
 from cdc.history.trail import Entry, Row, Trail
 from cdc.ports import Partition, StoredRecord
 from cdc.record import TableSchema
-from cdc.replay.bounded import FETCH_ONCE, partitions_of, read_until
-from cdc.replay.reader import TopicReader
+from cdc.replay.bounded import open_once, partitions_of, read_until
 from cdc.replay.topic_state import look_at
 
 _MOVED: Final = b"op=u;"
@@ -25,7 +24,7 @@ class KeyScan:
     """Looks for one key.
 
     Args:
-        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        admin: asks the brokers, and has the settings of whoever reads.
         topic: a state topic.
         history: its history.
         key: record key.
@@ -38,22 +37,22 @@ class KeyScan:
 
     def __init__(
         self,
-        options: Mapping[str, Any],
+        admin: BrokerAdmin,
         topic: str,
         history: str,
         key: bytes,
         show: Callable[[int, int], None] = lambda *_: None,
     ) -> None:
-        self._options = options
+        self._admin = admin
         self._topic = topic
         self._history = history
         self._key = key
         self._show = show
-        self.partition = partition_of(key, len(partitions_of(options, history)))
+        self.partition = partition_of(key, len(partitions_of(admin, history)))
 
     def trail(self, schemas: Sequence[TableSchema]) -> Trail:
         """Everything that the history holds of the key; ``schemas`` are the table's definitions."""
-        seen = look_at(BrokerAdmin(self._options), self._options, [self._history])[self._history]
+        seen = look_at(self._admin, [self._history])[self._history]
         low = seen.low[self.partition]
         first: HistoryRecord | None = None
         entries: list[Entry] = []
@@ -90,7 +89,7 @@ class KeyScan:
 
     def _read(self, topic: str, low: int) -> Iterator[StoredRecord]:
         place: Partition = (topic, self.partition)
-        with closing(TopicReader({**FETCH_ONCE, **self._options})) as reader:
+        with closing(open_once(self._admin)) as reader:
             reader.add({place: 0})
             ends = reader.high_watermarks([place])
             total = ends[place] - low

@@ -13,13 +13,14 @@ from contextlib import ExitStack
 from typing import Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import NewPartitions
 
 from cdc.broker_log import BROKER_LOG
+from cdc.brokers import BrokerAdmin
 from cdc.errors import CdcError
 from cdc.learn.page import Page
 from cdc.publish.topics import TopicAdmin, TopicSpecification
-from cdc.replay.bounded import partitions_of, read_to_end
+from cdc.replay.bounded import read_topic
 from cdc.stack import Postgres
 from cdc.topics.cluster import Cluster, Place
 from cdc.topics.inspection import TopicReport, inspect
@@ -97,7 +98,7 @@ class Topic:
 
     def add_partitions(self, count: int) -> None:
         """Let the topic have so many partitions from now on."""
-        admin = AdminClient(dict(self.options), logger=BROKER_LOG)
+        admin = BrokerAdmin(self.options)
         admin.create_partitions([NewPartitions(self.name, count)])[self.name].result(_TIMEOUT_S)
         self._producer = self._open()  # the one before goes by the old count for minutes
 
@@ -108,7 +109,7 @@ class Topic:
 
     def records(self) -> list[Record]:
         """Every committed record that is there, by partition in the order of the offsets."""
-        found = read_to_end(self.options, partitions_of(self.options, self.name))
+        found = read_topic(BrokerAdmin(self.options), self.name)
         read = [Record(each.partition, each.offset, _text(each.key) or "", _text(each.value)) for each in found]
         return sorted(read, key=lambda each: (each.partition, each.offset))
 
@@ -167,7 +168,9 @@ class Classroom:
             **settings,
         }
         name = f"learn-{lesson}-{secrets.token_hex(3)}"
-        TopicAdmin(self.options).create_missing([TopicSpecification(name, partitions, 1, _settings(wanted))])
+        TopicAdmin(BrokerAdmin(self.options)).create_missing(
+            [TopicSpecification(name, partitions, 1, _settings(wanted))]
+        )
         self._topics.append(name)
         return Topic(self.options, name, int(str(wanted["segment_ms"])))
 
@@ -200,7 +203,7 @@ class Classroom:
     def _remove_topics(self) -> None:
         """As far as the broker still answers."""
         if self._topics:
-            admin = AdminClient(self.options, logger=BROKER_LOG)
+            admin = BrokerAdmin(self.options)
             for future in admin.delete_topics(self._topics, operation_timeout=10).values():
                 with contextlib.suppress(KafkaException):
                     future.result(_TIMEOUT_S)

@@ -10,9 +10,9 @@ from contextlib import closing
 from confluent_kafka import Producer
 
 from cdc.broker_log import BROKER_LOG
+from cdc.brokers import BrokerAdmin
 from cdc.learn.classroom import AT_ONCE, Classroom, Record, Topic, fold
-from cdc.replay.bounded import partitions_of, read_until
-from cdc.replay.reader import TopicReader
+from cdc.replay.bounded import open_once, partitions_of, read_until, topic_ends
 
 _PARTITIONS = 3
 _WRITES = 6_000
@@ -103,15 +103,14 @@ def _commit_nothing_new(room: Classroom, topic: Topic) -> None:
 
 
 def _ends(topic: Topic) -> dict[int, int]:
-    with closing(TopicReader(topic.options)) as reader:
-        ends = reader.high_watermarks(partitions_of(topic.options, topic.name))
-    return {number: end for (_, number), end in ends.items()}
+    return {number: end for (_, number), end in topic_ends(BrokerAdmin(topic.options), topic.name).items()}
 
 
 def _rebuild(topic: Topic) -> tuple[dict[str, str], list[tuple[int, int, int, int, int]]]:
     """The state, and of each partition: number, end, last offset, records, keys."""
-    with closing(TopicReader(topic.options)) as reader:
-        partitions = partitions_of(topic.options, topic.name)
+    admin = BrokerAdmin(topic.options)
+    with closing(open_once(admin)) as reader:
+        partitions = partitions_of(admin, topic.name)
         reader.add(dict.fromkeys(partitions, 0))
         ends = reader.high_watermarks(partitions)
         found: dict[int, list[Record]] = {number: [] for _, number in partitions}

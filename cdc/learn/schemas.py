@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
+from cdc.brokers import BrokerAdmin
 from cdc.contract.header import parse_header
 from cdc.contract.naming import schemas_topic, topic_name
 from cdc.demo.place import Place, place
@@ -15,7 +16,8 @@ from cdc.demo.processes import Daemon, wait_for
 from cdc.learn.classroom import Classroom
 from cdc.ports import StoredRecord
 from cdc.proof.positions import fence, recorded_cut, table_states
-from cdc.replay.bounded import partitions_of, read_to_end
+from cdc.record import TableSchema
+from cdc.replay.bounded import read_topic
 from cdc.replay.definitions import read_definitions
 from cdc.stack.stack import GivenKafka, Stack
 
@@ -52,7 +54,7 @@ def teach(room: Classroom) -> None:
             ("partition", "offset", "definition", "value"),
             [(each.partition, each.offset, _definition(each)[:8], (each.value or b"").decode()) for each in records],
         )
-        known = {each.fingerprint: each for each in read_definitions(room.options, schemas_topic(here.name))}
+        known = _known(room, schemas_topic(here.name))
         room.check(len({_definition(each) for each in records}) == 3, "three rows have three definitions")
         page.table(
             f"What {schemas_topic(here.name)} says of these definitions",
@@ -130,8 +132,13 @@ class _Bridge(ExitStack):
 
 def _read(room: Classroom, topic: str) -> list[StoredRecord]:
     """The newest record of each row, by the row's key."""
-    records = {each.key: each for each in read_to_end(room.options, partitions_of(room.options, topic))}
+    records = {each.key: each for each in read_topic(BrokerAdmin(room.options), topic)}
     return [each for _, each in sorted(records.items())]
+
+
+def _known(room: Classroom, topic: str) -> dict[str, TableSchema]:
+    """Definitions by their fingerprints."""
+    return {each.fingerprint: each for each in read_definitions(BrokerAdmin(room.options), topic)}
 
 
 def _definition(record: StoredRecord) -> str:

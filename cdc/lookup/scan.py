@@ -10,7 +10,7 @@ from cdc.brokers import BrokerAdmin
 from cdc.contract.partition import partition_of
 from cdc.errors import TopicUnavailable
 from cdc.ports import Partition, StoredRecord
-from cdc.replay.bounded import FETCH_ONCE, partitions_of, read_until
+from cdc.replay.bounded import open_once, partitions_of, read_until
 from cdc.replay.reader import TopicReader
 from cdc.replay.topic_state import look_at
 
@@ -39,12 +39,13 @@ def newest_of_key(
         TopicRefused: there is no such topic, or we may not read it.
         TopicUnavailable: no broker answers, or a Kafka transaction hides the end for minutes.
     """
-    places = partitions_of(options, topic)
+    admin = BrokerAdmin(options)
+    places = partitions_of(admin, topic)
     if is_ours:
         places = [(topic, partition_of(key, len(places)))]
-    low = look_at(BrokerAdmin(options), options, [topic])[topic].low
+    low = look_at(admin, [topic])[topic].low
     found: dict[int, StoredRecord] = {}
-    with closing(TopicReader({**FETCH_ONCE, **options})) as reader:
+    with closing(open_once(admin)) as reader:
         reader.add(dict.fromkeys(places, 0))
         ends = reader.high_watermarks(places)
         total = sum(end - low[number] for (_, number), end in ends.items())
@@ -79,8 +80,9 @@ def follow(
         TopicRefused: there is no such topic any more, or we may not read it.
         TopicUnavailable: no broker answers at the beginning.
     """
-    places = partitions_of(options, topic)
-    with closing(TopicReader(options)) as reader:
+    admin = BrokerAdmin(options)
+    places = partitions_of(admin, topic)
+    with closing(TopicReader(options, admin=admin)) as reader:
         starts: Mapping[Partition, int] = dict.fromkeys(places, 0) if from_beginning else reader.high_watermarks(places)
         reader.add(starts)
         begun()

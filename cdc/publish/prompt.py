@@ -35,6 +35,10 @@ class PromptPublisher(KafkaPublisher):
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="progress")
         self._writing: Future[None] | None = None
 
+    def start(self) -> None:
+        super().start()
+        self._rows.connect()
+
     @property
     def queued(self) -> int:
         """Records that Kafka does not have yet, as far as ``relieve`` was told."""

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from cdc.acls import Acl
 from cdc.broker_log import BROKER_LOG
-from cdc.brokers import bad_option, refused_connection
+from cdc.brokers import bad_option, connect, refused_connection
 from cdc.contract.backfill import request_key, request_value
 from cdc.contract.repair import repair_request_key, repair_request_value
 from cdc.errors import CdcError, TopicRefused, TopicUnavailable
@@ -73,6 +73,7 @@ def _write(options: Mapping[str, Any], topic: str, records: Sequence[tuple[bytes
         producer = Producer(settings, logger=BROKER_LOG)
     except KafkaException as error:
         raise bad_option(error) from error
+    connect(producer)
     try:
         for key, value in records:
             producer.produce(topic, value, key, 0)

@@ -18,7 +18,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from cdc.broker_log import BROKER_LOG
-from cdc.brokers import bad_option, refused_connection
+from cdc.brokers import bad_option, connect, refused_connection
 from cdc.contract.header import HEADER_NAME
 from cdc.errors import CdcError, TopicUnavailable
 from cdc.publish.transactional import PRODUCER_SETTINGS, TOO_LARGE, queue_kbytes
@@ -100,6 +100,10 @@ class RowProducer:
         self.wanted_until = math.inf
         self.late = defaultdict[str, set[bytes]](set)
         self.late_at = -math.inf
+
+    def connect(self) -> None:
+        """Wait a moment for a broker, so that the first rows need not."""
+        connect(self._producer)
 
     def __len__(self) -> int:
         """Rows that Kafka may not have yet, as far as ``poll`` was told."""

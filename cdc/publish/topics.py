@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ClusterMetadata, ConfigResource, NewTopic, ResourceType
@@ -75,12 +74,11 @@ class TopicAdmin:
     """Creates and inspects topics.
 
     Args:
-        options: librdkafka settings from the configuration.
+        admin: asks the brokers.
     """
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._options = options
-        self._admin = BrokerAdmin(options)
+    def __init__(self, admin: BrokerAdmin) -> None:
+        self._admin = admin
 
     def partitions(self) -> dict[str, int]:
         """Partition count of every topic that we may see.
@@ -179,7 +177,7 @@ class TopicAdmin:
         if error.code() in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}:
             return TopicRefused(
                 f"not authorised to {what} topic {topic!r}",
-                remedy=Acl("topic", topic, BRIDGE_ON_TOPICS).remedy(self._options),
+                remedy=Acl("topic", topic, BRIDGE_ON_TOPICS).remedy(self._admin.options),
             )
         if error.code() in _IMPOSSIBLE:
             return TopicRefused(

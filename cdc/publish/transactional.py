@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from cdc.acls import BRIDGE_ON_TOPICS, Acl
 from cdc.broker_log import BROKER_LOG
-from cdc.brokers import bad_option, refused_connection
+from cdc.brokers import CONNECTING, bad_option, connect, refused_connection
 from cdc.contract.header import HEADER_NAME
 from cdc.errors import CdcError, FencedError, TopicRefused, TopicUnavailable
 
@@ -35,6 +35,7 @@ TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE}
 _UNAUTHORISED = {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 
 PRODUCER_SETTINGS: dict[str, Any] = {
+    **CONNECTING,
     "enable.idempotence": True,
     "acks": "all",
     "partitioner": "murmur2_random",
@@ -45,7 +46,6 @@ PRODUCER_SETTINGS: dict[str, Any] = {
     "queue.buffering.max.kbytes": 32_768,
     "transaction.timeout.ms": 60_000,
     "delivery.report.only.error": True,
-    "log.connection.close": False,
 }
 """Ours; ``partitioner`` is what every Java client uses, and the queue bounds the producer's memory. It grows with the
 largest record: one that is larger than the whole queue would wait for room for ever.
@@ -105,6 +105,7 @@ class TransactionalProducer:
             TopicUnavailable: no broker answers.
             TopicRefused: the broker does not let us use the transactional id.
         """
+        connect(self._producer)
         self._until_done("init_transactions", self._producer.init_transactions, COMMIT_DEADLINE_S)
 
     def commit(self) -> None:

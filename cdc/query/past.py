@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from cdc.brokers import BrokerAdmin
 from cdc.config import Config
 from cdc.contract.naming import history_topic, schemas_topic
 from cdc.contract.patterns import in_scope
@@ -81,10 +82,10 @@ class Past:
         return Then(None if then.row is None else _as_json(then), then.because, shown_moment)
 
     def _read(self, table: TableFacts, key: KeyValues, moment: Moment) -> RowThen:
-        options = self._config.kafka.client_options()
-        schemas = _of_topic(read_definitions(options, schemas_topic(self._config.name)), table.topic)
+        admin = BrokerAdmin(self._config.kafka.client_options())
+        schemas = _of_topic(read_definitions(admin, schemas_topic(self._config.name)), table.topic)
         text = key_json(key, [(column.name, column.sql_type) for column in table.key])
-        scan = KeyScan(options, table.topic, history_topic(table.topic), record_key(text, schemas))
+        scan = KeyScan(admin, table.topic, history_topic(table.topic), record_key(text, schemas))
         trail = scan.trail(schemas)
         return row_at(trail, moment, lambda: scan.current(trail))
 

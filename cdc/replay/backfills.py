@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import structlog
 
+from cdc.brokers import BrokerAdmin
 from cdc.contract.backfill import is_backfill_key, is_request_key, parse_backfill, parse_request
 from cdc.contract.known_topic import KnownTopic, named_topic, parse_known_topic
 from cdc.contract.progress import parse_progress
@@ -15,7 +16,7 @@ from cdc.contract.repair import is_repair_key, is_repair_request_key, parse_repa
 from cdc.errors import DecodeError
 from cdc.ports import StoredRecord
 from cdc.record import BackfillProgress, BackfillRequest, Progress, RepairOutcome, RepairRequest
-from cdc.replay.bounded import partitions_of, read_to_end
+from cdc.replay.bounded import read_topic
 
 Request = TypeVar("Request")
 
@@ -62,11 +63,11 @@ class Published:
     topics: Mapping[str, StoredTopic] = field(default_factory=dict)
 
 
-def read_published(options: Mapping[str, Any], topic: str, stream_key: bytes) -> Published:
+def read_published(admin: BrokerAdmin, topic: str, stream_key: bytes) -> Published:
     """Everything of the progress topic that is committed now.
 
     Args:
-        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        admin: asks, and has the settings of whoever reads.
         topic: the progress topic.
         stream_key: as ``contract.progress.stream_key`` makes it.
 
@@ -76,7 +77,7 @@ def read_published(options: Mapping[str, Any], topic: str, stream_key: bytes) ->
         DecodeError: a record is not of this contract.
     """
     newest: Newest = {}
-    for record in read_to_end(options, partitions_of(options, topic)):
+    for record in read_topic(admin, topic):
         keep(newest, record)
     return published(newest, stream_key)
 

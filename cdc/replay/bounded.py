@@ -5,60 +5,81 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
-from typing import Any, Final
+from typing import Final
 
 from cdc.brokers import BrokerAdmin
 from cdc.errors import TopicUnavailable
 from cdc.ports import Partition, StoredRecord
 from cdc.replay.client import missing_topic, topic_partitions
 from cdc.replay.reader import TopicReader
+from cdc.replay.topic_facts import high_watermarks
 
 _RECORDS_PER_POLL: Final = 5_000
 _POLL_S: Final = 0.2
 _STALL_S: Final = 120.0
 """Longer than the bridge's transaction timeout: what holds a partition back for so long is nothing of ours."""
 
-FETCH_ONCE: Final = {"fetch.wait.max.ms": 5}
+_FETCH_ONCE: Final = {"fetch.wait.max.ms": 5}
 """The end of a partition is known from an empty answer; who reads once should not wait long for it."""
 
 
-def partitions_of(options: Mapping[str, Any], topic: str) -> list[Partition]:
+def partitions_of(admin: BrokerAdmin, topic: str) -> list[Partition]:
     """The topic's partitions.
 
     Raises:
         TopicRefused: there is no such topic, or we may not see it.
         TopicUnavailable: no broker answers.
     """
-    found = topic_partitions(BrokerAdmin(options), options, topic)
+    found = topic_partitions(admin, topic)
     if not found:
         raise missing_topic(topic)
     return found
 
 
-def read_to_end(options: Mapping[str, Any], partitions: Collection[Partition]) -> Iterator[StoredRecord]:
+def topic_ends(admin: BrokerAdmin, topic: str) -> dict[Partition, int]:
+    """High watermarks of the topic's partitions, in order; errors as for ``partitions_of``."""
+    return high_watermarks(admin, partitions_of(admin, topic))
+
+
+def read_topic(admin: BrokerAdmin, topic: str) -> Iterator[StoredRecord]:
+    """Every committed record of the topic; see ``read_to_end``.
+
+    Raises:
+        TopicRefused: there is no such topic, or we may not read it.
+        TopicUnavailable: no broker answers, or an open Kafka transaction hides the end for minutes.
+    """
+    return read_to_end(admin, partitions_of(admin, topic))
+
+
+def read_to_end(admin: BrokerAdmin, partitions: Collection[Partition]) -> Iterator[StoredRecord]:
     """Every record of the partitions that is committed and lies below their ends now, in order within each partition.
 
     Args:
-        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        admin: asks for the ends; the reader takes its settings.
         partitions: as ``partitions_of`` tells them.
 
     Raises:
         TopicRefused: a topic is gone, or we may not read it.
         TopicUnavailable: no broker answers, or an open Kafka transaction hides the end for minutes.
     """
-    with closing(TopicReader({**FETCH_ONCE, **options})) as reader:
+    with closing(open_once(admin)) as reader:
         reader.add(dict.fromkeys(partitions, 0))
         yield from read_until(reader, reader.high_watermarks(partitions))
 
 
-def read_what_is_stable(options: Mapping[str, Any], partitions: Collection[Partition]) -> Iterator[StoredRecord]:
+def read_what_is_stable(admin: BrokerAdmin, partitions: Collection[Partition]) -> Iterator[StoredRecord]:
     """As ``read_to_end``, but only as far as can be read at once: an open Kafka transaction hides what follows it.
 
     For whoever has not fenced the one that may hold it open: a bridge that died does so for a minute.
     """
-    with closing(TopicReader({**FETCH_ONCE, **options})) as reader:
+    with closing(open_once(admin)) as reader:
         reader.add(dict.fromkeys(partitions, 0))
         yield from read_until(reader, reader.stable_ends(partitions))
+
+
+def open_once(admin: BrokerAdmin) -> TopicReader:
+    """A reader for whoever reads once, as far as a topic goes now; it asks what it has to ask through ``admin``."""
+    return TopicReader({**_FETCH_ONCE, **admin.options}, admin=admin)
 
 
 def read_until(

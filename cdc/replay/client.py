@@ -9,13 +9,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from cdc.acls import Acl
 from cdc.broker_log import BROKER_LOG
-from cdc.brokers import BrokerAdmin, bad_option, refused_connection
+from cdc.brokers import CONNECTING, BrokerAdmin, bad_option, refused_connection
 from cdc.errors import CdcError, TopicRefused, TopicUnavailable
 
 REQUEST_TIMEOUT_S: Final = 10.0
 """A broker that does not answer a metadata or offset request for this long counts as away."""
 
 _CONSUMER_SETTINGS: Final[dict[str, Any]] = {
+    **CONNECTING,
     # Demanded by the client; no group is ever joined and no offset stored there.
     "group.id": "cdc-no-group",
     "enable.auto.commit": False,
@@ -36,7 +37,6 @@ _CONSUMER_SETTINGS: Final[dict[str, Any]] = {
     "queued.max.messages.kbytes": 8_192,
     # After a full queue: how soon to fetch again. The default, a second, would starve a fast reader.
     "fetch.queue.backoff.ms": 2,
-    "log.connection.close": False,
 }
 
 _MISSING: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
@@ -60,11 +60,11 @@ def open_consumer(options: Mapping[str, Any], **settings: Any) -> Consumer:
         raise bad_option(error) from error
 
 
-def topic_partitions(admin: BrokerAdmin, options: Mapping[str, Any], topic: str) -> list[tuple[str, int]]:
+def topic_partitions(admin: BrokerAdmin, topic: str) -> list[tuple[str, int]]:
     """The topic's partitions, in order; none when there is no such topic.
 
     Args:
-        admin: a client with these ``options``.
+        admin: asks.
         topic: its name.
 
     Raises:
@@ -77,7 +77,7 @@ def topic_partitions(admin: BrokerAdmin, options: Mapping[str, Any], topic: str)
     if metadata.error is not None:
         if metadata.error.code() in _MISSING:
             return []
-        raise translated(metadata.error, topic, options)
+        raise translated(metadata.error, topic, admin.options)
     return [(topic, number) for number in sorted(metadata.partitions)]
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from cdc.brokers import BrokerAdmin
 from cdc.contract.schema import parse_schema
 from cdc.record import TableSchema
-from cdc.replay.bounded import partitions_of, read_to_end
+from cdc.replay.bounded import read_topic
 
 
-def read_definitions(options: Mapping[str, Any], topic: str) -> list[TableSchema]:
+def read_definitions(admin: BrokerAdmin, topic: str) -> list[TableSchema]:
     """Every definition, that which was used last at the end.
 
     Args:
-        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        admin: asks, and has the settings of whoever reads.
         topic: the schemas topic; it has one partition.
 
     Raises:
@@ -23,7 +21,7 @@ def read_definitions(options: Mapping[str, Any], topic: str) -> list[TableSchema
         DecodeError: a record is not of this contract.
     """
     newest: dict[bytes, TableSchema] = {}
-    for record in read_to_end(options, partitions_of(options, topic)):
+    for record in read_topic(admin, topic):
         if record.key is not None and record.value is not None:
             newest.pop(record.key, None)
             newest[record.key] = parse_schema(record.value)

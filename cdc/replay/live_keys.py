@@ -12,13 +12,14 @@ stays where it was, so the caller may meanwhile write behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
+from cdc.brokers import BrokerAdmin
 from cdc.ports import Partition, StoredRecord
-from cdc.replay.bounded import FETCH_ONCE, partitions_of, read_until
+from cdc.replay.bounded import open_once, partitions_of, read_until
 from cdc.replay.reader import TopicReader
 
 MAX_KEY_BYTES: Final = 32 * 1024 * 1024
@@ -31,13 +32,11 @@ _ENTRY_BYTES: Final = 110
 _HASHES: Final = 1 << 32
 
 
-def live_keys(
-    options: Mapping[str, Any], topic: str, *, before_poll: Callable[[], object] = lambda: None
-) -> Iterator[bytes]:
+def live_keys(admin: BrokerAdmin, topic: str, *, before_poll: Callable[[], object] = lambda: None) -> Iterator[bytes]:
     """Every key whose latest committed record is not a tombstone, up to the topic's end when the first is asked for.
 
     Args:
-        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        admin: asks, and has the settings of whoever reads.
         topic: a state topic.
         before_poll: called several times a second while the topic is read.
 
@@ -45,14 +44,14 @@ def live_keys(
         TopicRefused: there is no such topic, or we may not read it.
         TopicUnavailable: no broker answers.
     """
-    partitions = partitions_of(options, topic)
-    with closing(TopicReader({**FETCH_ONCE, **options})) as reader:
+    partitions = partitions_of(admin, topic)
+    with closing(open_once(admin)) as reader:
         for partition, end in reader.high_watermarks(partitions).items():
             yield from _of_partition(reader, partition, end, end, before_poll)
 
 
 def stale_keys(
-    options: Mapping[str, Any],
+    admin: BrokerAdmin,
     partition: Partition,
     below: int,
     end: int,
@@ -64,7 +63,7 @@ def stale_keys(
     It speaks of the partition up to ``end``: a key in the answer may have a newer record behind that.
 
     Args:
-        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        admin: asks, and has the settings of whoever reads.
         partition: topic and number.
         below: an offset at or before ``end``; records from there on count as fresh.
         end: a high watermark; the Kafka transactions that have records before it must end, or this fails after
@@ -75,7 +74,7 @@ def stale_keys(
         TopicRefused: there is no such topic, or we may not read it.
         TopicUnavailable: no broker answers, or an open Kafka transaction hides the end for minutes.
     """
-    with closing(TopicReader({**FETCH_ONCE, **options})) as reader:
+    with closing(open_once(admin)) as reader:
         yield from _of_partition(reader, partition, below, end, before_poll)
 
 

@@ -22,8 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from cdc.broker_log import BROKER_LOG
 from cdc.brokers import BrokerAdmin
@@ -31,7 +30,7 @@ from cdc.contract.header import HEADER_NAME
 from cdc.errors import CdcError, TopicUnavailable
 from cdc.ports import Partition, StoredRecord, TopicFacts
 from cdc.replay.client import REQUEST_TIMEOUT_S, open_consumer, topic_partitions, translated
-from cdc.replay.topic_facts import described_topics, topic_facts
+from cdc.replay.topic_facts import described_topics, high_watermarks, stable_ends, topic_facts
 
 _ASKED_ONE_BY_ONE: Final = 10
 """With more topics than these the client is told of all that there are: one answer, larger, but at once."""
@@ -42,20 +41,21 @@ class TopicReader:
 
     Args:
         options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        admin: whom to ask what is not in records; by default the reader has one of its own.
         stamps: records' ``header`` is their timestamp instead, ms since 1970: for topics of other programs.
 
     Raises:
         ConfigError: librdkafka knows no such option or value.
     """
 
-    def __init__(self, options: Mapping[str, Any], *, stamps: bool = False) -> None:
+    def __init__(self, options: Mapping[str, Any], *, admin: BrokerAdmin | None = None, stamps: bool = False) -> None:
         self._stamps = stamps
         self._failure: CdcError | None = None
         self._positions: dict[Partition, int] = {}
         self._held: set[Partition] = set()
         self._options = options
         self._consumer = open_consumer(options, error_cb=self._client_error)
-        self._admin = BrokerAdmin(options)
+        self._admin = BrokerAdmin(options) if admin is None else admin  # which is as false as its queue is empty
 
     def partitions(self, topic: str) -> Sequence[Partition]:
         """The topic's partitions; none when there is no such topic.
@@ -64,7 +64,7 @@ class TopicReader:
             TopicUnavailable: no broker answers.
             TopicRefused: we may not see the topic.
         """
-        return topic_partitions(self._admin, self._options, topic)
+        return topic_partitions(self._admin, topic)
 
     def look_at(self, topics: Collection[str]) -> dict[str, TopicFacts]:
         """The topics as they are now; one that does not exist is left out.
@@ -73,7 +73,7 @@ class TopicReader:
             TopicUnavailable: no broker answers.
             TopicRefused: we may not see a topic or its settings.
         """
-        return topic_facts(self._admin, self._options, topics)
+        return topic_facts(self._admin, topics)
 
     def ids(self, topics: Collection[str]) -> dict[str, str]:
         """The topics' ids, with the count of their partitions; one that does not exist is left out.
@@ -82,7 +82,7 @@ class TopicReader:
             TopicUnavailable: no broker answers.
             TopicRefused: we may not see a topic.
         """
-        found = described_topics(self._admin, self._options, topics)
+        found = described_topics(self._admin, topics)
         return {topic: f"{each.topic_id}/{len(each.partitions)}" for topic, each in found.items()}
 
     def add(self, starts: Mapping[Partition, int]) -> None:
@@ -171,7 +171,7 @@ class TopicReader:
             TopicUnavailable: no broker answers.
             TopicRefused: a topic is gone, or we may not see it.
         """
-        return self._ends(partitions, IsolationLevel.READ_UNCOMMITTED)
+        return high_watermarks(self._admin, partitions)
 
     def stable_ends(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Last stable offsets, asked of the brokers now: how far can be read without waiting for a Kafka transaction.
@@ -180,7 +180,7 @@ class TopicReader:
             TopicUnavailable: no broker answers.
             TopicRefused: a topic is gone, or we may not see it.
         """
-        return self._ends(partitions, IsolationLevel.READ_COMMITTED)
+        return stable_ends(self._admin, partitions)
 
     def hold(self, partitions: Collection[Partition]) -> None:
         """Read only the other partitions, until the next call says otherwise."""
@@ -196,16 +196,6 @@ class TopicReader:
         self._consumer.close()
         # The client holds our callback and we hold the client: without this both live until a garbage collection
         del self._consumer, self._admin
-
-    def _ends(self, partitions: Collection[Partition], isolation: IsolationLevel) -> dict[Partition, int]:
-        latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client gives it no types
-        ends: dict[Partition, int] = {}
-        answers = self._admin.offsets(partitions, latest, timeout_s=REQUEST_TIMEOUT_S, isolation=isolation)
-        for partition, answer in answers.items():
-            if isinstance(answer, KafkaError):
-                raise translated(answer, partition[0], self._options)
-            ends[partition] = answer
-        return ends
 
     def _take_event(self, message: Any) -> None:
         error, topic, number = message.error(), message.topic(), message.partition()

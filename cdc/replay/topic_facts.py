@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType, TopicDescription
 
 from cdc.acls import SINK_ON_TOPICS
@@ -26,13 +26,12 @@ class TopicExtent(NamedTuple):
 
 
 def described_topics(
-    admin: BrokerAdmin, options: Mapping[str, Any], topics: Collection[str], *, needs: Sequence[str] = ("Read",)
+    admin: BrokerAdmin, topics: Collection[str], *, needs: Sequence[str] = ("Read",)
 ) -> dict[str, TopicDescription]:
     """Kafka's descriptions; a topic that does not exist is left out.
 
     Args:
-        admin: a client with these ``options``.
-        options: librdkafka settings from the configuration.
+        admin: asks.
         topics: names.
         needs: the rights that a refusal asks for.
 
@@ -49,19 +48,19 @@ def described_topics(
             found[name] = future.result()
         except KafkaException as error:
             if error.args[0].code() not in _MISSING:
-                raise translated(error.args[0], name, options, needs=needs) from error
+                raise translated(error.args[0], name, admin.options, needs=needs) from error
     return found
 
 
 def topic_extents(
-    admin: BrokerAdmin, options: Mapping[str, Any], topics: Collection[str], *, needs: Sequence[str] = ("Read",)
+    admin: BrokerAdmin, topics: Collection[str], *, needs: Sequence[str] = ("Read",)
 ) -> dict[str, TopicExtent]:
     """Id, beginning and end; arguments and errors as for ``described_topics``."""
-    described = described_topics(admin, options, topics, needs=needs)
+    described = described_topics(admin, topics, needs=needs)
     partitions = [(name, each.id) for name, topic in described.items() for each in topic.partitions]
     # The client gives OffsetSpec no types.
-    low = _offsets(admin, options, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-    ends = _offsets(admin, options, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    low = _offsets(admin, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+    ends = _offsets(admin, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
     found: dict[str, TopicExtent] = {}
     for name, topic in described.items():
         places = sorted((name, each.id) for each in topic.partitions)
@@ -72,9 +71,9 @@ def topic_extents(
     return found
 
 
-def topic_facts(admin: BrokerAdmin, options: Mapping[str, Any], topics: Collection[str]) -> dict[str, TopicFacts]:
+def topic_facts(admin: BrokerAdmin, topics: Collection[str]) -> dict[str, TopicFacts]:
     """The topics as they are now; arguments and errors as for ``described_topics``."""
-    extents = topic_extents(admin, options, topics, needs=SINK_ON_TOPICS)
+    extents = topic_extents(admin, topics, needs=SINK_ON_TOPICS)
     found: dict[str, TopicFacts] = {}
     if not extents:
         return found
@@ -85,20 +84,48 @@ def topic_facts(admin: BrokerAdmin, options: Mapping[str, Any], topics: Collecti
         except KafkaException as error:
             if error.args[0].code() in _MISSING:
                 continue
-            raise translated(error.args[0], resource.name, options, needs=SINK_ON_TOPICS) from error
+            raise translated(error.args[0], resource.name, admin.options, needs=SINK_ON_TOPICS) from error
         lag_s, retention_s = (int(settings[name].value) / 1_000 for name in (_LAG, _RETENTION))
         found[resource.name] = TopicFacts(*extents[resource.name], lag_s, retention_s, settings[_POLICY].value)
     return found
 
 
-def _offsets(
-    admin: BrokerAdmin, options: Mapping[str, Any], partitions: Iterable[Partition], wanted: OffsetSpec
-) -> dict[Partition, int]:
+def high_watermarks(admin: BrokerAdmin, partitions: Collection[Partition]) -> dict[Partition, int]:
+    """End offsets, asked of the brokers now; open Kafka transactions count.
+
+    Raises:
+        TopicUnavailable: no broker answers.
+        TopicRefused: a topic is gone, or we may not see it.
+    """
+    return _ends(admin, partitions, IsolationLevel.READ_UNCOMMITTED)
+
+
+def stable_ends(admin: BrokerAdmin, partitions: Collection[Partition]) -> dict[Partition, int]:
+    """Last stable offsets, asked of the brokers now: how far can be read without waiting for a Kafka transaction.
+
+    Raises:
+        TopicUnavailable: no broker answers.
+        TopicRefused: a topic is gone, or we may not see it.
+    """
+    return _ends(admin, partitions, IsolationLevel.READ_COMMITTED)
+
+
+def _ends(admin: BrokerAdmin, partitions: Collection[Partition], isolation: IsolationLevel) -> dict[Partition, int]:
+    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client gives it no types
+    ends: dict[Partition, int] = {}
+    for place, answer in admin.offsets(partitions, latest, timeout_s=REQUEST_TIMEOUT_S, isolation=isolation).items():
+        if isinstance(answer, KafkaError):
+            raise translated(answer, place[0], admin.options)
+        ends[place] = answer
+    return ends
+
+
+def _offsets(admin: BrokerAdmin, partitions: Iterable[Partition], wanted: OffsetSpec) -> dict[Partition, int]:
     """Offsets by partition; those of a topic that is just being deleted are left out."""
     found: dict[Partition, int] = {}
     for place, answer in admin.offsets(partitions, wanted, timeout_s=REQUEST_TIMEOUT_S).items():
         if not isinstance(answer, KafkaError):
             found[place] = answer
         elif answer.code() not in _MISSING:
-            raise translated(answer, place[0], options)
+            raise translated(answer, place[0], admin.options)
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from cdc.brokers import BrokerAdmin
 from cdc.contract.header import header_position
@@ -15,10 +15,9 @@ from cdc.errors import DecodeError
 from cdc.lsn import LSN
 from cdc.ports import Partition, StoredRecord
 from cdc.record import Progress
-from cdc.replay.bounded import FETCH_ONCE, hidden_end, read_to_end, read_until, read_what_is_stable
+from cdc.replay.bounded import hidden_end, open_once, read_to_end, read_until, read_what_is_stable
 from cdc.replay.client import topic_partitions
-from cdc.replay.reader import TopicReader
-from cdc.replay.topic_facts import described_topics, topic_extents
+from cdc.replay.topic_facts import described_topics, high_watermarks, stable_ends, topic_extents
 
 _FIRST_LOOK_BACK: Final = 16
 _WIDER: Final = 64
@@ -39,11 +38,11 @@ class Known(NamedTuple):
     members: dict[str, Membership]
 
 
-def read_known(options: Mapping[str, Any], progress_topic: str, stream_key: bytes, *, fenced: bool) -> Known:
+def read_known(admin: BrokerAdmin, progress_topic: str, stream_key: bytes, *, fenced: bool) -> Known:
     """The stored progress, and what was seen last of all that it rests on.
 
     Args:
-        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        admin: asks, and has the settings of whoever reads.
         progress_topic: the progress topic.
         stream_key: as ``contract.progress.stream_key`` makes it.
         fenced: nobody else writes, so that the end comes; if not, what is newest may be missed, and nothing waited for.
@@ -57,7 +56,7 @@ def read_known(options: Mapping[str, Any], progress_topic: str, stream_key: byte
     topics: dict[str, KnownTopic] = {}
     members: dict[str, Membership | None] = {}
     read = read_to_end if fenced else read_what_is_stable
-    for record in read(options, topic_partitions(BrokerAdmin(options), options, progress_topic)):
+    for record in read(admin, topic_partitions(admin, progress_topic)):
         if record.key == stream_key:
             stream = record.value
         elif (topic := named_topic(record.key)) is not None and record.value is not None:
@@ -71,11 +70,11 @@ def read_known(options: Mapping[str, Any], progress_topic: str, stream_key: byte
     )
 
 
-def look_at(admin: BrokerAdmin, options: Mapping[str, Any], topics: Collection[str]) -> dict[str, KnownTopic]:
+def look_at(admin: BrokerAdmin, topics: Collection[str]) -> dict[str, KnownTopic]:
     """The topics as they are now; one that does not exist is left out.
 
     Args:
-        admin: a client with these ``options``.
+        admin: asks.
         topics: names.
 
     Raises:
@@ -83,54 +82,52 @@ def look_at(admin: BrokerAdmin, options: Mapping[str, Any], topics: Collection[s
         TopicRefused: we may not see a topic.
     """
     return {
-        name: KnownTopic(facts.topic_id, facts.low, facts.ends)
-        for name, facts in topic_extents(admin, options, topics).items()
+        name: KnownTopic(facts.topic_id, facts.low, facts.ends) for name, facts in topic_extents(admin, topics).items()
     }
 
 
-def refuse_hidden_ends(options: Mapping[str, Any], topics: Collection[str]) -> None:
+def refuse_hidden_ends(admin: BrokerAdmin, topics: Collection[str]) -> None:
     """Make sure that no open Kafka transaction hides the end of a topic. Only for who has fenced the topics' writer.
 
     Fencing ends what the writer left open, so whatever is open behind it nobody will end: a broker of Kafka 4.3 or 4.4
     that comes back when no replica of a partition was there skips the partition's markers (KAFKA-20734).
 
     Args:
-        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        admin: asks, and has the settings of whoever reads.
         topics: names; one that does not exist is as good as an empty one.
 
     Raises:
         TopicUnavailable: an end is hidden, or no broker answers.
         TopicRefused: we may not see a topic.
     """
-    described = described_topics(BrokerAdmin(options), options, topics)
+    described = described_topics(admin, topics)
     partitions = [(name, each.id) for name, topic in described.items() for each in topic.partitions]
-    with closing(TopicReader(options)) as reader:
-        ends = reader.high_watermarks(partitions)
-        stable = reader.stable_ends(partitions)  # asked second: what is written meanwhile is not taken for hidden
+    ends = high_watermarks(admin, partitions)
+    stable = stable_ends(admin, partitions)  # asked second: what is written meanwhile is not taken for hidden
     if hidden := [each for each, end in ends.items() if stable[each] < end]:
         raise hidden_end(hidden)
 
 
-def newest_lsn(options: Mapping[str, Any], topics: Mapping[str, KnownTopic]) -> LSN | None:
+def newest_lsn(admin: BrokerAdmin, topics: Mapping[str, KnownTopic]) -> LSN | None:
     """The newest committed position in the topics' headers; None when they hold no record. Reads only the ends.
 
     Args:
-        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        admin: asks, and has the settings of whoever reads.
         topics: as ``look_at`` tells them.
 
     Raises:
         TopicUnavailable: no broker answers.
         TopicRefused: we may not read a topic.
     """
-    newest = last_records(options, topics).values()
+    newest = last_records(admin, topics).values()
     return max((header_position(record.header).lsn for record in newest), default=None)
 
 
-def last_records(options: Mapping[str, Any], topics: Mapping[str, KnownTopic]) -> dict[Partition, StoredRecord]:
+def last_records(admin: BrokerAdmin, topics: Mapping[str, KnownTopic]) -> dict[Partition, StoredRecord]:
     """The newest committed record of a bridge in each partition that holds one. Reads only the ends.
 
     Args:
-        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        admin: asks, and has the settings of whoever reads.
         topics: as ``look_at`` tells them.
 
     Raises:
@@ -147,15 +144,15 @@ def last_records(options: Mapping[str, Any], topics: Mapping[str, KnownTopic]) -
         newest[record.topic, record.partition] = record
         return True
 
-    _read_back(options, topics, take)
+    _read_back(admin, topics, take)
     return newest
 
 
-def foreign_topics(options: Mapping[str, Any], topics: Mapping[str, KnownTopic]) -> list[str]:
+def foreign_topics(admin: BrokerAdmin, topics: Mapping[str, KnownTopic]) -> list[str]:
     """Those that hold records of which no partition's newest was written by a bridge. Reads only the ends.
 
     Args:
-        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        admin: asks, and has the settings of whoever reads.
         topics: as ``look_at`` tells them.
 
     Raises:
@@ -173,13 +170,11 @@ def foreign_topics(options: Mapping[str, Any], topics: Mapping[str, KnownTopic])
             others.add(record.topic)
         return True
 
-    _read_back(options, topics, take)
+    _read_back(admin, topics, take)
     return sorted(others - ours)
 
 
-def _read_back(
-    options: Mapping[str, Any], topics: Mapping[str, KnownTopic], take: Callable[[StoredRecord], bool]
-) -> None:
+def _read_back(admin: BrokerAdmin, topics: Mapping[str, KnownTopic], take: Callable[[StoredRecord], bool]) -> None:
     """Read each partition's newest records, and older ones until ``take`` has had one of it that is enough."""
     places = {
         (name, number): (topic.low[number], end)
@@ -191,7 +186,7 @@ def _read_back(
     back = _FIRST_LOOK_BACK
     while places:
         starts = {place: max(end - back, low) for place, (low, end) in places.items()}
-        with closing(TopicReader({**FETCH_ONCE, **options})) as reader:
+        with closing(open_once(admin)) as reader:
             ends = {place: end for place, end in reader.stable_ends(starts).items() if end > starts[place]}
             reader.add({place: starts[place] for place in ends})
             for record in read_until(reader, ends):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cdc.brokers import BrokerAdmin
 from cdc.config import Config
 from cdc.contract.naming import schemas_topic
 from cdc.errors import ConfigError
@@ -35,7 +36,7 @@ def definitions_of(config: Config, table: str) -> list[TableSchema]:
         CdcError: Kafka does not answer.
     """
     topic = state_topic(config, *named(table))
-    known = read_definitions(config.kafka.client_options(), schemas_topic(config.name))
+    known = read_definitions(BrokerAdmin(config.kafka.client_options()), schemas_topic(config.name))
     if found := [each for each in known if each.topic == topic]:
         return found
     # What a shell leaves of the quotes, or who never thought of them.

@@ -16,18 +16,18 @@ was counted.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing
 from typing import Any, Final, Self, TypeAlias
 
 import orjson
 
+from cdc.brokers import BrokerAdmin
 from cdc.config import TopicsConfig
 from cdc.errors import ConfigError, TopicRefused, TopicUnavailable
 from cdc.ports import Partition, StoredRecord
 from cdc.publish.application import ApplicationProducer
 from cdc.replay.bounded import read_to_end
 from cdc.replay.group import Committed, GroupReader
-from cdc.replay.reader import TopicReader
+from cdc.replay.topic_facts import topic_facts
 from cdc.state.options import client_options
 from cdc.state.topics import changelog_topic, partitions_of_topic, state_topic
 from cdc.state.values import Value, decode, encode
@@ -208,7 +208,7 @@ class ChangelogStore:
             raise self._mismatch(max(number for _, number in known) + 1, self._count)
         self._refuse_another({each.note for each in known.values() if each is not None and each.note})
         values: dict[int, dict[bytes, bytes]] = {number: {} for _, number in known}
-        for record in read_to_end(self._options, [(self._changelog, number) for _, number in known]):
+        for record in read_to_end(BrokerAdmin(self._options), [(self._changelog, number) for _, number in known]):
             self._check(record, known[self._source, record.partition])
             if record.key is None:
                 continue
@@ -224,8 +224,7 @@ class ChangelogStore:
 
     def _refuse_another(self, expected: Collection[str]) -> None:
         """The changelog is the topic with which the group's offsets were committed."""
-        with closing(TopicReader(self._options)) as reader:
-            facts = reader.look_at([self._changelog]).get(self._changelog)
+        facts = topic_facts(BrokerAdmin(self._options), [self._changelog]).get(self._changelog)
         self._changelog_id = "" if facts is None else facts.topic_id
         if {self._changelog_id}.issuperset(expected):
             return
@@ -249,7 +248,7 @@ class ChangelogStore:
             )
 
     def _match_partitions(self, topics: TopicsConfig) -> int:
-        count = len(partitions_of_topic(self._options, self._source))
+        count = len(partitions_of_topic(BrokerAdmin(self._options), self._source))
         found = state_topic(self._options, self._changelog, topics.model_copy(update={"partitions": count}))
         if found != count:
             raise self._mismatch(count, found)

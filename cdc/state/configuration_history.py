@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from cdc.brokers import BrokerAdmin
 from cdc.contract.naming import history_topic as history_of
 from cdc.errors import TopicRefused
 from cdc.ports import StoredRecord
-from cdc.replay.bounded import partitions_of, read_to_end
+from cdc.replay.bounded import read_topic
 from cdc.replay.client import TopicMissing
 
 
@@ -65,12 +66,11 @@ def read_history(options: Mapping[str, Any], topic: str, name: str | None = None
         TopicRefused: we may not read the history, or it is of another program.
     """
     try:
-        partitions = partitions_of(options, history_of(topic))
+        records = read_topic(BrokerAdmin(options), history_of(topic))
     except TopicMissing:
         return []
     wanted = None if name is None else name.encode()
-    records = (each for each in read_to_end(options, partitions) if each.key is not None)
-    return [_version(each) for each in records if wanted in (None, each.key)]
+    return [_version(each) for each in records if each.key is not None and wanted in (None, each.key)]
 
 
 def _version(record: StoredRecord) -> ConfigVersion:

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from cdc.brokers import BrokerAdmin
 from cdc.contract.partition import partition_of
 from cdc.errors import TopicRefused
 from cdc.ports import StoredRecord
-from cdc.replay.bounded import FETCH_ONCE, read_until
-from cdc.replay.reader import TopicReader
+from cdc.replay.bounded import open_once, read_until
+from cdc.replay.topic_facts import stable_ends, topic_facts
 from cdc.state.entries import ABSENT
 from cdc.state.topics import partitions_of_topic
 from cdc.state.values import decode, encode
@@ -78,8 +79,8 @@ class EventLog:
     """
 
     def __init__(self, options: Mapping[str, Any], topic: str) -> None:
-        self._options, self._topic = {**FETCH_ONCE, **options}, topic
-        self._partitions = partitions_of_topic(options, topic)
+        self._admin, self._topic = BrokerAdmin(options), topic
+        self._partitions = partitions_of_topic(self._admin, topic)
 
     def partition_of(self, key: bytes) -> int:
         """Where the events of a key are."""
@@ -87,9 +88,7 @@ class EventLog:
 
     def ends(self) -> dict[int, int]:
         """By partition, the offset below which everything is decided, and every commit readable."""
-        with closing(TopicReader(self._options)) as reader:
-            reader.add(dict.fromkeys(self._partitions, 0))
-            return {number: end for (_, number), end in reader.stable_ends(self._partitions).items()}
+        return {number: end for (_, number), end in stable_ends(self._admin, self._partitions).items()}
 
     def read(self, starts: Mapping[int, int] | None = None) -> Iterator[StoredRecord]:
         """Every committed event from these offsets on, in order within each partition.
@@ -102,13 +101,13 @@ class EventLog:
             TopicUnavailable: no broker answers.
         """
         wanted = {each: (starts or {}).get(each[1], 0) for each in self._partitions}
-        with closing(TopicReader(self._options)) as reader:
-            self._refuse_lost(reader, wanted)
+        self._refuse_lost(wanted)
+        with closing(open_once(self._admin)) as reader:
             reader.add(wanted)
             yield from read_until(reader, reader.high_watermarks(self._partitions))
 
-    def _refuse_lost(self, reader: TopicReader, wanted: Mapping[tuple[str, int], int]) -> None:
-        facts = reader.look_at([self._topic])[self._topic]
+    def _refuse_lost(self, wanted: Mapping[tuple[str, int], int]) -> None:
+        facts = topic_facts(self._admin, [self._topic])[self._topic]
         low = facts.low
         for (_, number), start in wanted.items():
             if start > facts.ends[number]:

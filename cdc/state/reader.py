@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Self
 
-from cdc.replay.bounded import FETCH_ONCE, read_through
-from cdc.replay.reader import TopicReader
+from cdc.brokers import BrokerAdmin
+from cdc.replay.bounded import open_once, read_through
 from cdc.state.entries import Change, Entries, Entry
 from cdc.state.keys import Key, KeyForm
 from cdc.state.options import client_options
@@ -34,10 +34,10 @@ class StateReader:
     """
 
     def __init__(self, options: Mapping[str, Any], topic: str, *, key_columns: Sequence[str] = ()) -> None:
-        settings = client_options(options)
+        admin = BrokerAdmin(client_options(options))
         self._form = KeyForm(key_columns)
-        self._partitions = partitions_of_topic(settings, topic)
-        self._reader = TopicReader({**FETCH_ONCE, **settings})
+        self._partitions = partitions_of_topic(admin, topic)
+        self._reader = open_once(admin)
         self._reader.add(dict.fromkeys(self._partitions, 0))
         self._entries = Entries()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cdc.brokers import BrokerAdmin
 from cdc.config import TopicsConfig
 from cdc.config.checks import topic_name
 from cdc.errors import ConfigError, TopicRefused
@@ -39,7 +40,7 @@ def changelog_topic(app: str, store: str) -> str:
     return checked_name(f"{app}-{store}-changelog")
 
 
-def partitions_of_topic(options: Mapping[str, Any], topic: str) -> list[Partition]:
+def partitions_of_topic(admin: BrokerAdmin, topic: str) -> list[Partition]:
     """The topic's partitions.
 
     Raises:
@@ -47,7 +48,7 @@ def partitions_of_topic(options: Mapping[str, Any], topic: str) -> list[Partitio
         TopicUnavailable: no broker answers.
     """
     try:
-        return partitions_of(options, topic)
+        return partitions_of(admin, topic)
     except TopicMissing as error:
         raise TopicRefused(error.message, remedy="correct the name, or start what writes the topic first") from error
 
@@ -82,7 +83,7 @@ def _topic(
     settings: Mapping[str, str] | None,
     policy: str,
 ) -> int:
-    admin = TopicAdmin(options)
+    admin = TopicAdmin(BrokerAdmin(options))
     checked_name(topic)
     if create is not None and settings is not None:
         admin.create_missing([TopicSpecification(topic, create.partitions, create.replication_factor, settings)])

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+from cdc.brokers import BrokerAdmin
 from cdc.config import TopicsConfig
 from cdc.contract.partition import partition_of
 from cdc.errors import CdcError, FencedError, TopicRefused, TopicUnavailable, VersionConflict
@@ -50,8 +51,9 @@ class FencedWriter:
         self.entries = Entries()
         try:
             self._producer.start()
-            partitions = partitions_of(options, topic)
-            self.entries.take(_in_their_place(read_to_end(options, partitions), len(partitions)))
+            admin = BrokerAdmin(options)
+            partitions = partitions_of(admin, topic)
+            self.entries.take(_in_their_place(read_to_end(admin, partitions), len(partitions)))
         except BaseException:
             self._producer.close()
             raise

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from cdc.bridge.slot_wait import waiting_application
+from cdc.brokers import BrokerAdmin
 from cdc.config import Config
 from cdc.contract.naming import progress_topic
 from cdc.contract.progress import stream_key
@@ -92,7 +93,8 @@ def read_once(config: Config) -> Published:
     Raises:
         CdcError: it cannot be read.
     """
-    return read_published(config.kafka.client_options(), progress_topic(config.name), stream_key(config.source.slot))
+    admin = BrokerAdmin(config.kafka.client_options())
+    return read_published(admin, progress_topic(config.name), stream_key(config.source.slot))
 
 
 def read_status(config: Config, published_now: ReadPublished = read_once) -> Status:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cdc.brokers import BrokerAdmin
 from cdc.replay.bounded import read_what_is_stable
 from cdc.topics.cluster import Cluster, Place
 from cdc.topics.scan import Begin
@@ -97,4 +98,4 @@ def rebuild(cluster: Cluster, places: Sequence[Place], *, begin: Begin) -> Rebui
 
 
 def _records(options: Mapping[str, Any], places: Sequence[Place]) -> Any:
-    return read_what_is_stable(options, [(each.topic, each.partition) for each in places])
+    return read_what_is_stable(BrokerAdmin(options), [(each.topic, each.partition) for each in places])

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cdc.asking.repair import RepairResult, repair_keys
+from cdc.brokers import BrokerAdmin
 from cdc.config.load import load
 from cdc.contract.naming import progress_topic
 from cdc.record import RepairKey
@@ -61,4 +62,4 @@ def test_the_next_bridge_repairs_the_rest(
     own = damage.others(deployment.records(_TABLE))
     assert versioned.VersionAudit().add(own).faults == []
     options = {"bootstrap.servers": deployment.bootstrap}
-    assert read_published(options, progress_topic(deployment.name), b"").repairs == ()
+    assert read_published(BrokerAdmin(options), progress_topic(deployment.name), b"").repairs == ()

@@ -21,12 +21,13 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from cdc.publish.topics import TopicAdmin, TopicSpecification
-from cdc.replay.bounded import partitions_of, read_to_end
+from cdc.brokers import BrokerAdmin
+from cdc.replay.bounded import read_topic
 from cdc.stack import Kafka
 from cdc.state import ChangelogStore, EventSourced, PartitionState, StoredRecord, TopicsConfig, TopicUnavailable
 from tests.support.names import unique
 from tests.support.soak import times
+from tests.support.topic_settings import make_topic
 from tests.support.waiting import eventually
 
 _LIVES = times(9, soak=180)
@@ -95,7 +96,7 @@ def test_killed_between_any_two_steps_counts_are_exact(kafka: Kafka) -> None:
     rng = random.Random(seed)
     options, name = {"bootstrap.servers": kafka.bootstrap}, unique("kills-")
     source, changelog = f"{name}-events", f"{name}-activity-changelog"
-    TopicAdmin(options).create_missing([TopicSpecification(source, _PARTITIONS, 1, {"cleanup.policy": "delete"})])
+    make_topic(options, source, _PARTITIONS, "delete")
     events = Events(options, source, rng)
     deaths = [_PLACES[number % len(_PLACES)] for number in range(_LIVES)]
     rng.shuffle(deaths)
@@ -121,7 +122,7 @@ def check_changelog(options: dict[str, Any], changelog: str, expected: Mapping[b
     """It holds what was counted, and no event changed a user's state twice on the way."""
     state: dict[bytes | None, bytes | None] = {}
     made_by: dict[bytes | None, int] = {}
-    for record in read_to_end(options, partitions_of(options, changelog)):
+    for record in read_topic(BrokerAdmin(options), changelog):
         offset = orjson.loads(record.header)["source"]
         assert offset > made_by.get(record.key, -1), "no event changed a user's state twice"
         made_by[record.key], state[record.key] = offset, record.value
@@ -133,7 +134,7 @@ def test_an_instance_that_wakes_up_too_late_has_no_say(kafka: Kafka) -> None:
     """It stands still before it commits, for so long that another one gets its partitions."""
     rng, name = random.Random(7), unique("sleeper-")
     options, source = {"bootstrap.servers": kafka.bootstrap}, f"{name}-events"
-    TopicAdmin(options).create_missing([TopicSpecification(source, _PARTITIONS, 1, {"cleanup.policy": "delete"})])
+    make_topic(options, source, _PARTITIONS, "delete")
     events = Events(options, source, rng)
     events.send(_EVENTS_EACH_LIFE)
     sleeper = _CONTEXT.Process(target=_serve, args=(options, name, source, "before add_offsets", 2, signal.SIGSTOP))

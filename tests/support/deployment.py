@@ -15,18 +15,18 @@ from confluent_kafka.admin import AdminClient
 
 from cdc.contract.naming import progress_topic, topic_name
 from cdc.contract.progress import parse_progress, stream_key
-from cdc.errors import CdcError
+from cdc.errors import CdcError, TopicUnavailable
 from cdc.lsn import LSN
 from cdc.ports import StoredRecord
 from cdc.proof.comparison import TableShape, describe, difference, pinned, prove, table_rows, topic_rows
 from cdc.proof.topic_side import open_consumer, read_topics
 from cdc.record import BackfillProgress, Position, Progress
+from cdc.replay.progress_follower import ProgressFollower
 from cdc.replay.reader import TopicReader
 from cdc.table_names import parts
 from tests.support.bridge_process import CdcProcess
 from tests.support.forked import ForkedCdc, run_command
 from tests.support.names import unique
-from tests.support.reading import read_backfills
 from tests.support.servers import Database
 from tests.support.topic_audit import read_records
 from tests.support.waiting import eventually
@@ -52,6 +52,7 @@ class Deployment:
     sink: CdcProcess = field(init=False)
     _consumer: Consumer | None = None
     _progress: Progress | None = None
+    _follower: ProgressFollower | None = None
 
     def __post_init__(self) -> None:
         self.config = self.directory / f"{self.name}.yaml"
@@ -153,7 +154,13 @@ class Deployment:
 
     def backfills(self) -> dict[str, BackfillProgress]:
         """How far the backfill of each table is."""
-        return read_backfills({"bootstrap.servers": self.bootstrap}, progress_topic(self.name))
+        if self._follower is None:
+            self._follower = ProgressFollower({"bootstrap.servers": self.bootstrap}, progress_topic(self.name))
+        try:
+            found = self._follower.look(stream_key(self.slot())).backfills
+        except TopicUnavailable:  # what it heard while the broker was down; it has begun anew
+            found = self._follower.look(stream_key(self.slot())).backfills
+        return {table: each.progress for table, each in found.items()}
 
     def wait_backfilled(self, *tables: str, timeout_s: float = 60) -> None:
         """Wait until these tables, or all that have one, are backfilled; a failed one is an error at once."""
@@ -264,6 +271,8 @@ class Deployment:
         self.sink.kill()
         if self._consumer is not None:
             self._consumer.close()
+        if self._follower is not None:
+            self._follower.close()
 
     def _progress_or_none(self) -> Progress | None:
         try:

@@ -9,7 +9,8 @@ from typing import Any, Final
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from cdc.replay.bounded import partitions_of, read_to_end
+from cdc.brokers import connect
+from cdc.replay.bounded import read_topic
 from tests.support.names import unique
 from tests.support.topic_settings import create_topic
 from tests.support.topic_writer import TopicWriter
@@ -43,7 +44,7 @@ def lose_tombstones(topics: TopicWriter, topic: str, publish: Callable[[int], No
     def are_gone() -> int:
         at = next(lsns)
         publish(at)
-        records = read_to_end(topics.options, partitions_of(topics.options, topic))
+        records = read_topic(topics.admin, topic)
         return at if all(record.value is not None for record in records) else 0
 
     return eventually(are_gone, 60, "the cleaner removes the tombstones")
@@ -90,6 +91,7 @@ class OtherTopic:
     def put_in_transaction(self, rows: dict[bytes, bytes | None], *, commit: bool) -> None:
         """Write records in a Kafka transaction, which is committed or aborted."""
         producer = Producer({**self._options, "transactional.id": uuid.uuid4().hex})
+        connect(producer)
         producer.init_transactions(_TIMEOUT_S)
         producer.begin_transaction()
         for key, value in rows.items():

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cdc.brokers import BrokerAdmin
 from cdc.record import BackfillProgress
 from cdc.replay.backfills import read_published
-from cdc.replay.bounded import partitions_of, read_to_end
+from cdc.replay.bounded import read_topic
 from cdc.replay.fold import Folded, fold
 
 
 def fold_topic(options: Mapping[str, Any], topic: str) -> dict[bytes, Folded]:
     """The whole topic up to its end now."""
-    return fold(read_to_end(options, partitions_of(options, topic)))
+    return fold(read_topic(BrokerAdmin(options), topic))
 
 
 def read_backfills(options: Mapping[str, Any], topic: str) -> dict[str, BackfillProgress]:
     """How far each table's backfill is, by ``namespace.table``."""
-    return {table: each.progress for table, each in read_published(options, topic, b"").backfills.items()}
+    return {table: each.progress for table, each in read_published(BrokerAdmin(options), topic, b"").backfills.items()}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
+from cdc.brokers import BrokerAdmin
+from cdc.publish.topics import TopicAdmin, TopicSpecification
 from tests.support.waiting import eventually
 
 _TIMEOUT_S: Final = 60
@@ -37,6 +39,16 @@ def create_topic(admin: AdminClient, topic: NewTopic) -> None:
     """Create it, and see it among those that the broker tells of, which may be a moment later."""
     admin.create_topics([topic])[topic.topic].result(_TIMEOUT_S)
     eventually(lambda: topic.topic in admin.list_topics(timeout=_TIMEOUT_S).topics)
+
+
+def make_topic(options: Mapping[str, Any], name: str, partitions: int, policy: str) -> None:
+    """Create it, as the bridge does.
+
+    Args:
+        policy: ``cleanup.policy``.
+    """
+    wanted = TopicSpecification(name, partitions, 1, {"cleanup.policy": policy})
+    TopicAdmin(BrokerAdmin(options)).create_missing([wanted])
 
 
 def delete_topics_with(bootstrap: str, part: str) -> None:

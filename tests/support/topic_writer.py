@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
-from cdc.brokers import BrokerAdmin
+from cdc.brokers import BrokerAdmin, connect
 from cdc.contract.backfill import backfill_key, backfill_value
 from cdc.contract.header import BACKFILL, DELETE, UPDATE, HeaderStamp
 from cdc.contract.known_topic import known_topic_key, known_topic_value
@@ -65,7 +65,7 @@ class TopicWriter:
         self.options: dict[str, Any] = {"bootstrap.servers": bootstrap}
         self.progress_topic, self.schemas_topic = progress_topic(self.name), schemas_topic(self.name)
         self.key = stream_key(f"cdc_{self.name}")
-        self.admin = AdminClient(self.options)
+        self.admin = BrokerAdmin(self.options)
         self._partitions = partitions
         self.create_topic(self.progress_topic, 1)
         self.create_topic(self.schemas_topic, 1)
@@ -83,6 +83,7 @@ class TopicWriter:
                 "queue.buffering.max.messages": 1_000_000,
             }
         )
+        connect(producer)
         producer.init_transactions(_TIMEOUT_S)
         return producer
 
@@ -99,7 +100,7 @@ class TopicWriter:
 
     def know(self, topic: str) -> None:
         """Write down which topic it is, as the bridge does when it has met it."""
-        known = look_at(BrokerAdmin(self.options), self.options, [topic])[topic]
+        known = look_at(self.admin, [topic])[topic]
         self.producer.produce(self.progress_topic, key=known_topic_key(topic), value=known_topic_value(known))
 
     def table(self, name: str, key: tuple[str, ...] = ("id",), /, **columns: str) -> TableSchema:

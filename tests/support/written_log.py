@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from cdc.brokers import BrokerAdmin, connect
 from cdc.publish.topics import TopicAdmin, TopicSpecification
 from tests.support.names import unique
 from tests.support.topic_settings import set_topic
@@ -34,7 +35,7 @@ class WrittenLog:
         self.topic = unique("log-")
         self._bootstrap = bootstrap
         config = {**_PATIENT, **{name.replace("_", "."): str(value) for name, value in settings.items()}}
-        admin = TopicAdmin({"bootstrap.servers": bootstrap})
+        admin = TopicAdmin(BrokerAdmin({"bootstrap.servers": bootstrap}))
         admin.create_missing([TopicSpecification(self.topic, partitions, 1, config)])
         self._producer = self._open()
 
@@ -60,6 +61,7 @@ class WrittenLog:
     def leave_open(self, keys: Iterable[str], at_ms: int) -> Producer:
         """Write in a Kafka transaction that is not ended; it is, at last, when the producer is let go."""
         producer = self._open(**{"transactional.id": f"tx-{self.topic}", "transaction.timeout.ms": 600_000})
+        connect(producer)
         producer.init_transactions(30)
         producer.begin_transaction()
         _send(producer, self.topic, keys, at_ms, value=b"v", partition=0)

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from cdc.asking.repair import MAX_KEYS, RepairProgress, RepairResult, repair_keys
+from cdc.brokers import BrokerAdmin
 from cdc.config.load import load
 from cdc.contract.header import header_position
 from cdc.contract.naming import progress_topic
@@ -44,7 +45,7 @@ def repair(deployment: Deployment, table: str, keys: Sequence[RepairKey], timeou
 def published(deployment: Deployment) -> Published:
     """What the progress topic holds."""
     options = {"bootstrap.servers": deployment.bootstrap}
-    return read_published(options, progress_topic(deployment.name), stream_key(deployment.slot()))
+    return read_published(BrokerAdmin(options), progress_topic(deployment.name), stream_key(deployment.slot()))
 
 
 def id_key(number: int) -> bytes:

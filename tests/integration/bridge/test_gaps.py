@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import NewPartitions, NewTopic
 
 from cdc.bridge.resume import Resumption
 from cdc.bridge.topic_watch import TopicWatch
@@ -73,16 +73,26 @@ def change_unseen(deployment: Deployment) -> None:
     )
 
 
+def another_client(*_: object) -> None:
+    """Each cost the start a twentieth of a second."""
+    raise AssertionError("a session has one admin client")
+
+
 def resume(deployment: Deployment, *, on_gap: str = "fail") -> tuple[Progress, list[Demand]]:
-    """What a start of the bridge decides, without the start."""
+    """What a start of the bridge decides, without the start; all that it asks the brokers, through one admin client."""
     deployment.settings["source"]["on_gap"] = on_gap
     deployment.write()
     config = load(deployment.config, {})
     options = {"bootstrap.servers": deployment.bootstrap, "transactional.id": f"cdc-{deployment.name}"}
     Producer(options).init_transactions(30)  # what a killed bridge left open hides the end of a topic
     topics = {deployment.topic(table): [table] for table in TABLES} | {schemas_topic(config.name): list(TABLES)}
-    with connect(config.source.connection(), application_name="cdc test") as sql:
-        resumption = Resumption(config, sql)
+    admin = BrokerAdmin(config.kafka.client_options())
+    with (
+        connect(config.source.connection(), application_name="cdc test") as sql,
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        patched.setattr(BrokerAdmin, "__init__", another_client)
+        resumption = Resumption(config, admin, sql)
         resumption.refuse()
         tables = [each for each in find_tables(sql, ["public.*"], (), {}) if each.qualified_name in TABLES]
         return resumption.resume(topics, memberships(sql, config.source.publication, tables))
@@ -203,16 +213,16 @@ def test_another_server_or_database_never_overwrites_topics(
 
 
 @pytest.fixture
-def admin(kafka: Kafka) -> AdminClient:
-    return AdminClient({"bootstrap.servers": kafka.bootstrap})
+def admin(kafka: Kafka) -> BrokerAdmin:
+    return BrokerAdmin({"bootstrap.servers": kafka.bootstrap})
 
 
-def delete_topic(admin: AdminClient, topic: str) -> None:
+def delete_topic(admin: BrokerAdmin, topic: str) -> None:
     admin.delete_topics([topic])[topic].result(30)
     eventually(lambda: topic not in admin.list_topics(timeout=10).topics)
 
 
-def test_topics_that_lost_records_or_were_made_anew(items: Deployment, admin: AdminClient) -> None:
+def test_topics_that_lost_records_or_were_made_anew(items: Deployment, admin: BrokerAdmin) -> None:
     topic, other = items.topic("public.items"), items.topic("public.others")
     delete_records(items.bootstrap, topic)
     found = gap(items, TopicGap)
@@ -230,7 +240,7 @@ def test_topics_that_lost_records_or_were_made_anew(items: Deployment, admin: Ad
     heal(items, *TABLES)
 
 
-def test_a_topic_with_more_partitions_is_not_healed_by_a_backfill(items: Deployment, admin: AdminClient) -> None:
+def test_a_topic_with_more_partitions_is_not_healed_by_a_backfill(items: Deployment, admin: BrokerAdmin) -> None:
     topic = items.topic("public.items")
     admin.create_partitions([NewPartitions(topic, 4)])[topic].result(30)
     eventually(lambda: len(admin.list_topics(topic, 10).topics[topic].partitions) == 4)
@@ -244,9 +254,9 @@ def test_a_topic_with_more_partitions_is_not_healed_by_a_backfill(items: Deploym
     heal(items, "public.items")
 
 
-def test_a_progress_that_was_forgotten(items: Deployment, admin: AdminClient) -> None:
-    topic, options = progress_topic(items.name), {"bootstrap.servers": items.bootstrap}
-    newest = newest_lsn(options, look_at(BrokerAdmin(options), options, [items.topic("public.items")]))
+def test_a_progress_that_was_forgotten(items: Deployment, admin: BrokerAdmin) -> None:
+    topic = progress_topic(items.name)
+    newest = newest_lsn(admin, look_at(admin, [items.topic("public.items")]))
     delete_records(items.bootstrap, topic)
     words = f"topic '{topic}' holds no progress, but topics hold records up to {newest}"
     assert words in gap(items, SlotGap).message
@@ -261,11 +271,11 @@ def test_a_progress_that_was_forgotten(items: Deployment, admin: AdminClient) ->
 
 
 @pytest.fixture
-def watched(kafka: Kafka, admin: AdminClient) -> tuple[str, Callable[..., TopicWatch]]:
+def watched(kafka: Kafka, admin: BrokerAdmin) -> tuple[str, Callable[..., TopicWatch]]:
     """A topic, and watches that look at it all the time."""
-    topic, options = f"{unique('watched')}.public.items", {"bootstrap.servers": kafka.bootstrap}
+    topic = f"{unique('watched')}.public.items"
     create_topic(admin, NewTopic(topic, 1))
-    eventually(lambda: look_at(BrokerAdmin(options), options, [topic]))
+    eventually(lambda: look_at(admin, [topic]))
 
     def watch(*, heals: bool) -> TopicWatch:
         config = Config.model_validate(
@@ -276,15 +286,15 @@ def watched(kafka: Kafka, admin: AdminClient) -> tuple[str, Callable[..., TopicW
             }
         )
         captured = SimpleNamespace(topics={topic: ["public.items"]})
-        recorded = look_at(BrokerAdmin(options), options, [topic])
-        return TopicWatch(config, captured, recorded, lambda *record: None, interval_s=0)
+        recorded = look_at(admin, [topic])
+        return TopicWatch(config, admin, captured, recorded, lambda *record: None, interval_s=0)
 
     return topic, watch
 
 
 @pytest.mark.parametrize(("heals", "raised"), [(False, TopicGap), (True, TopicUnavailable)])
 def test_a_topic_that_is_deleted_while_the_bridge_runs(
-    watched: tuple[str, Callable[..., TopicWatch]], admin: AdminClient, heals: bool, raised: type[CdcError]
+    watched: tuple[str, Callable[..., TopicWatch]], admin: BrokerAdmin, heals: bool, raised: type[CdcError]
 ) -> None:
     topic, watch = watched
     with closing(watch(heals=heals)) as watching:

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cdc.app.cli import app
+from cdc.brokers import BrokerAdmin
 from cdc.contract.naming import history_topic, schemas_topic
 from cdc.contract.partition import partition_of
 from cdc.errors import CdcError, TopicRefused
@@ -94,12 +95,15 @@ def scans(deployment: Deployment) -> Iterator[tuple[int, KeyScan]]:
     topic = deployment.topic("public.told")
     for number in (*KEYS, UNTOUCHED, 99):
         key = b'{"id":%d}' % number
-        yield number, KeyScan({"bootstrap.servers": deployment.bootstrap}, topic, history_topic(topic), key)
+        yield (
+            number,
+            KeyScan(BrokerAdmin({"bootstrap.servers": deployment.bootstrap}), topic, history_topic(topic), key),
+        )
 
 
 def test_the_row_at_every_moment(told: Told) -> None:
     deployment = told.deployment
-    schemas = read_definitions({"bootstrap.servers": deployment.bootstrap}, schemas_topic(deployment.name))
+    schemas = read_definitions(BrokerAdmin({"bootstrap.servers": deployment.bootstrap}), schemas_topic(deployment.name))
     answered, refused = 0, set()
     for number, scan in scans(deployment):
         trail = scan.trail(schemas)

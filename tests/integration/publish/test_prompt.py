@@ -8,15 +8,17 @@ from contextlib import closing
 
 import pytest
 
+from cdc.brokers import BrokerAdmin
 from cdc.contract.header import INSERT, HeaderStamp
 from cdc.errors import CdcError, FencedError, TopicRefused, TopicUnavailable
 from cdc.lsn import LSN
 from cdc.publish.prompt import PromptPublisher
 from cdc.publish.topics import TopicAdmin, TopicSpecification
 from cdc.record import Ready
-from cdc.replay.bounded import partitions_of, read_to_end
+from cdc.replay.bounded import read_topic
 from cdc.stack import Kafka
 from tests.support.names import unique
+from tests.support.topic_settings import make_topic
 from tests.support.waiting import eventually
 
 LARGEST = 100_000
@@ -32,7 +34,7 @@ def topic(options: dict[str, str]) -> str:
     """It takes less in one record than the bridge thinks."""
     name = unique("prompt.")
     settings = {"cleanup.policy": "compact", "max.message.bytes": str(LARGEST // 2)}
-    TopicAdmin(options).create_missing([TopicSpecification(name, 1, 1, settings)])
+    TopicAdmin(BrokerAdmin(options)).create_missing([TopicSpecification(name, 1, 1, settings)])
     return name
 
 
@@ -58,7 +60,7 @@ def row(topic: str, seq: int, value: bytes = b"{}") -> Ready:
 
 
 def keys(options: dict[str, str], topic: str) -> list[bytes | None]:
-    return [each.key for each in read_to_end(options, partitions_of(options, topic))]
+    return [each.key for each in read_topic(BrokerAdmin(options), topic)]
 
 
 def test_rows_are_readable_without_a_commit_and_acknowledged_by_group(
@@ -156,9 +158,9 @@ def test_no_row_goes_out_behind_one_that_the_client_gave_up(options: dict[str, s
     with closing(started(options, topic, topic_metadata_propagation_max_ms="1")) as publisher:
         metadata = publisher._rows._producer.list_topics
         publisher.send_rows([row(topic, 1)])
-        for _ in range(2):  # the client believes what it hears a millisecond later
-            eventually(lambda: metadata(topic, 5).topics[topic].error is not None)
-        TopicAdmin(options).create_missing([TopicSpecification(topic, 1, 1, {"cleanup.policy": "compact"})])
+        credible = time.monotonic() + 0.01  # the client believes what it hears a millisecond later
+        eventually(lambda: metadata(topic, 5).topics[topic].error is not None and time.monotonic() > credible)
+        make_topic(options, topic, 1, "compact")
         eventually(lambda: metadata(topic, 5).topics[topic].error is None)
         with pytest.raises(TopicUnavailable, match="Unknown topic"):
             publisher.send_rows([row(topic, 2)])

@@ -15,6 +15,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from cdc.brokers import BrokerAdmin
 from cdc.errors import FencedError, TopicRefused, TopicUnavailable
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topics import TopicAdmin, TopicSpecification
@@ -37,7 +38,7 @@ def options(kafka: Kafka) -> dict[str, str]:
 @pytest.fixture
 def topic(options: dict[str, str]) -> str:
     name = unique("publisher.")
-    TopicAdmin(options).create_missing([TopicSpecification(name, 2, 1, COMPACT)])
+    TopicAdmin(BrokerAdmin(options)).create_missing([TopicSpecification(name, 2, 1, COMPACT)])
     return name
 
 
@@ -139,7 +140,7 @@ def test_without_the_rights_the_topic_and_the_grant_are_named(own_stack: OwnStac
         }
     )
     options = {"bootstrap.servers": broker.bootstrap}
-    TopicAdmin(options).create_missing([TopicSpecification("closed", 1, 1, COMPACT)])
+    TopicAdmin(BrokerAdmin(options)).create_missing([TopicSpecification("closed", 1, 1, COMPACT)])
     _forbid_writing(options, "closed")
     with closing(publisher(options, "t")) as one, pytest.raises(TopicRefused) as caught:
         _send(one, "closed", b"a", b"1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cdc.brokers import BrokerAdmin
 from cdc.config import TopicsConfig
 from cdc.errors import TopicRefused, TopicUnavailable
 from cdc.publish.topics import TopicAdmin, TopicSpecification, batches, bookkeeping_settings, state_settings
@@ -16,7 +17,7 @@ STATE = state_settings(TopicsConfig())
 
 @pytest.fixture
 def admin(kafka: Kafka) -> TopicAdmin:
-    return TopicAdmin({"bootstrap.servers": kafka.bootstrap})
+    return TopicAdmin(BrokerAdmin({"bootstrap.servers": kafka.bootstrap}))
 
 
 def name() -> str:
@@ -68,7 +69,7 @@ def test_a_cluster_that_cannot_hold_the_copies_is_told(admin: TopicAdmin) -> Non
 def test_no_broker_is_worth_another_try(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cdc.publish.topics._TIMEOUT_S", 1.0)
     with pytest.raises(TopicUnavailable) as caught:
-        TopicAdmin({"bootstrap.servers": f"127.0.0.1:{free_port()}"}).partitions()
+        TopicAdmin(BrokerAdmin({"bootstrap.servers": f"127.0.0.1:{free_port()}"})).partitions()
     assert "kafka.bootstrap" in caught.value.remedy
 
 

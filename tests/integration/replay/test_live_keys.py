@@ -32,7 +32,7 @@ def ends(topics: TopicWriter, table: TableSchema) -> dict[Partition, int]:
 
 def stale(topics: TopicWriter, below: dict[Partition, int], end: dict[Partition, int]) -> set[bytes]:
     found = [
-        each for partition in end for each in stale_keys(topics.options, partition, below[partition], end[partition])
+        each for partition in end for each in stale_keys(topics.admin, partition, below[partition], end[partition])
     ]
     assert len(found) == len(set(found))
     return set(found)
@@ -55,7 +55,7 @@ def test_live_keys(topics: TopicWriter) -> None:
         topics.write(table.topic, key(3), b"null", topics.header(table, 20))
     with topics.kafka_transaction(commit=False):
         topics.delete(table, {"id": 5}, 30)
-    found = list(live_keys(topics.options, table.topic))
+    found = list(live_keys(topics.admin, table.topic))
     assert sorted(found) == sorted(key(i) for i in range(1, 200, 2))
 
 
@@ -71,7 +71,7 @@ def test_tombstones_may_be_written_while_keys_come(topics: TopicWriter) -> None:
         polls += 1
 
     found = []
-    for number, each in enumerate(live_keys(topics.options, table.topic, before_poll=count)):
+    for number, each in enumerate(live_keys(topics.admin, table.topic, before_poll=count)):
         if number % 70 == 0:
             topics.producer.begin_transaction()
         topics.write(table.topic, each, None, topics.header(table, 20))
@@ -83,7 +83,7 @@ def test_tombstones_may_be_written_while_keys_come(topics: TopicWriter) -> None:
     topics.producer.commit_transaction()
     assert sorted(found) == sorted(map(key, range(300)))
     assert polls > 1
-    assert list(live_keys(topics.options, table.topic)) == []
+    assert list(live_keys(topics.admin, table.topic)) == []
 
 
 @pytest.mark.usefixtures("passes")
@@ -113,4 +113,4 @@ def test_stale_keys(topics: TopicWriter) -> None:
 
 def test_a_missing_topic_is_named(topics: TopicWriter) -> None:
     with pytest.raises(TopicRefused, match=r"'no\.such\.topic' does not exist"):
-        list(live_keys(topics.options, "no.such.topic"))
+        list(live_keys(topics.admin, "no.such.topic"))

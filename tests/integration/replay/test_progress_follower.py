@@ -33,7 +33,7 @@ def test_each_look_says_what_reading_everything_says(topics: TopicWriter) -> Non
                 topics.progress(lsn)
             with topics.kafka_transaction(commit=False):
                 topics.progress(99)
-            assert follower.look(topics.key) == read_published(topics.options, topics.progress_topic, topics.key)
+            assert follower.look(topics.key) == read_published(topics.admin, topics.progress_topic, topics.key)
         newest = follower.look(topics.key).stream
         assert newest is not None
         assert newest.lsn == 20
@@ -46,7 +46,7 @@ def test_a_record_in_no_kafka_transaction_is_seen_when_it_is_the_last(topics: To
     plain.produce(topics.progress_topic, progress_value(Progress(LSN(20), None, 1, SOURCE)), topics.key)
     plain.flush()
     with closing(ProgressFollower(topics.options, topics.progress_topic)) as follower:
-        assert follower.look(topics.key) == read_published(topics.options, topics.progress_topic, topics.key)
+        assert follower.look(topics.key) == read_published(topics.admin, topics.progress_topic, topics.key)
 
 
 def test_what_is_written_while_it_looks_is_not_lost(topics: TopicWriter, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def test_what_is_written_while_it_looks_is_not_lost(topics: TopicWriter, monkeyp
         with monkeypatch.context() as patched:
             patched.setattr(TopicReader, "fence", lambda *_: before)
             follower.look(topics.key)
-        assert follower.look(topics.key) == read_published(topics.options, topics.progress_topic, topics.key)
+        assert follower.look(topics.key) == read_published(topics.admin, topics.progress_topic, topics.key)
 
 
 def test_a_broker_that_does_not_know_the_topic_yet(topics: TopicWriter, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ class TestBridgeAndSink(ProgressReaderContract):
     """``cdc.replay``: what the bridge resumes from, the sink waits for and ``cdc status`` shows."""
 
     def read(self, topics: TopicWriter) -> Facts:
-        found = read_published(topics.options, topics.progress_topic, topics.key)
+        found = read_published(topics.admin, topics.progress_topic, topics.key)
         if found.stream is None:
             raise CdcError("nothing")
         whole = tuple(each not in found.backfills or found.backfills[each].progress.whole for each in TABLES)

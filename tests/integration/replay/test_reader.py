@@ -173,7 +173,7 @@ def test_topics_that_were_just_made(topics: TopicWriter, reader: TopicReader) ->
 def test_missing_topic(topics: TopicWriter, reader: TopicReader) -> None:
     assert reader.partitions("no.such.topic") == []
     with pytest.raises(TopicRefused, match=r"'no\.such\.topic' does not exist"):
-        read_published(topics.options, "no.such.topic", b"key")
+        read_published(topics.admin, "no.such.topic", b"key")
 
 
 def test_no_broker(topics: TopicWriter) -> None:
@@ -188,16 +188,16 @@ def test_unknown_option_is_named() -> None:
 
 
 def test_stored_progress(topics: TopicWriter) -> None:
-    assert read_published(topics.options, topics.progress_topic, topics.key).stream is None
+    assert read_published(topics.admin, topics.progress_topic, topics.key).stream is None
     with topics.kafka_transaction():
         topics.progress(10)
         topics.progress(20, partial=(25, 7))
     with topics.kafka_transaction(commit=False):
         topics.progress(99)
-    progress = read_published(topics.options, topics.progress_topic, topics.key).stream
+    progress = read_published(topics.admin, topics.progress_topic, topics.key).stream
     assert progress is not None
     assert (progress.lsn, progress.partial, progress.source) == (20, (25, 7), SOURCE)
-    assert read_published(topics.options, topics.progress_topic, b"another").stream is None
+    assert read_published(topics.admin, topics.progress_topic, b"another").stream is None
 
 
 def test_a_partition_is_taken_up_again_from_the_beginning(topics: TopicWriter, reader: TopicReader) -> None:

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 from pydantic import BaseModel
 
+from cdc.brokers import BrokerAdmin
 from cdc.errors import CdcError, TopicRefused
 from cdc.publish.topics import TopicAdmin, TopicSpecification
 from cdc.state import ChangelogStore, ConfigStore, ConfigWriter, EventSourced, StateProducer, StateReader
@@ -93,7 +94,7 @@ USES: Final[Mapping[str, Callable[[Mapping[str, Any]], None]]] = {
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
     with secured_kafka(tmp_path_factory.mktemp("certificates")) as opened:
         options = {"bootstrap.servers": opened.broker.bootstrap}
-        TopicAdmin(options).create_missing(
+        TopicAdmin(BrokerAdmin(options)).create_missing(
             [TopicSpecification(name, 1, 1, {"cleanup.policy": policy}) for name, policy in TOPICS.items()]
         )
         yield opened

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cdc.publish.topics import TopicAdmin, TopicSpecification
 from cdc.stack import Kafka
 from tests.support.names import unique
+from tests.support.topic_settings import make_topic
 
 
 @pytest.fixture
@@ -26,5 +26,5 @@ def name() -> str:
 def compacted(options: dict[str, Any], name: str) -> str:
     """A compacted topic with two partitions."""
     topic = f"{name}-compacted"
-    TopicAdmin(options).create_missing([TopicSpecification(topic, 2, 1, {"cleanup.policy": "compact"})])
+    make_topic(options, topic, 2, "compact")
     return topic

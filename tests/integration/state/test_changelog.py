@@ -12,12 +12,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from cdc.brokers import BrokerAdmin
 from cdc.errors import ConfigError, FencedError, TopicRefused, TopicUnavailable
 from cdc.publish.topics import TopicAdmin, TopicSpecification
-from cdc.replay.bounded import partitions_of, read_to_end
+from cdc.replay.bounded import partitions_of, read_topic
 from cdc.state import ChangelogStore, PartitionState, StoredRecord, TopicsConfig
 from tests.support.reading import fold_topic
-from tests.support.topic_settings import delete_records
+from tests.support.topic_settings import delete_records, make_topic
 from tests.support.waiting import eventually
 
 PARTITIONS = 3
@@ -27,7 +28,7 @@ PARTITIONS = 3
 def source(options: dict[str, Any], name: str) -> str:
     """Events of three partitions."""
     topic = f"{name}-events"
-    TopicAdmin(options).create_missing([TopicSpecification(topic, PARTITIONS, 1, {"cleanup.policy": "delete"})])
+    make_topic(options, topic, PARTITIONS, "delete")
     return topic
 
 
@@ -90,14 +91,14 @@ def test_the_changelog_has_the_partitions_of_its_source_and_says_what_made_each_
     for number in range(20):
         shop.send(b"user-%d" % number, "login_count")
     shop.catch_up(shop.open())
-    settings = TopicAdmin(shop.options).drift(
+    settings = TopicAdmin(BrokerAdmin(shop.options)).drift(
         [TopicSpecification(shop.changelog, PARTITIONS, 1, {"cleanup.policy": "compact"})]
     )
     assert settings == []
     made_by = {}
-    for record in read_to_end(shop.options, partitions_of(shop.options, shop.source)):
+    for record in read_topic(BrokerAdmin(shop.options), shop.source):
         made_by[record.key] = record.partition, record.offset
-    for record in read_to_end(shop.options, partitions_of(shop.options, shop.changelog)):
+    for record in read_topic(BrokerAdmin(shop.options), shop.changelog):
         assert (record.partition, orjson.loads(record.header)["source"]) == made_by[record.key]
 
 
@@ -111,7 +112,7 @@ def test_what_the_cleaner_leaves_is_enough(shop: Shop) -> None:
         shop.send(b"alice", "login_count")
         shop.catch_up(store)
         written += 1
-        left = list(read_to_end(shop.options, partitions_of(shop.options, shop.changelog)))
+        left = list(read_topic(BrokerAdmin(shop.options), shop.changelog))
         return len(left) < written - 5
 
     eventually(is_compacted)
@@ -183,7 +184,7 @@ def test_partitions_and_their_state_move_to_a_second_instance(shop: Shop) -> Non
 
 def test_more_instances_than_partitions(shop: Shop, options: dict[str, Any], name: str) -> None:
     shop.source = f"{name}-narrow"
-    TopicAdmin(options).create_missing([TopicSpecification(shop.source, 1, 1, {"cleanup.policy": "delete"})])
+    make_topic(options, shop.source, 1, "delete")
     stores = [shop.open(instance) for instance in ("one", "two", "three")]
     shop.send(b"alice", "login_count")
     shop.catch_up(*stores)
@@ -221,7 +222,7 @@ def test_a_changelog_ahead_of_the_offsets_is_refused(shop: Shop) -> None:
     shop.send(b"alice", "login_count", 5)
     store = shop.open("a")
     shop.catch_up(store)
-    (number,) = {each.partition for each in read_to_end(shop.options, partitions_of(shop.options, shop.changelog))}
+    (number,) = {each.partition for each in read_topic(BrokerAdmin(shop.options), shop.changelog)}
     store.close()
     set_back(shop.options, f"{shop.name}-activity", TopicPartition(shop.source, number, 2))
     again = shop.open("a")
@@ -234,11 +235,11 @@ def test_a_changelog_that_was_made_anew_does_not_pass_for_one_that_holds_nothing
     shop.send(b"alice", "login_count", 5)
     store = shop.open("a")
     shop.catch_up(store)
-    (number,) = {each.partition for each in read_to_end(shop.options, partitions_of(shop.options, shop.changelog))}
+    (number,) = {each.partition for each in read_topic(BrokerAdmin(shop.options), shop.changelog)}
     store.close()
     admin = AdminClient(shop.options)
     admin.delete_topics([shop.changelog])[shop.changelog].result(30)
-    eventually(lambda: shop.changelog not in TopicAdmin(shop.options).partitions())
+    eventually(lambda: shop.changelog not in TopicAdmin(BrokerAdmin(shop.options)).partitions())
     shop.send(b"alice", "login_count")
     again = shop.open("a")
     with pytest.raises(TopicRefused, match="was made anew, and the consumer group goes on behind what") as caught:
@@ -250,7 +251,7 @@ def test_a_changelog_that_was_made_anew_does_not_pass_for_one_that_holds_nothing
 
 
 def test_another_number_of_partitions_is_refused(shop: Shop) -> None:
-    TopicAdmin(shop.options).create_missing([TopicSpecification(shop.changelog, 2, 1, {"cleanup.policy": "compact"})])
+    make_topic(shop.options, shop.changelog, 2, "compact")
     with pytest.raises(TopicRefused, match=r"has 2 partitions, and its source .* has 3"):
         shop.open()
 
@@ -264,13 +265,13 @@ def test_a_source_that_grows_is_refused_at_once_and_not_counted_apart(shop: Shop
         store._restore({(shop.source, number): None for number in range(PARTITIONS + 1)})
     admin = AdminClient(shop.options)
     admin.create_partitions([NewPartitions(shop.source, PARTITIONS + 1)])[shop.source].result(30)
-    eventually(lambda: len(partitions_of(shop.options, shop.source)) == PARTITIONS + 1)
+    eventually(lambda: len(partitions_of(BrokerAdmin(shop.options), shop.source)) == PARTITIONS + 1)
     with pytest.raises(TopicRefused, match=r"has 3 partitions, and its source .* has 4"):
         shop.open("another")
 
 
 def test_a_changelog_of_somebody_else_is_refused(shop: Shop) -> None:
-    TopicAdmin(shop.options).create_missing([TopicSpecification(shop.changelog, 3, 1, {"cleanup.policy": "compact"})])
+    make_topic(shop.options, shop.changelog, 3, "compact")
     other = Producer(shop.options)
     other.produce(shop.changelog, key=b"alice", value=b"{}")
     other.flush()
@@ -280,7 +281,7 @@ def test_a_changelog_of_somebody_else_is_refused(shop: Shop) -> None:
 
 
 def test_a_group_whose_offsets_kafka_has_forgotten_does_not_count_everything_again(shop: Shop) -> None:
-    TopicAdmin(shop.options).create_missing([TopicSpecification(shop.changelog, 3, 1, {"cleanup.policy": "compact"})])
+    make_topic(shop.options, shop.changelog, 3, "compact")
     former = Producer(shop.options)
     former.produce(shop.changelog, key=b"alice", value=b'{"login_count":8}', headers=[("cdc", b'{"source":7}')])
     former.flush()

@@ -11,11 +11,12 @@ import pytest
 from confluent_kafka import Producer
 from pydantic import BaseModel, Field, SecretStr
 
+from cdc.brokers import BrokerAdmin
 from cdc.errors import ConfigError, FencedError, TopicRefused, ValueRefused, VersionConflict
 from cdc.publish.topics import TopicAdmin, TopicSpecification
 from cdc.state import ConfigStore, ConfigWriter, Setting, TopicsConfig
 from tests.support.reading import fold_topic
-from tests.support.topic_settings import delete_records
+from tests.support.topic_settings import delete_records, make_topic
 from tests.support.waiting import eventually
 
 
@@ -218,10 +219,11 @@ def test_topic_and_history_change_together(options: dict[str, Any], name: str, w
 
 def test_the_history_is_a_topic_that_forgets_nothing(options: dict[str, Any], name: str, writer: ConfigWriter) -> None:
     kept = {"cleanup.policy": "delete", "retention.ms": "-1"}
-    assert TopicAdmin(options).drift([TopicSpecification(f"{name}.history", 2, 1, kept)]) == []
+    assert TopicAdmin(BrokerAdmin(options)).drift([TopicSpecification(f"{name}.history", 2, 1, kept)]) == []
     other = f"{name}-other"
     wrong = [(other, "compact"), (f"{other}.history", "compact")]
-    TopicAdmin(options).create_missing([TopicSpecification(each, 1, 1, {"cleanup.policy": how}) for each, how in wrong])
+    for each, how in wrong:
+        make_topic(options, each, 1, how)
     with pytest.raises(TopicRefused, match="loses its history"):
         ConfigWriter(options, other, MODELS)
 

@@ -10,10 +10,12 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
-from cdc.publish.topics import TopicAdmin, TopicSpecification
+from cdc.brokers import BrokerAdmin
+from cdc.publish.topics import TopicAdmin
 from cdc.stack import Kafka
 from tests.architecture.pages import page
 from tests.support.reading import fold_topic
+from tests.support.topic_settings import make_topic
 from tests.support.waiting import eventually
 
 PAGE = page("docs/state.md")
@@ -23,7 +25,7 @@ def test_every_example_of_the_page_runs(
     kafka: Kafka, options: dict[str, Any], name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = f"{name}-user-events"
-    TopicAdmin(options).create_missing([TopicSpecification(source, 2, 1, {"cleanup.policy": "delete"})])
+    make_topic(options, source, 2, "delete")
     blocks = PAGE.fences("python")
     assert len(blocks) >= 11
     space: dict[str, Any] = {}
@@ -58,7 +60,7 @@ def count_logins(serve: Any, options: dict[str, Any], source: str, changelog: st
     service = threading.Thread(target=serve, args=(stopping,))
     service.start()
     try:
-        eventually(lambda: changelog in TopicAdmin(options).partitions())
+        eventually(lambda: changelog in TopicAdmin(BrokerAdmin(options)).partitions())
         eventually(lambda: fold_topic(options, changelog))
         alice = orjson.loads(fold_topic(options, changelog)[b"alice"].value)
         assert alice == {"login_count": 5, "purchases": 0}

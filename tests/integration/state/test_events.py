@@ -14,13 +14,14 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from cdc.brokers import BrokerAdmin
 from cdc.errors import FencedError, TopicRefused, ValueRefused, VersionConflict
 from cdc.publish.topics import TopicAdmin, TopicSpecification
-from cdc.replay.bounded import partitions_of, read_to_end
+from cdc.replay.bounded import read_topic
 from cdc.state import ABSENT, Difference, EventSourced, TopicsConfig
 from tests.support.reading import fold_topic
 from tests.support.soak import times
-from tests.support.topic_settings import delete_records
+from tests.support.topic_settings import delete_records, make_topic
 from tests.support.waiting import eventually
 
 Open = Callable[..., EventSourced]
@@ -59,7 +60,7 @@ def test_events_and_their_state_are_readable_together(options: dict[str, Any], n
     assert accounts.append("ann", moved(100), moved(-30)) == {"balance": 70, "moves": [100, -30]}
     accounts.append("bob", moved(5))
     assert accounts.append("bob", CLOSED) is None
-    events = list(read_to_end(options, partitions_of(options, f"{name}-events")))
+    events = list(read_topic(BrokerAdmin(options), f"{name}-events"))
     assert [orjson.loads(each.value or b"") for each in events if each.key == b"ann"] == [moved(100), moved(-30)]
     state = fold_topic(options, f"{name}-state")
     assert orjson.loads(state[b"ann"].value) == accounts.get("ann") == {"balance": 70, "moves": [100, -30]}
@@ -70,7 +71,7 @@ def test_events_and_their_state_are_readable_together(options: dict[str, Any], n
     )
     assert (b"bob" in state, accounts.get("bob"), accounts.version("bob")) == (False, None, ABSENT)
     kept = {"cleanup.policy": "delete", "retention.ms": "-1"}
-    assert TopicAdmin(options).drift([TopicSpecification(f"{name}-events", 2, 1, kept)]) == []
+    assert TopicAdmin(BrokerAdmin(options)).drift([TopicSpecification(f"{name}-events", 2, 1, kept)]) == []
 
 
 @pytest.mark.soak
@@ -195,7 +196,7 @@ def test_what_a_rule_refuses_is_not_written(options: dict[str, Any], name: str, 
     with pytest.raises(ValueRefused):
         accounts.append("ann", None)  # type: ignore[arg-type]
     assert accounts.append("ann") is None
-    assert list(read_to_end(options, partitions_of(options, f"{name}-events"))) == []
+    assert list(read_topic(BrokerAdmin(options), f"{name}-events")) == []
 
 
 def test_a_second_instance_fences_the_first(open_accounts: Open) -> None:
@@ -228,7 +229,7 @@ def test_events_that_were_made_anew_do_not_pass_for_those_that_states_have_in_th
     accounts.close()
     admin = AdminClient(options)
     admin.delete_topics([f"{name}-events"])[f"{name}-events"].result(30)
-    eventually(lambda: f"{name}-events" not in TopicAdmin(options).partitions())
+    eventually(lambda: f"{name}-events" not in TopicAdmin(BrokerAdmin(options)).partitions())
     with pytest.raises(TopicRefused, match=r"ends at 0, and states have event \d in them: it was made anew or cut"):
         open_accounts()
     anew = open_accounts(state=f"{name}-state-of-new-events")
@@ -236,12 +237,12 @@ def test_events_that_were_made_anew_do_not_pass_for_those_that_states_have_in_th
 
 
 def delete_events(options: dict[str, Any], topic: str) -> None:
-    before = len(list(read_to_end(options, partitions_of(options, topic))))
+    before = len(list(read_topic(BrokerAdmin(options), topic)))
     delete_records(options["bootstrap.servers"], topic)
-    eventually(lambda: len(list(read_to_end(options, partitions_of(options, topic)))) < before)
+    eventually(lambda: len(list(read_topic(BrokerAdmin(options), topic))) < before)
 
 
 def test_topics_with_different_partitions_are_refused(options: dict[str, Any], name: str, open_accounts: Open) -> None:
-    TopicAdmin(options).create_missing([TopicSpecification(f"{name}-state", 3, 1, {"cleanup.policy": "compact"})])
+    make_topic(options, f"{name}-state", 3, "compact")
     with pytest.raises(TopicRefused, match=r"has 2 partitions, and topic .* has 3"):
         open_accounts()

@@ -13,10 +13,12 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
-from cdc.publish.topics import TopicAdmin, TopicSpecification
+from cdc.brokers import BrokerAdmin
+from cdc.publish.topics import TopicAdmin
 from cdc.stack import Kafka
 from tests.architecture.tree import ROOT
 from tests.support.reading import fold_topic
+from tests.support.topic_settings import make_topic
 from tests.support.waiting import eventually
 
 EXAMPLES = ROOT / "config" / "examples"
@@ -50,7 +52,7 @@ def test_user_profiles(kafka: Kafka, name: str, capsys: pytest.CaptureFixture[st
 
 
 def test_sessions(kafka: Kafka, options: dict[str, Any], name: str) -> None:
-    TopicAdmin(options).create_missing([TopicSpecification(name, 2, 1, {"cleanup.policy": "delete"})])
+    make_topic(options, name, 2, "delete")
     producer = Producer(options)
     for user, kind in ((b"ann", "login"), (b"bob", "login"), (b"ann", "view"), (b"ann", "view"), (b"bob", "logout")):
         producer.produce(name, key=user, value=orjson.dumps({"type": kind, "at": "2026-01-01T10:00:00Z"}))
@@ -60,7 +62,7 @@ def test_sessions(kafka: Kafka, options: dict[str, Any], name: str) -> None:
     service.start()
     try:
         missing = f"{name}-sessions-changelog"
-        eventually(lambda: missing in TopicAdmin(options).partitions())
+        eventually(lambda: missing in TopicAdmin(BrokerAdmin(options)).partitions())
         eventually(lambda: b"ann" in (now := fold_topic(options, missing)) and b"bob" not in now)
         assert orjson.loads(fold_topic(options, missing)[b"ann"].value)["actions"] == 2
     finally:

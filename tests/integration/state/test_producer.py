@@ -13,15 +13,16 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
+from cdc.brokers import BrokerAdmin
 from cdc.contract.partition import partition_of
 from cdc.errors import ConfigError, FencedError, TopicRefused, TopicUnavailable, ValueRefused, VersionConflict
 from cdc.publish.application import ApplicationProducer
-from cdc.publish.topics import TopicAdmin, TopicSpecification
-from cdc.replay.bounded import partitions_of, read_to_end
+from cdc.replay.bounded import partitions_of, read_topic
 from cdc.stack import Kafka
 from cdc.state import ABSENT, StateProducer, TopicsConfig
 from tests.support.reading import fold_topic
 from tests.support.soak import times
+from tests.support.topic_settings import make_topic
 from tests.support.topic_writer import TopicWriter
 
 
@@ -47,7 +48,7 @@ def test_the_latest_value_is_the_state_and_only_a_real_null_deletes(
     users.put(user(2), {"name": "Bob"})
     users.delete(user(2))
     users.delete(user(3))
-    records = list(read_to_end(options, partitions_of(options, compacted)))
+    records = list(read_topic(BrokerAdmin(options), compacted))
     assert {each.key for each in records} == {key(1), key(2), key(3)}
     assert [each.value for each in records if each.key == key(2)] == [b'{"name":"Bob"}', None]
     assert {name: each.value for name, each in fold_topic(options, compacted).items()} == {key(1): b'{"name":"Anna"}'}
@@ -60,7 +61,7 @@ def test_keys_lie_where_the_bridge_and_java_clients_put_them(
     with users.transaction():
         for number in range(30):
             users.put(user(number), {"n": number})
-    records = list(read_to_end(options, partitions_of(options, compacted)))
+    records = list(read_topic(BrokerAdmin(options), compacted))
     assert {each.partition for each in records} == {0, 1}
     assert all(each.partition == partition_of(each.key or b"", 2) for each in records)
 
@@ -145,7 +146,7 @@ def test_a_writer_that_was_killed_within_a_transaction_leaves_nothing(options: d
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 def test_a_topic_that_loses_state_is_refused_with_the_command(options: dict[str, Any], name: str, policy: str) -> None:
-    TopicAdmin(options).create_missing([TopicSpecification(name, 1, 1, {"cleanup.policy": policy})])
+    make_topic(options, name, 1, policy)
     with pytest.raises(TopicRefused, match=f"'{name}' has cleanup.policy={policy}") as caught:
         StateProducer(options, name)
     assert "--add-config cleanup.policy=compact" in caught.value.remedy
@@ -156,9 +157,9 @@ def test_a_missing_topic_is_made_only_when_asked(options: dict[str, Any], name: 
         StateProducer(options, name)
     with StateProducer(options, name, create=TopicsConfig(partitions=3)) as made:
         made.put("a", {"v": 1})
-    assert len(partitions_of(options, name)) == 3
+    assert len(partitions_of(BrokerAdmin(options), name)) == 3
     StateProducer(options, name, create=TopicsConfig(partitions=5)).close()
-    assert len(partitions_of(options, name)) == 3, "the partitions of a topic never change"
+    assert len(partitions_of(BrokerAdmin(options), name)) == 3, "the partitions of a topic never change"
 
 
 def test_deltas_are_refused_unless_the_field_is_declared(options: dict[str, Any], compacted: str) -> None:
@@ -291,7 +292,7 @@ def test_at_random_it_knows_what_readers_see(options: dict[str, Any], compacted:
             one.close()
             one = StateProducer(options, compacted)
         assert all(one.get(f"k{number}") == expected.get(f"k{number}") for number in range(8))
-    records = list(read_to_end(options, partitions_of(options, compacted)))
+    records = list(read_topic(BrokerAdmin(options), compacted))
     newest = {each.key: each.offset for each in records}
     assert {name.encode(): one.version(name) for name in expected} == {
         name.encode(): newest[name.encode()] for name in expected

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from cdc.brokers import BrokerAdmin
 from cdc.errors import TopicRefused, ValueRefused
 from cdc.replay.bounded import partitions_of
 from cdc.replay.reader import TopicReader
@@ -42,7 +43,7 @@ def test_what_is_written_while_it_loads_is_not_lost(
     with StateProducer(options, compacted) as writer:
         writer.put("user", {"n": 1})
     with closing(TopicReader(options)) as reader:
-        before = reader.high_watermarks(partitions_of(options, compacted))
+        before = reader.high_watermarks(partitions_of(BrokerAdmin(options), compacted))
     with StateProducer(options, compacted) as writer:
         writer.put("user", {"n": 2})
     with StateReader(options, compacted) as reader_of_all:

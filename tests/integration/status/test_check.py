@@ -14,6 +14,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from cdc.app.check_command import as_lines, check
+from cdc.brokers import BrokerAdmin
 from cdc.publish.topics import TopicAdmin, TopicSpecification
 from cdc.source.catalog import find_tables
 from cdc.source.connect import connect
@@ -183,7 +184,7 @@ def test_topic_name_over_249_characters(database, conn, kafka):
 
 def test_topic_drift(database, conn, kafka):
     name = database.name
-    admin = TopicAdmin({"bootstrap.servers": kafka.bootstrap})
+    admin = TopicAdmin(BrokerAdmin({"bootstrap.servers": kafka.bootstrap}))
     admin.create_missing(
         [
             TopicSpecification(f"{name}.public.t", 2, 1, {"cleanup.policy": "delete"}),
@@ -205,7 +206,7 @@ def test_topic_drift(database, conn, kafka):
 def test_a_lag_that_leaves_a_sink_catching_up(database, conn, kafka):
     name, state = database.name, f"{database.name}.public.t"
     topic = TopicSpecification(state, 4, 1, {"cleanup.policy": "compact", "min.compaction.lag.ms": "12000"})
-    TopicAdmin({"bootstrap.servers": kafka.bootstrap}).create_missing([topic])
+    TopicAdmin(BrokerAdmin({"bootstrap.servers": kafka.bootstrap})).create_missing([topic])
     tables = find_tables(conn, ["public.t"], [], {})
 
     def warned(lag_ms: int) -> dict[str, str]:

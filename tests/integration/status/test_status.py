@@ -22,7 +22,6 @@ from cdc.capture.copy_both import CopyBoth
 from cdc.contract.naming import progress_topic
 from cdc.contract.progress import progress_value, stream_key
 from cdc.lsn import LSN
-from cdc.publish.topics import TopicAdmin, TopicSpecification
 from cdc.record import Progress
 from cdc.sink.schema_version import upgrade
 from cdc.sink.session import replica_engine, try_lock
@@ -31,6 +30,7 @@ from cdc.source.slot import create_slot, identify
 from cdc.stack import Kafka
 from cdc.stack.embedded import free_port
 from tests.support.servers import Database
+from tests.support.topic_settings import make_topic
 
 _COMMAND = "import typer; from cdc.app.status_command import status; typer.run(status)"
 
@@ -54,7 +54,7 @@ class Deployment:
         """Write progress, as a bridge would."""
         options = {"bootstrap.servers": self.kafka.bootstrap}
         topic = progress_topic(self.database.name)
-        TopicAdmin(options).create_missing([TopicSpecification(topic, 1, 1, {"cleanup.policy": "compact"})])
+        make_topic(options, topic, 1, "compact")
         with connect({"conninfo": self.database.dsn}, application_name="test") as conn:
             value = progress_value(Progress(lsn, None, commit_ts, identify(conn)))
         producer = Producer(options)

@@ -12,6 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from cdc.app.cli import app
+from cdc.brokers import BrokerAdmin
 from cdc.config import load
 from cdc.publish.topics import TopicAdmin, TopicSpecification, state_settings
 from cdc.stack import KafkaBroker
@@ -109,7 +110,7 @@ def test_topics_of_the_bridge_are_compared_with_its_configuration(cleaning: Kafk
     file.write_text(yaml.safe_dump(content))
     config = load(file, {})
     topic = f"{config.name}.public.orders"
-    TopicAdmin({"bootstrap.servers": cleaning.bootstrap}).create_missing(
+    TopicAdmin(BrokerAdmin({"bootstrap.servers": cleaning.bootstrap})).create_missing(
         [TopicSpecification(topic, 3, 1, state_settings(config.topics))]
     )
     set_topic(cleaning.bootstrap, topic, "segment.ms", "70000")

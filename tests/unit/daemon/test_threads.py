@@ -18,6 +18,7 @@ from cdc.backfill import readers, servers, sweep
 from cdc.backfill.readers import ChunkReaders
 from cdc.backfill.tasks import ReadFailure, ViewTask
 from cdc.bridge import rereader, scope_watch, slot_watch, topic_watch
+from cdc.brokers import BrokerAdmin
 from cdc.change import UNCHANGED_TOAST, Column, Relation, ReplicaIdentity
 from cdc.config import Config, ViewConfig
 from cdc.config.serve import ServeConfig
@@ -41,6 +42,8 @@ from tests.support.waiting import eventually
 CONFIG = Config.model_validate(
     {"name": "shop", "source": {"dsn": "host=127.0.0.1 port=1"}, "kafka": {"bootstrap": "127.0.0.1:1"}}
 )
+
+_NOWHERE = BrokerAdmin(CONFIG.kafka.client_options())
 
 COLUMNS = (Column("id", 20, -1, "pg_catalog.int8", True), Column("body", 25, -1, "pg_catalog.text", False))
 TABLE = TableEncoder(Relation(1, "public", "t", ReplicaIdentity.DEFAULT, COLUMNS), ("id",), "shop.public.t")
@@ -98,8 +101,8 @@ def reader_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sweep_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "partitions_of", boom)
-    running = sweep.Sweep({}, "shop.public.orders", (0,))
+    monkeypatch.setattr(sweep, "topic_ends", boom)
+    running = sweep.Sweep(_NOWHERE, "shop.public.orders", (0,))
     try:
         eventually(running.take, 10)
     finally:
@@ -122,7 +125,7 @@ def probe_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def topic_watch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_watch, "look_at", boom)
-    running = topic_watch.TopicWatch(CONFIG, SimpleNamespace(topics={}), {}, boom, interval_s=0.0)
+    running = topic_watch.TopicWatch(CONFIG, _NOWHERE, SimpleNamespace(topics={}), {}, boom, interval_s=0.0)
     try:
         eventually(running.look, 10)
     finally:
