@@ -90,16 +90,16 @@ def measure(servers: Servers, tables: int) -> Section:
         def spent(pid: int | None = None) -> _Spent:
             return _Spent(postmaster, servers.broker_pid, pid)
 
-        with program("cdc run", _command("run", config), servers.directory) as bridge:
+        with program("cdc run", command("run", config), servers.directory) as bridge:
             since = spent(bridge.pid)
-            _wait_until_ready(bridge, port)
+            wait_until_ready(bridge, port)
             section.add("first start: streaming", since.figures())
             wait_until_whole(servers, NAME, bridge, tables)
             section.add("first start: all backfills done", since.figures())
             bridge.drain()
-        with program("cdc run", _command("run", config), servers.directory) as bridge:
+        with program("cdc run", command("run", config), servers.directory) as bridge:
             since = spent(bridge.pid)
-            _wait_until_ready(bridge, port)
+            wait_until_ready(bridge, port)
             section.add("second start: streaming", since.figures())
             time.sleep(IDLE_S / 6)  # what is asked for the first time only is no part of being idle
             since = spent(bridge.pid)
@@ -107,7 +107,7 @@ def measure(servers: Servers, tables: int) -> Section:
             section.add(f"idle for {IDLE_S:.0f} s", since.figures())
             bridge.must_run()
             for verb in ("status", "check"):
-                section.add(f"cdc {verb}", _run(_command(verb, config), servers.directory / verb, spent))
+                section.add(f"cdc {verb}", _run(command(verb, config), servers.directory / verb, spent))
             since = spent(bridge.pid)
             create_tables(conn, tables + 1, first=tables + 1)
             os.kill(bridge.pid, signal.SIGHUP)
@@ -125,7 +125,7 @@ def create_tables(conn: psycopg.Connection, last: int, first: int = 1, rows: int
 
 
 def write_configuration(servers: Servers, name: str, dsn: str, port: int, partitions: int) -> Path:
-    """A bridge of that name for all tables of a database."""
+    """A bridge of that name for all tables of a database; a file for each port."""
     content = {
         "name": name,
         "source": {"dsn": dsn, "slot": name, "tables": ["public.*"]},
@@ -133,16 +133,19 @@ def write_configuration(servers: Servers, name: str, dsn: str, port: int, partit
         "topics": {"partitions": partitions},
         "http": {"bridge_port": port},
     }
-    path = servers.directory / f"{name}.yaml"
+    path = servers.directory / f"{name}-{port}.yaml"
     path.write_text(json.dumps(content, indent=2))
     return path
 
 
-def _command(verb: str, config: Path) -> list[str | Path]:
+def command(verb: str, config: Path) -> list[str | Path]:
+    """What runs it, in this Python."""
     return [sys.executable, "-m", "cdc", verb, "-c", config]
 
 
-def _wait_until_ready(bridge: Program, port: int) -> None:
+def wait_until_ready(bridge: Program, port: int, interval_s: float = POLL_S) -> None:
+    """Wait until it streams."""
+
     def ready() -> bool:
         bridge.must_run()
         try:
@@ -151,7 +154,7 @@ def _wait_until_ready(bridge: Program, port: int) -> None:
         except OSError:  # not there yet, or 503
             return False
 
-    wait_until(ready, "the bridge to stream", timeout_s=TIMEOUT_S, interval_s=POLL_S)
+    wait_until(ready, "the bridge to stream", timeout_s=TIMEOUT_S, interval_s=interval_s)
 
 
 def wait_until_whole(servers: Servers, name: str, bridge: Program, tables: int) -> None:
