@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 import structlog
 
-from cdc.capture.reread import RereadRow, reread
+from cdc.capture.reread import Reread, RereadRow, reread
 from cdc.change import Row
 from cdc.daemon.threads import Threads
 from cdc.encode.table import TableEncoder
@@ -22,6 +22,7 @@ from cdc.errors import SourceAltered, SourceBusy, SourceLocked, SourceUnavailabl
 from cdc.lsn import LSN
 from cdc.order.held import MAX_HELD, MAX_HELD_BYTES
 from cdc.order.needs import Answer, Filled, Rows, Unfilled
+from cdc.record import TableSchema
 from cdc.snapshot import Snapshot
 from cdc.source.catalog import exists
 from cdc.source.connect import LOOK_S, connect
@@ -67,16 +68,22 @@ class Rereader:
         self._answer: Future[Reading] | None = None
         self._portion = _FIRST_PORTION
         self._told: set[str] = set()
+        self._exchanged: dict[tuple[int, tuple[int, ...]], Snapshot] = {}
 
-    def read(self, need: Rows, timeout_s: float) -> Reading | None:
+    def read(self, need: Rows, recorded: TableSchema | None, timeout_s: float) -> Reading | None:
         """The answer to a question, asked by the first call with it; None when there is none yet.
+
+        Args:
+            need: which rows.
+            recorded: the table's definition as readers of its topic have it, with its columns' numbers.
+            timeout_s: how long to wait for the answer.
 
         Raises:
             SourceUnavailable: the connection broke.
             SourceRefused: we may not read the table.
         """
         if self._asked is not need or self._answer is None:
-            self._asked, self._answer = need, self._thread.submit(self._read, need, self._portion)
+            self._asked, self._answer = need, self._thread.submit(self._read, need, recorded, self._portion)
         try:
             reading = self._answer.result(timeout_s)
         except TimeoutError:
@@ -95,37 +102,56 @@ class Rereader:
     def _is_idle(self, timeout_s: float) -> bool:
         return self._answer is None or not wait([self._answer], timeout_s).not_done
 
-    def _read(self, need: Rows, portion: int) -> Reading:
+    def _read(self, need: Rows, recorded: TableSchema | None, portion: int) -> Reading:
         rows, xids = need.rows[:portion], need.xids[:portion]
         columns = _Columns(need.table, rows)
         if self._sql is None:
             self._sql = connect(self._connection, application_name=self._application_name, lock_timeout_s=LOOK_S)
         try:
-            found = self._find(self._sql, columns, xids)
+            now = self._find(self._sql, columns, xids)
         except SourceAltered:
             is_there = exists(self._sql, need.table.relation.relation_id)
             return Reading([Unfilled.UNREADABLE if is_there else Unfilled.GONE] * len(rows), None)
+        found = now.rows
         self._learn(len(rows), sum(len(cell or b"") for row in found.values() for cell in row.values))
+        since = self._since(need.table, columns, recorded, now)
         answers = [
-            columns.answer(row, found.get(key), xid) for row, key, xid in zip(rows, columns.keys, xids, strict=True)
+            columns.answer(row, found.get(key), xid) if since is None or not since.sees(xid) else Unfilled.UNREADABLE
+            for row, key, xid in zip(rows, columns.keys, xids, strict=True)
         ]
         is_moved = any(
             answer is Unfilled.GONE and len(keys) > 1 for answer, keys in zip(answers, need.keys, strict=False)
         )
         return Reading(answers, wal_end(self._sql) if is_moved else None)
 
-    def _find(
-        self, sql: psycopg.Connection[Any], columns: _Columns, xids: tuple[int, ...]
-    ) -> dict[tuple[bytes, ...], RereadRow]:
+    def _since(
+        self, table: TableEncoder, columns: _Columns, recorded: TableSchema | None, now: Reread
+    ) -> Snapshot | None:
+        """Since when the columns are certainly those that the stream means; None for always.
+
+        A column that was dropped and added again keeps its name, its type and maybe its place, and a default fills it
+        without a new version of any row. Only its number tells, and the stream does not say that. A transaction that
+        this snapshot does not see committed after the column was exchanged, which waits for all that use the table, so
+        it means the new column. In memory only: a later snapshot, after a restart, doubts more rows, never fewer.
+        """
+        known = dict.fromkeys(columns.looked_at, 0)
+        if recorded is not None and recorded.fingerprint == table.fingerprint:
+            known = {place: recorded.columns[place].number for place in columns.looked_at}
+        # Without a number on record, a column is the one of its name only where no other was dropped or renamed
+        if all(now.numbers[place] == number if number else all(now.numbers) for place, number in known.items()):
+            return None
+        return self._exchanged.setdefault((table.relation.relation_id, now.numbers), now.snapshot)
+
+    def _find(self, sql: psycopg.Connection[Any], columns: _Columns, xids: tuple[int, ...]) -> Reread:
         """The rows as soon as they can be had, with these transactions visible."""
         table = columns.table
         while True:
             pause_s = _INVISIBLE_S
             try:
                 with naming_locks(sql, [table.relation.relation_id], "AccessShareLock"):
-                    snapshot, found = reread(sql, table.relation, table.key_columns, columns.names, columns.keys)
+                    found = reread(sql, table.relation, table.key_columns, columns.names, columns.keys)
                 self._unlocked(table.relation.qualified_name)
-                if _sees(snapshot, xids):
+                if all(map(found.snapshot.sees, xids)):
                     return found
             except SourceLocked as error:
                 self._locked(table.relation.qualified_name, error)
@@ -166,6 +192,7 @@ class _Columns:
         self.table = table
         self.places = sorted({place for row in rows for place in table.missing(row)})
         self.names = [names[place] for place in self.places]
+        self.looked_at = (*self.places, *key_places)
         self.keys = [tuple(cell for place in key_places if isinstance(cell := row[place], bytes)) for row in rows]
 
     def answer(self, row: Row, current: RereadRow | None, xid: int) -> Answer:
@@ -174,7 +201,3 @@ class _Columns:
             return Unfilled.GONE
         whole = self.table.fill_at(row, dict(zip(self.places, current.values, strict=True)))
         return Filled(whole, current.xmin != xid & 0xFFFFFFFF)
-
-
-def _sees(snapshot: Snapshot, xids: tuple[int, ...]) -> bool:
-    return all(map(snapshot.sees, xids))

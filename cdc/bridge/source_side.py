@@ -65,7 +65,7 @@ class SourceSide:
 
     def read(self, need: Rows, timeout_s: float) -> Reading | None:
         """Rows as they are now; None when there is no answer yet."""
-        return self._rereader.read(need, timeout_s)
+        return self._rereader.read(need, self._registry.successions.last(need.table.topic), timeout_s)
 
     def _new_beginning(self, table: TableEncoder) -> NewBeginning | None:
         beginning = self._registry.new_beginning(table)

@@ -39,6 +39,20 @@ def current_snapshot(connection: psycopg.Connection[Any]) -> Snapshot:
     return Snapshot.parse(row[0])
 
 
+class Reread(NamedTuple):
+    """What one query found.
+
+    Attributes:
+        snapshot: that it read in.
+        numbers: ``attnum`` of each of the relation's columns by then, in the relation's order; 0 for one that is gone.
+        rows: by key; a key without a row is absent.
+    """
+
+    snapshot: Snapshot
+    numbers: tuple[int, ...]
+    rows: dict[tuple[bytes, ...], RereadRow]
+
+
 class RereadRow(NamedTuple):
     """The current row of one key: its columns' values as asked for, and the low 32 bits of the xid that wrote it."""
 
@@ -52,7 +66,7 @@ def reread(
     key_columns: Sequence[str],
     columns: Sequence[str],
     keys: Sequence[tuple[bytes, ...]],
-) -> tuple[Snapshot, dict[tuple[bytes, ...], RereadRow]]:
+) -> Reread:
     """Read ``columns`` of the rows with these keys as they are now.
 
     Args:
@@ -62,15 +76,12 @@ def reread(
         columns: names of the columns to read.
         keys: text-form key values, one tuple per row.
 
-    Returns:
-        The snapshot that was read in, and rows by key; a key without a row is absent.
-
     Raises:
         SourceBusy: a lock was not to be had in time, or the query was cancelled; ask again on the same connection.
         SourceAltered: the table, or one of these columns, is not there any more as the stream described it; a value of
-            another type has another form than the record's schema says. No later reading completes these rows. A column
-            that is dropped, renamed or given another type writes no row into the stream, so that need not bring another
-            version of them either.
+            another type has another form than the record's schema says, and where the columns stand in another order,
+            names were exchanged. No later reading completes these rows. A column that is dropped, renamed or given
+            another type writes no row into the stream, so that need not bring another version of them either.
         SourceUnavailable: the connection broke.
         SourceRefused: we may not read the table.
     """
@@ -87,32 +98,44 @@ def reread(
         instead = f"  -- or ALTER TABLE {table.name.as_string(connection)} REPLICA IDENTITY FULL;"
         raise result_error(doing, result, remedy=grant + instead, role=role)
     rows: dict[tuple[bytes, ...], RereadRow] = {}
-    types = _types(relation, columns)
+    now: bytes | None = None
     for row in range(result.ntuples):
         oid, ordinal, _, now, xmin, *values = (result.get_value(row, column) for column in range(len(columns) + 5))
         if int(oid or b"") != relation.relation_id:
             raise SourceBusy(f"{doing}: the table was renamed meanwhile")
-        if now != types:
-            raise SourceAltered(f"{doing}: a column has another type by now")
         if ordinal is not None and xmin is not None:
             rows[keys[int(ordinal) - 1]] = RereadRow(int(xmin), tuple(values))
-    return Snapshot.parse((result.get_value(0, 2) or b"").decode()), rows
+    numbers = _numbers(relation, columns, now or b"", doing)
+    return Reread(Snapshot.parse((result.get_value(0, 2) or b"").decode()), numbers, rows)
 
 
 _NOT_OF_ITS_TYPE: Final = ("22", "42804", "42846")
 """Data exception, datatype mismatch, no such cast: a key's text was of its type when the stream wrote it."""
 
 
-def _types(relation: Relation, columns: Sequence[str]) -> bytes:
-    """The columns' types as the stream has them, in the form of ``_TYPES``."""
-    found = {column.name: f"{column.type_oid} {column.type_modifier}" for column in relation.columns}
-    return ",".join(found[name] for name in columns).encode()
+def _numbers(relation: Relation, needed: Sequence[str], found: bytes, doing: str) -> tuple[int, ...]:
+    """The columns' numbers, unless they show that the stream's columns of these names are others.
+
+    pgoutput sends columns in the order of their numbers, which they keep for life. So names that come in another order
+    now have been exchanged; types alone would not tell, nor would the names.
+    """
+    today = [each.split(b" ") for each in found.split(b",")]
+    numbers = tuple(int(number) for number, _, _ in today)
+    for column, (_, oid, modifier) in zip(relation.columns, today, strict=True):
+        if column.name in needed and (int(oid), int(modifier)) != (column.type_oid, column.type_modifier):
+            raise SourceAltered(f"{doing}: column {column.name} has another type by now")
+    there = [number for number in numbers if number]
+    if there != sorted(there):
+        raise SourceAltered(f"{doing}: columns have other names by now")
+    return numbers
 
 
-_TYPES: Final = """
-(SELECT pg_catalog.string_agg(pg_catalog.concat(a.atttypid, ' ', a.atttypmod), ',' ORDER BY w.place)
+_COLUMNS: Final = """
+(SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', coalesce(a.attnum, 0), coalesce(a.atttypid, 0),
+   coalesce(a.atttypmod, 0)), ',' ORDER BY w.place)
  FROM pg_catalog.unnest({names}::text[]) WITH ORDINALITY AS w(name, place)
- JOIN pg_catalog.pg_attribute a ON a.attrelid = {table}::pg_catalog.regclass AND a.attname = w.name)
+ LEFT JOIN pg_catalog.pg_attribute a
+   ON a.attrelid = {table}::pg_catalog.regclass AND a.attname = w.name AND NOT a.attisdropped)
 """
 """Of the statement's snapshot, which is taken behind the lock."""
 
@@ -129,7 +152,7 @@ def _query(relation: Relation, table: KeyedTable, key_columns: Sequence[str], co
         "FROM unnest({}) WITH ORDINALITY AS k({}, o) LEFT JOIN {} AS t ON {}"
     ).format(
         name,
-        sql.SQL(_TYPES).format(names=sql.Literal(list(columns)), table=name),
+        sql.SQL(_COLUMNS).format(names=sql.Literal([column.name for column in relation.columns]), table=name),
         sql.SQL(", ").join(sql.SQL("t.{}").format(sql.Identifier(column)) for column in columns),
         arrays,
         sql.SQL(", ").join(names),

@@ -96,6 +96,39 @@ def test_a_long_column_is_altered_before_its_row_is_read_again(
     deployment.assert_published(f"public.{table}")
 
 
+EXCHANGED = "ALTER TABLE t RENAME body TO x; ALTER TABLE t RENAME other TO body; ALTER TABLE t RENAME x TO other"
+
+
+@pytest.mark.parametrize("altered", [EXCHANGED])
+def test_a_long_column_gives_its_name_to_another_before_its_row_is_read_again(
+    database: Database, deploy: Deploy, altered: str
+) -> None:
+    """A record had the value of the other column under both names: a row that the table never had."""
+    long = "x" * 5000
+    columns = "(id int PRIMARY KEY, n int, other text, body text)"
+    database.execute(f"CREATE TABLE t {columns}; ALTER TABLE t ALTER body SET STORAGE EXTERNAL")
+    database.execute("INSERT INTO t SELECT i, 0, 'short', %s FROM generate_series(1, 5) i", (long,))
+    deployment = deploy()
+    deployment.start_bridge()
+    deployment.wait_backfilled()
+    before = {(row["other"], row["body"]) for row in live(deployment, "public.t").values()}
+    assert before == {("short", long)}
+    deployment.bridge.stop()
+    database.execute("UPDATE t SET n = 1")
+    database.execute(altered)
+    database.execute("UPDATE t SET n = 2 WHERE id = 1")
+    after = set(database.execute("SELECT other, body FROM t"))
+    deployment.start_bridge()
+    deployment.wait_published()
+    deployment.wait_equal("public.t")
+    rows = [json.loads(record.value) for record in deployment.records("public.t") if record.value is not None]
+    assert {(row["other"], row["body"]) for row in rows if row["n"] < 1} == before
+    assert {(row["other"], row["body"]) for row in rows if row["n"]} <= before | after
+    assert "altered later in the stream" in deployment.bridge.said()
+    database.execute("UPDATE t SET n = 3")
+    deployment.assert_published("public.t")
+
+
 def test_a_document_becomes_text_before_its_row_is_read_again(database: Database, deploy: Deploy) -> None:
     """The text was published as the document that it had been, and the record was no JSON."""
     database.execute(LONG.format("t").replace("body text", "body json"))

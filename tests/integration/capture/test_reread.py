@@ -59,7 +59,7 @@ class Source:
 
     def reread(self, info: TableInfo, relation: Relation, *keys: tuple[bytes, ...]) -> list[tuple[bytes | None, ...]]:
         """Column ``body`` of these keys' rows."""
-        _, found = reread(self.conn, relation, info.key, ["body"], keys)
+        found = reread(self.conn, relation, info.key, ["body"], keys).rows
         return [row.values for key in keys if isinstance(row := found.get(key), RereadRow)]
 
     def repair(self, info: TableInfo, *keys: tuple[bytes, ...]) -> list[bytes | None]:
@@ -152,6 +152,25 @@ def test_what_the_stream_described_is_not_there_any_more(database: Database, sou
     with pytest.raises(SourceAltered, match=r"public\.t|table \d+ is gone"):
         source.reread(info, relation, (b"a",))
     assert source.conn.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_columns_that_exchanged_their_names_are_not_there_any_more(database: Database, source: Source) -> None:
+    """The value came from the column that is called ``body`` now, and only its number tells."""
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, other text, body text); INSERT INTO t VALUES (1, 'o', 'b')")
+    info, relation = source.table("t")
+    database.execute(
+        "ALTER TABLE t RENAME body TO x; ALTER TABLE t RENAME other TO body; ALTER TABLE t RENAME x TO other"
+    )
+    with pytest.raises(SourceAltered, match=r"public\.t: columns have other names by now"):
+        source.reread(info, relation, (b"1",))
+
+
+def test_a_column_that_was_dropped_and_added_again_has_another_number(database: Database, source: Source) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, other text, body text); INSERT INTO t VALUES (1, 'o', 'b')")
+    info, relation = source.table("t")
+    assert reread(source.conn, relation, info.key, ["body"], [(b"1",)]).numbers == (1, 2, 3)
+    database.execute("ALTER TABLE t DROP COLUMN body, ADD COLUMN body text DEFAULT 'another', DROP COLUMN other")
+    assert reread(source.conn, relation, info.key, ["body"], [(b"1",)]).numbers == (1, 0, 4)
 
 
 def test_a_table_that_was_swapped_by_name_is_read_where_it_is_now(database: Database, source: Source) -> None:
