@@ -66,6 +66,19 @@ class SourceAltered(SourceUnavailable):
     """
 
 
+class SourceUndecodable(SourceUnavailable):
+    """The server failed while it decoded its own WAL; whether that ever ends is known when it comes back.
+
+    Args:
+        message: see ``CdcError``.
+        is_of_a_value: it is a value that could not be sent, and not the server's bookkeeping.
+    """
+
+    def __init__(self, message: str, *, is_of_a_value: bool = False) -> None:
+        super().__init__(message, remedy="none yet: when it comes back, the bridge stops and says what to do")
+        self.is_of_a_value = is_of_a_value
+
+
 class SourceRefused(CdcError):
     """PostgreSQL (source) will not serve us until the operator changes something."""
 

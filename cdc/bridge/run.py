@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import structlog
 
+from cdc.bridge.decoding import Decoding
 from cdc.bridge.metering import BridgeMeter
 from cdc.bridge.scope_watch import ScopeWatch
 from cdc.bridge.session import BridgeSession
@@ -45,6 +46,7 @@ def run_bridge(
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
     counts = Counts()
+    decoding = Decoding(config.source.slot, streaming=config.source.streaming)
     with (
         BridgeMeter(config.http, counts, stop, pages) as meter,
         SlotWatch(config, lambda seen: meter.slot(seen.slot), stop),
@@ -52,7 +54,7 @@ def run_bridge(
     ):
 
         def session(works: Callable[[], None]) -> None:
-            BridgeSession(scope.config, scope.new_session(), scope, works, meter, counts).run()
+            BridgeSession(scope.config, scope, works, meter, counts, decoding).run()
 
         supervise(session, stop, meter.retried)
     log.info("stopped", changes=sum(each.changes for each in counts.values()))

@@ -6,7 +6,6 @@ The order matters: wait until the slot is free, so that a second bridge does not
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from cdc.backfill.beside import BesideStream
 from cdc.backfill.start import BridgeSurroundings, start_backfill
 from cdc.backfill.stream_side import StreamSide
 from cdc.bridge.behind import BehindRepeats
+from cdc.bridge.decoding import Decoding
 from cdc.bridge.kafka_side import KafkaSide
 from cdc.bridge.late_rows import ask_again
 from cdc.bridge.loop import Bridge
@@ -39,7 +39,7 @@ from cdc.config import Config
 from cdc.contract.history import HistoryEncoder
 from cdc.contract.naming import schemas_topic
 from cdc.encode.table import TableEncoder
-from cdc.errors import SourceLocked, SourceUnavailable
+from cdc.errors import SourceLocked, SourceUnavailable, SourceUndecodable
 from cdc.order.counts import Counts
 from cdc.order.demand import Demand
 from cdc.order.engine import Engine
@@ -65,28 +65,29 @@ class BridgeSession:
 
     Args:
         config: the whole configuration.
-        stop: ends waiting and streaming.
-        scope: told which tables are streamed.
+        scope: told which tables are streamed; says when waiting and streaming end.
         works: called when streaming has begun.
         meter: metrics of the process.
         counts: kept over attempts.
+        decoding: kept over attempts.
     """
 
     def __init__(
         self,
         config: Config,
-        stop: threading.Event,
         scope: ScopeWatch,
         works: Callable[[], None],
         meter: BridgeMeter,
         counts: Counts,
+        decoding: Decoding,
     ) -> None:
         self._config = config
-        self._stop = stop
+        self._stop = scope.new_session()
         self._scope = scope
         self._works = works
         self._meter = meter
         self._counts = counts
+        self._decoding = decoding
         self._kafka = config.kafka.client_options()
         self._admin = BrokerAdmin(self._kafka)
         self._sql: psycopg.Connection[Any] | None = None
@@ -98,7 +99,7 @@ class BridgeSession:
         self._rereader: Rereader | None = None
 
     def run(self) -> None:
-        """Stream until ``stop`` is set.
+        """Stream until the scope changes or the process is to stop.
 
         Raises:
             CdcError: the supervisor decides by its class.
@@ -176,8 +177,8 @@ class BridgeSession:
         log.info("streaming", **where, tables=len(registry.tables), hot_path=language())
         session = CopyBoth(source.connection(), application_name=f"cdc {config.name}")
         resumption.expect(session.identify())
-        self._stream = stream = WalStream(session, resume.lsn, streaming=source.streaming)
-        session.start(source.slot, source.publication, resume.lsn, streaming=source.streaming)
+        self._stream = stream = WalStream(session, resume.lsn, streaming=self._decoding.streaming)
+        session.start(source.slot, source.publication, resume.lsn, streaming=self._decoding.streaming)
         touched = TouchedKeys()
         engine = Engine(
             resume=resume, xid=recent_xid(sql), counts=self._counts, touched=touched, histories=registry.histories
@@ -211,9 +212,9 @@ class BridgeSession:
         )
         self._meter.follows(engine)
         self._scope.serves(registry)
-        self._run_bridge(bridge, resumption, session)
+        self._run_bridge(bridge, resumption, resume, session)
 
-    def _run_bridge(self, bridge: Bridge, resumption: Resumption, session: CopyBoth) -> None:
+    def _run_bridge(self, bridge: Bridge, resumption: Resumption, resume: Progress, session: CopyBoth) -> None:
         self._works()
         self._meter.streaming(True)
         try:
@@ -221,6 +222,8 @@ class BridgeSession:
         except SourceUnavailable as error:
             if (meaning := resumption.explain(error, session.backend_pid)) is not None:
                 raise meaning from error
+            if isinstance(error, SourceUndecodable):
+                raise self._decoding.failed(error, resume) from error
             raise
         finally:
             self._meter.streaming(False)

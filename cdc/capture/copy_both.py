@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import pq
 
-from cdc.errors import GapError, SourceRefused, SourceUnavailable
+from cdc.errors import GapError, SourceRefused, SourceUnavailable, SourceUndecodable
 from cdc.lsn import LSN
 from cdc.source.connect import connect
 from cdc.source.sqlstates import message_of, result_error, sqlstate_of
@@ -26,6 +26,9 @@ _STREAMING = "proto_version '2', streaming 'on'"
 _OBJECT_IN_USE = "55006"
 _UNDEFINED_OBJECT = "42704"
 _PREREQUISITE_STATE = "55000"
+_DATA = "22"
+_DECODING_FAILED = ("XX", _DATA, "54")
+"""Internal error or damage; a value that has no form in UTF-8; a row too large to be sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,5 +162,9 @@ class CopyBoth:
 
     def _ended(self) -> SourceUnavailable:
         result = None if self._pgconn.is_busy() else self._pgconn.get_result()  # which would wait, with all threads
-        reason = result.get_error_message() if result is not None else "the server closed it"
-        return SourceUnavailable(f"the replication stream ended: {reason}")
+        if result is None:
+            return SourceUnavailable("the replication stream ended: the server closed it")
+        message = f"the replication stream ended: {result.get_error_message()}"
+        if (state := sqlstate_of(result) or "").startswith(_DECODING_FAILED):
+            return SourceUndecodable(message, is_of_a_value=state.startswith(_DATA))
+        return SourceUnavailable(message)

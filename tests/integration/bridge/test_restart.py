@@ -7,6 +7,7 @@ import threading
 
 from confluent_kafka import Producer
 
+from cdc.bridge.decoding import Decoding
 from cdc.bridge.metering import BridgeMeter
 from cdc.bridge.resume import GRACE_S
 from cdc.bridge.scope_watch import ScopeWatch
@@ -84,7 +85,7 @@ def test_who_is_stopped_before_the_last_rows_are_there_does_not_say_that_there_a
     config, stop = load(deployment.config, {}), Impatient()
     scope = ScopeWatch(config, lambda: config, threading.Event(), stop)
     with BridgeMeter(config.http, Counts(), stop) as meter:
-        BridgeSession(config, scope.new_session(), scope, lambda: None, meter, Counts()).run()
+        BridgeSession(config, scope, lambda: None, meter, Counts(), Decoding("unused", streaming=False)).run()
     assert stop.is_set()
     progress = deployment.progress()
     assert progress is not None

@@ -148,7 +148,7 @@ def rereader_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rereader, "connect", boom)
     running = rereader.Rereader({}, application_name="")
     try:
-        running.read(Rows(TABLE, ((b"1", UNCHANGED_TOAST),), (7,), ((b"1",),)), 10)
+        running.read(Rows(TABLE, ((b"1", UNCHANGED_TOAST),), (7,), ((b"1",),)), None, 10)
     finally:
         running.close()
 
