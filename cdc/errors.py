@@ -129,6 +129,10 @@ class StoreUnavailable(CdcError):
     exit_code = 4
 
 
+class StoreDamaged(StoreUnavailable):
+    """The store of a view does not hold what was written to it. It is filled anew, by the process that fills it."""
+
+
 class StoreRefused(CdcError):
     """The store of a view is of no use until the operator changes something: full, foreign, or of another version."""
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from cdc.errors import StoreRefused
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Of the folder: how entries lie in ``data.mdb``."""
 
 _MARK: Final = "cdc-store.json"

@@ -10,7 +10,7 @@ All stores pass one test class, ``tests/integration/store/contract.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 Answer = TypeVar("Answer")
 
@@ -21,16 +21,12 @@ class Key(NamedTuple):
     Each of the two alone is unique in a space: a store may keep an entry by either.
 
     Attributes:
-        order: entries of a space are sorted by it, bytewise. At most ``MAX_ORDER`` bytes, at least one.
+        order: entries of a space are sorted by it, bytewise, however long it is. At least one byte.
         text: how programs outside find the entry, where the store lets them look (a field of a Redis hash).
     """
 
     order: bytes
     text: bytes
-
-
-MAX_ORDER: Final = 480
-"""What every store takes as a key; LMDB's limit is 511."""
 
 
 class Item(NamedTuple):

@@ -321,7 +321,7 @@ def _index_bounds(table: TableFacts, by: Mapping[str, Value]) -> tuple[str, byte
         if index[: len(columns)] == columns:
             types = {column.name: column.sql_type for column in table.columns}
             form = KeyForm([(name, types.get(name, "text")) for name in columns])
-            low = index_prefix([*by.values()], len(index), form.floats)
+            low = index_prefix([*by.values()], form.floats)
             return table.index(place), low, stop_of(low)
     there = "; ".join(", ".join(index) for index in table.indexes)
     raise UnknownIndex(

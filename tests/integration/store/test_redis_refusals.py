@@ -174,8 +174,8 @@ def test_a_store_of_another_format(place: Prefix) -> None:
     with writing(place) as store:
         commit(store, "left", item(0))
     with closing(place.raw()) as raw:
-        raw.hset(f"{place.prefix}:.store", "format", "2")
-    with closing(place.open()) as store, pytest.raises(StoreRefused, match="is of format 2, this program knows 1"):
+        raw.hset(f"{place.prefix}:.store", "format", "3")
+    with closing(place.open()) as store, pytest.raises(StoreRefused, match="is of format 3, this program knows 2"):
         store.lock()
 
 

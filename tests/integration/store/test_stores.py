@@ -177,7 +177,7 @@ store.close()
         with closing(place.open()) as store:
             with pytest.raises(StoreRefused, match="delete the folder"):
                 store.lock()
-            with pytest.raises(StoreRefused, match="this program knows 1"):
+            with pytest.raises(StoreRefused, match="this program knows 2"):
                 store.read(look)
 
     def test_a_damaged_file_is_told(self, place: Folder) -> None:
@@ -227,7 +227,7 @@ store.close()
 
     def test_the_folder_says_what_it_is(self, place: Folder) -> None:
         with writing(place):
-            assert json.loads((place.path / "cdc-store.json").read_text())["format"] == 1
+            assert json.loads((place.path / "cdc-store.json").read_text())["format"] == 2
 
     @staticmethod
     def map_of(size: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,8 +134,7 @@ def test_ranges_and_prefixes(store: Store) -> None:
         scan(prefix=("eu", 1, 2))
     with pytest.raises(WrongQuestion, match="beyond 64 bits"):
         scan(prefix=("eu", 1 << 70))
-    with pytest.raises(WrongQuestion, match="a prefix may have"):
-        scan(prefix=("x" * 500,))
+    assert scan(prefix=("x" * 2_000,)) == []
 
 
 def test_indexes(store: Store) -> None:
