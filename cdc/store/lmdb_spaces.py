@@ -214,6 +214,33 @@ class SpaceWriter:
                     self._transaction.delete(mark)
 
 
+class Reading:
+    """All entries of all spaces, each checked: the number of its space, and the number that it leads to, if it does.
+
+    Args:
+        transaction: of the store.
+
+    Attributes:
+        places: number and entries of each space that has a name, as far as they were read.
+    """
+
+    def __init__(self, transaction: lmdb.Transaction[bytes]) -> None:
+        self._transaction = transaction
+        self.places: dict[str, tuple[int, int]] = {}
+
+    def __iter__(self) -> Iterator[tuple[int, int | None]]:
+        last = b""
+        with self._transaction.cursor() as cursor:
+            for key, stored in cursor.iternext():
+                if key <= last:
+                    raise StoreDamaged("keys are not in order")
+                last, value = key, _checked(key, stored)
+                if key.startswith(_SPACE):
+                    self.places[key.removeprefix(_SPACE).decode()] = _Place(*_PLACE.unpack(value))
+                number = _NUMBER.unpack_from(key)[0]
+                yield number, _NUMBER.unpack(value)[0] if len(key) > _PREFIX + _PART else None
+
+
 def _checked(key: bytes, stored: bytes) -> bytes:
     """The value of what is stored under a key.
 

@@ -97,7 +97,8 @@ class Transaction(Protocol):
 
         Raises:
             StoreUnavailable: nothing of it is there, or the outcome is unknown: open the store again.
-            StoreRefused: nothing of it is there, and nothing will be: the disk is full, or another writer took over.
+            StoreFull: nothing of it is there, as long as there is no room.
+            StoreRefused: nothing of it is there, and nothing will be: another writer took over.
         """
 
     def abort(self) -> None:
