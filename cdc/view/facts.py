@@ -136,6 +136,11 @@ class TableFacts(msgspec.Struct, frozen=True, kw_only=True):
         return f"unreadable/{self.number}/{generation or self.generation}"
 
 
+def timeline_of(source: str) -> int:
+    """The timeline in ``ViewFacts.source``; 0 when it is empty."""
+    return int(source.split(",")[1]) if source else 0
+
+
 class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A view.
 
@@ -171,6 +176,11 @@ class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
     def position(self) -> LSN:
         """``lsn``, as what it is."""
         return LSN(self.lsn)
+
+    @property
+    def timeline(self) -> int:
+        """Whose LSN that is: each failover begins another timeline. 0 when unknown."""
+        return timeline_of(self.source)
 
 
 class Facts(msgspec.Struct, frozen=True):
