@@ -50,7 +50,8 @@ def problem_of(path: Path) -> str:
     Raises:
         StoreUnavailable: it could not be looked at.
     """
-    limit_s = _LONGEST_S + (path / "data.mdb").stat().st_size / _BYTES_PER_S
+    size = (path / "data.mdb").stat().st_size
+    limit_s = _LONGEST_S + size / _BYTES_PER_S
     command = [sys.executable, "-m", "cdc.store.lmdb_check", str(path)]
     try:
         ran = subprocess.run(
@@ -62,25 +63,23 @@ def problem_of(path: Path) -> str:
         return ""
     if ran.returncode == _FOUND:
         return ran.stdout.strip()
+    if -ran.returncode == signal.SIGBUS:
+        return f"data.mdb has {size:,} bytes, and had more"
     if -ran.returncode in CRASHES:
         return f"reading all of it ends in {signal.Signals(-ran.returncode).name}"
     raise StoreUnavailable(f"the store in {path} could not be looked through: {ran.stderr.strip()[-500:]}")
 
 
 def length_of(environment: lmdb.Environment) -> int:
-    """Bytes that its file has at least."""
+    """Bytes of its file with all pages. LMDB does not write those at the end that are free by the time of a commit."""
     return (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
 
 
 def found_in(path: Path) -> str:
     """As ``problem_of``, in this process: it may end by a signal."""
     try:
-        with lmdb.open(str(path), map_size=0, readonly=True, create=False) as opened:
-            size, length = (path / "data.mdb").stat().st_size, length_of(opened)
-            if size < length:
-                return f"data.mdb has {size:,} bytes, and had {length:,}"
-            with opened.begin() as transaction:
-                return _problem(Reading(transaction), transaction.stat()["entries"])
+        with lmdb.open(str(path), map_size=0, readonly=True, create=False) as opened, opened.begin() as transaction:
+            return _problem(Reading(transaction), transaction.stat()["entries"])
     except DAMAGE as error:
         return str(error)
 

@@ -20,7 +20,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -131,6 +131,15 @@ class LmdbEnvironment:
             if self._is_changing:
                 self._state.notify_all()
 
+    def lengthen(self) -> None:
+        """After a commit, in the thread that writes: give the file all of its pages, those that LMDB left out too.
+
+        So whoever opens it sees by its length that nothing is cut off.
+        """
+        if self._lmdb is not None and os.fstat(self._file).st_size < (length := length_of(self._lmdb)):
+            with suppress(OSError):  # it is longer to look at, and no more: then all of it is read to find out
+                os.ftruncate(self._file, length)
+
     def open_to_write(self) -> None:
         """Before ``write``; the folder is locked. What is damaged is thrown away, and filled from the topics again."""
         if reason := self._damage():
@@ -202,10 +211,11 @@ class LmdbEnvironment:
     def _open_it(self, *, read_only: bool) -> None:
         try:
             self._lmdb = _opened(self._folder.path, read_only=read_only)
-            self._file = os.open(self._folder.data, os.O_RDONLY | os.O_CLOEXEC)
+            self._file = os.open(self._folder.data, (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC)
             found = os.fstat(self._file)
-            self._is_writable, self._inode, self._size = not read_only, found.st_ino, length_of(self._lmdb)
-            self._check_size()
+            self._is_writable, self._inode, self._size = not read_only, found.st_ino, found.st_size
+            if found.st_size < length_of(self._lmdb) and (reason := problem_of(self._folder.path)):
+                raise StoreDamaged(reason)
         except OSError as error:
             raise self._folder.refused(error) from error
         except (lmdb.Error, StoreDamaged) as error:

@@ -145,6 +145,7 @@ class _Transaction:
         assert self._lmdb is not None
         self._spaces.finish()
         self._lmdb.commit()
+        self._environment.lengthen()
         self._end()
         return self.version
 

@@ -13,10 +13,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import pytest
 
 from cdc.errors import StoreDamaged
-from cdc.store.lmdb_check import problem_of
+from cdc.store.lmdb_check import length_of, problem_of
 from cdc.store.lmdb_store import LmdbStore, look_through
 from cdc.store.port import Item, Key
 from tests.integration.store.elsewhere import elsewhere, item, key
@@ -154,6 +155,26 @@ def test_a_copy_that_was_broken_off_is_found_when_it_is_opened(tmp_path: Path) -
     assert look_through(tmp_path / "store").startswith("data.mdb has ")
     with closing(LmdbStore(tmp_path / "store", read_only=True)) as reader, pytest.raises(StoreDamaged):
         reader.version()
+
+
+def test_free_pages_at_the_end_of_a_file_are_no_damage(tmp_path: Path, seed: int) -> None:
+    """LMDB does not write pages that are free again by the time of the commit: the file is shorter than it says."""
+    chance = random.Random(seed)
+    for _ in range(times(25, soak=1000)):
+        with closing(LmdbStore(tmp_path / "store")) as store:
+            assert store.lock()
+            for _ in range(3):
+                transaction = store.begin()
+                keys = [key(chance.randrange(3_000)) for _ in range(chance.choice((1, 300, 1_500)))]
+                size = chance.choice((20, 3_000, 9_000))
+                transaction.put("rows", [Item(each, chance.randbytes(size)) for each in keys])
+                transaction.delete("rows", keys[:: chance.randrange(1, 3)])
+                if chance.random() < 0.2:
+                    transaction.drop("rows")
+                transaction.commit()
+        with lmdb.open(str(tmp_path / "store"), readonly=True, map_size=0) as opened:
+            assert (tmp_path / "store" / "data.mdb").stat().st_size >= length_of(opened)
+    assert look_through(tmp_path / "store") == ""
 
 
 def test_a_store_that_is_whole_is_looked_through_and_kept(tmp_path: Path) -> None:
