@@ -45,7 +45,7 @@ _EXAMPLE_ITEM: Final[Json] = {
     "row": _EXAMPLE_ROW,
 }
 _SAID: Final[Mapping[str, str]] = {
-    "Cdc-State": "exact, loading, suspect or degraded",
+    "Cdc-State": "exact, behind, loading, suspect or degraded",
     "Cdc-Reason": "why the state is not exact",
     "Cdc-Lsn": "the table shows what the source held here",
     "Cdc-Min-Lsn": "timeline and Cdc-Lsn: send it as min_lsn to see no less than here",

@@ -20,6 +20,7 @@ Spaces of a store:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from operator import ge
 from typing import Final, Literal, TypeAlias
 
@@ -33,9 +34,13 @@ FORMAT: Final = 2
 FACTS: Final = "facts"
 JOURNAL: Final = "journal"
 
-State: TypeAlias = Literal["exact", "loading", "suspect", "degraded"]
-"""What an answer about a table is worth: what the source held at the LSN; perhaps not all of it yet; perhaps with rows
-that are gone (it is being read anew); all but what could not be read."""
+State: TypeAlias = Literal["exact", "behind", "loading", "suspect", "degraded"]
+"""What an answer about a table is worth: what the source held at the LSN; that, and nobody knows that its topic holds
+no more since; perhaps not all of it yet; perhaps with rows that are gone (it is being read anew); all but what could
+not be read. The store never holds ``behind``: nobody can write down that a view is not filled (``Facts.standing``)."""
+
+BEHIND_S: Final = 60.0
+"""A view that is filled writes down every ten seconds, at the latest, that it holds all that its topics do."""
 
 ValueKind: TypeAlias = Literal["json", "string", "bytes"]
 
@@ -194,6 +199,17 @@ class Facts(msgspec.Struct, frozen=True):
     def lsn_of(self, table: TableFacts) -> LSN:
         """Before which a table shows every commit; 0 when nobody can tell."""
         return self.view.position if self.view is not None and table.is_current else LSN(0)
+
+    def standing(self, table: TableFacts, now: float) -> tuple[State, str]:
+        """What answers about a table are worth now, in seconds since 1970, and why they are not exact."""
+        since = 0.0 if self.view is None else self.view.caught_up_at
+        if table.state != "exact" or not since or now - since <= BEHIND_S:
+            return table.state, table.reason
+        told = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
+        return (
+            "behind",
+            f"since {told} it is not known to hold all of its topic: it is filled too slowly, or not at all",
+        )
 
     def is_read(self, table: TableFacts) -> bool:
         """Whether a table is answered from, or waits for nothing but what its topic did not hold when it was begun."""

@@ -60,6 +60,23 @@ def test_a_view_that_is_behind_says_so(view: PlantedView, serve: Serve) -> None:
     assert "The view is behind its topics" in said["detail"]
 
 
+def test_a_view_that_is_not_filled_any_more_says_so_with_every_answer(view: PlantedView, serve: Serve) -> None:
+    client = serve(view.store)
+    for age_s, state in ((30, "exact"), (3600, "behind"), (0, "exact")):
+        view.say(caught_up_at=time.time() - age_s)
+        for path in (ROW, "/v1/tables/public.users/rows", "/v1/tables/public.users/count"):
+            got = client.get(path)
+            assert (got.status_code, got.headers["cdc-state"]) == (200, state)
+            assert got.headers["cdc-lsn"] == str(LSN(view.lsn))
+            assert abs(float(got.headers["cdc-age"]) - age_s) < 20
+            assert ("is not known to hold all of its topic" in got.headers.get("cdc-reason", "")) == (state == "behind")
+        assert client.get("/v1/tables/public.users").json()["state"] == state
+        assert client.get("/ready").json()["state"] == state
+        assert f'cdc_serve_table_state{{cdc_serve_table_state="{state}",table="public.users"}} 1.0' in (
+            client.get("/metrics").text
+        )
+
+
 @pytest.mark.parametrize("state", ["suspect", "loading"])
 def test_rows_that_are_not_kept_up_to_date_never_pass_for_new_ones(view: PlantedView, serve: Serve, state: str) -> None:
     """Other tables follow the source meanwhile."""
