@@ -142,8 +142,17 @@ class StoreUnavailable(CdcError):
     exit_code = 4
 
 
+class StoreFull(StoreUnavailable):
+    """The store of a view has no room for what is written to it. What is there stays; it is tried again, for room comes
+    back without anybody telling us."""
+
+
+class StoreDamaged(StoreUnavailable):
+    """The store of a view does not hold what was written to it. It is filled anew, by the process that fills it."""
+
+
 class StoreRefused(CdcError):
-    """The store of a view is of no use until the operator changes something: full, foreign, or of another version."""
+    """The store of a view is of no use until the operator changes something: foreign, or of another version."""
 
     exit_code = 3
 

@@ -27,7 +27,7 @@ TABLE_STATES = ("loading", "catching_up", "rebuilding", "exact", "stopped")
 """Of a replica table: its topic does not hold every row; not at the end of its topic yet; replayed from the beginning,
 to lose what the topic does not hold; equal to the source at the cut; stopped by an error until the operator acts."""
 
-VIEW_STATES = ("exact", "loading", "suspect", "degraded")
+VIEW_STATES = ("exact", "behind", "loading", "suspect", "degraded")
 """Of a view's table, see docs/views.md."""
 
 BACKFILL_STATES = ("waiting", "running", "paused", "done", "cancelled", "failed")

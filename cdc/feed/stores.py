@@ -6,13 +6,19 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+import structlog
+
 from cdc.config import Config, ViewConfig
-from cdc.errors import ConfigError
+from cdc.errors import CdcError, ConfigError
 from cdc.store.open import MEMORY, open_store
 from cdc.store.port import Store
 
+_REMEDY: Final = "let `cdc serve` run: it fills the store anew from the topics; and look at the disk"
+
 TABLES: Final = "tables"
 TOPICS: Final = "topics"
+
+log = structlog.get_logger("cdc.view")
 
 
 class ViewStores:
@@ -46,6 +52,20 @@ class ViewStores:
         first = self._memory.setdefault(part, open_store(MEMORY))
         assert isinstance(first, MemoryStore)
         return MemoryStore(first.contents)
+
+    def look_through(self) -> None:
+        """Read all that is kept in folders, after a process that read there has crashed."""
+        if self._view.is_redis or self._view.store == MEMORY:
+            return
+        from cdc.store.lmdb_store import look_through
+
+        for part in (TABLES, TOPICS):
+            place = Path(place_of(self._view, self._name, part))
+            try:
+                if reason := look_through(place):
+                    log.error("the store is damaged", store=str(place), reason=reason, remedy=_REMEDY)
+            except CdcError as error:
+                log.error("the store could not be looked through", error=error.message, remedy=error.remedy or _REMEDY)
 
 
 def wanted_view(config: Config) -> ViewConfig:

@@ -186,8 +186,11 @@ class Desk:
                 raise Problem("bad-parameter", "min_lsn means nothing here: the topics of this view have no LSNs.")
             if view is not None and view.source:  # or nothing is shown yet
                 if wanted.source and wanted.source != view.source:
-                    raise _other_source(view, wanted)
-                if facts.reached(name) >= wanted.lsn:
+                    raise _other_source(view, wanted, wanted.source)
+                if wanted.timeline and wanted.timeline < view.timeline:
+                    raise _other_source(view, wanted, f"timeline {wanted.timeline}")
+                # Of an earlier timeline, greater LSNs say nothing: the server that has them may have lost the commit.
+                if wanted.timeline <= view.timeline and facts.reached(name) >= wanted.lsn:
                     return
             left_s = ends_at - time.monotonic()
             if left_s <= 0 or not await part.pulse.beyond(facts.version, left_s):
@@ -197,10 +200,10 @@ class Desk:
         return None if view is None else Part(view, Pulse(lambda: self.quick(view.version)))
 
 
-def _other_source(view: ViewFacts, wanted: Wait) -> Problem:
+def _other_source(view: ViewFacts, wanted: Wait, told: str) -> Problem:
     return Problem(
         "other-source",
-        f"The LSN is of {wanted.source} (system identifier, timeline, database), and the view follows {view.source}: "
+        f"{wanted.lsn} is of {told}, and the view follows {view.source} (system identifier, timeline, database): "
         "after a failover or a restore, LSNs of before say nothing. Ask the source for its LSN again.",
         _lsn_header(view.position),
         source=view.source,
@@ -212,6 +215,8 @@ def _not_yet(facts: Facts, name: str, wanted: Wait, now: float) -> Problem:
     age_s = None if view is None or not view.caught_up_at else max(now - view.caught_up_at, 0)
     if known is not None and known.is_shown and not known.is_current:
         why = f"{name} is {known.state}, so its rows may be older: {known.reason}."
+    elif view is not None and view.source and wanted.timeline > view.timeline:
+        why = f"The view still follows timeline {view.timeline}: the bridge has published nothing of the new one yet."
     elif age_s is not None and age_s <= max(wanted.timeout_s, 1):
         why = (
             f"The topics held no more {age_s:.1f} s ago: the bridge has not published it yet, "

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from cdc.view.answers import Evidence
+from cdc.view.facts import timeline_of
 from cdc.view.rows import StoredRow
 from cdc.web.problem import Header, Headers
 
@@ -35,6 +36,8 @@ def _between_commits(evidence: Evidence) -> tuple[Header, ...]:
     headers = [(b"cdc-state", evidence.state.encode()), (b"cdc-generation", b"%d" % evidence.generation)]
     if evidence.lsn:
         headers += [(b"cdc-lsn", str(evidence.lsn).encode()), (b"cdc-source", evidence.source.encode())]
+        if timeline := timeline_of(evidence.source):
+            headers.append((b"cdc-min-lsn", f"{timeline}:{evidence.lsn}".encode()))
     if evidence.reason:
         headers.append((b"cdc-reason", in_header(evidence.reason)))
     return tuple(headers)

@@ -26,6 +26,8 @@ KeyValues: TypeAlias = tuple[Any, ...]
 """A value for each key column, as JSON has it; of other keys, one text."""
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
+_NO_SEGMENTS: Final = frozenset(("", ".", ".."))
+"""What nobody can rely on to arrive as a segment of a path, percent-encoded or not: RFC 3986, 5.2.4 and 6.2.2."""
 _BOOLEANS: Final = {"true": True, "false": False}
 _LARGEST: Final = 2**63
 
@@ -57,7 +59,22 @@ def from_path(table: TableFacts, tail: bytes) -> KeyValues:
             f"{table.name} has the key ({_names(columns)}), the path gives {len(texts)} values. "
             f"Write /v1/tables/{table.name}/rows/{shape}, and %2F for a / inside a value.",
         )
-    return tuple(_from_text(table, column, text) for column, text in zip(columns, texts, strict=True))
+    key = tuple(_from_text(table, column, text) for column, text in zip(columns, texts, strict=True))
+    if not _NO_SEGMENTS.isdisjoint(texts):
+        raise _no_segment(table, key)
+    return key
+
+
+def _no_segment(table: TableFacts, key: KeyValues) -> Problem:
+    """Answering would be right for this request, and wrong for the one that a client made of another key."""
+    is_object = table.key_kind == "columns"
+    named = {column.name: value for column, value in zip(key_columns(table), key, strict=True)}
+    asked = quote(exact_json.dumps(named).decode() if is_object else key[0], safe="")
+    return Problem(
+        "malformed-key",
+        "A path carries no key value that is empty, . or ..: clients and proxies take such a segment out, and ask for "
+        f"another page. Write the key as a parameter: /v1/tables/{quote(table.name)}/rows?key={asked}",
+    )
 
 
 def from_json(table: TableFacts, given: object) -> KeyValues:

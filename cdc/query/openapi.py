@@ -45,9 +45,10 @@ _EXAMPLE_ITEM: Final[Json] = {
     "row": _EXAMPLE_ROW,
 }
 _SAID: Final[Mapping[str, str]] = {
-    "Cdc-State": "exact, loading, suspect or degraded",
+    "Cdc-State": "exact, behind, loading, suspect or degraded",
     "Cdc-Reason": "why the state is not exact",
     "Cdc-Lsn": "the table shows what the source held here",
+    "Cdc-Min-Lsn": "timeline and Cdc-Lsn: send it as min_lsn to see no less than here",
     "Cdc-Source": "system identifier, timeline and database of the source",
     "Cdc-Age": "seconds since the topics held nothing that the view does not show",
     "Cdc-Generation": "which reading of the topic the row is of",
@@ -171,14 +172,19 @@ def _parameter(name: str, where: str, text: str, example: object, schema: Json |
     return {**said, "example": example}
 
 
-_LSN: Final[Json] = {"type": "string", "pattern": "^[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}$"}
+_LSN: Final[Json] = {"type": "string", "pattern": "^([1-9][0-9]{0,9}:)?[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}$"}
 _LIMIT: Final[Json] = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": DEFAULT_PAGE}
 
 _PARAMETERS: Final[Mapping[str, Json]] = {
     "table": _parameter("table", "path", "schema.table, or a topic", "public.users"),
-    "key_path": _parameter("key", "path", "The key's values, percent-encoded, with / between them", "42"),
+    "key_path": _parameter(
+        "key",
+        "path",
+        "The key's values, percent-encoded, with / between them; none that is empty, . or .. (use the parameter key)",
+        "42",
+    ),
     "key": _parameter("key", "query", "The key as JSON, instead of a page", '{"id":42}'),
-    "min_lsn": _parameter("min_lsn", "query", "Wait until the view shows all before it", "0/1925728", _LSN),
+    "min_lsn": _parameter("min_lsn", "query", "Wait until the view shows all before it", "1:0/1925728", _LSN),
     "timeout": _parameter("timeout", "query", "Seconds to wait for min_lsn", 1, {"type": "number", "minimum": 0}),
     "source": _parameter("source", "query", "Cdc-Source, as it was when min_lsn was learnt", "7301…,1,16384"),
     "as_of": _parameter("as_of", "query", "An LSN or an ISO time: the row as it was then", "2026-03-29T12:00:00Z"),

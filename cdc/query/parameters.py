@@ -5,6 +5,7 @@ A parameter that a page does not know is refused: a misspelt ``?prefx=`` would o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl
@@ -22,6 +23,8 @@ INDEX: Final = "index."
 WAITING: Final = ("min_lsn", "timeout", "source")
 """What every page that reads rows takes."""
 
+_TIMELINE: Final = re.compile(r"[1-9][0-9]{0,9}")
+
 Query: TypeAlias = Mapping[str, str]
 
 
@@ -32,11 +35,13 @@ class Wait(NamedTuple):
         lsn: everything before it must be shown.
         timeout_s: for how long to wait for it.
         source: what ``Cdc-Source`` said when the caller learnt of the LSN; empty when the caller does not say.
+        timeline: of the server that committed it; 0 when the caller does not say.
     """
 
     lsn: LSN
     timeout_s: float
     source: str
+    timeline: int = 0
 
 
 def parse_query(raw: bytes, known: Collection[str]) -> Query:
@@ -82,13 +87,18 @@ def wait_of(query: Query, longest_s: float) -> Wait | None:
             if name in query:
                 raise Problem("bad-parameter", f"{name} belongs to min_lsn, which is missing.")
         return None
+    timeline, is_told, position = text.rpartition(":")
     try:
-        lsn = LSN.parse(text)
+        if is_told and not _TIMELINE.fullmatch(timeline):
+            raise ValueError(timeline)
+        lsn = LSN.parse(position)
     except ValueError:
         raise Problem(
-            "bad-parameter", f"min_lsn is not an LSN: {_shown(text)}. Write what pg_current_wal_lsn() said: 0/1925728."
+            "bad-parameter",
+            f"min_lsn is not an LSN: {_shown(text)}. Write what pg_current_wal_lsn() said, 0/1925728, or with the "
+            "timeline before it, 1:0/1925728.",
         ) from None
-    return Wait(lsn, _seconds(query.get("timeout"), longest_s), query.get("source", ""))
+    return Wait(lsn, _seconds(query.get("timeout"), longest_s), query.get("source", ""), int(timeline or 0))
 
 
 def range_of(query: Query, table: TableFacts) -> Range:

@@ -66,11 +66,11 @@ def loading(facts: Facts, now: float) -> dict[str, float | int]:
     return said
 
 
-def state_of(facts: Sequence[Facts]) -> str:
+def state_of(facts: Sequence[Facts], now: float) -> str:
     """One word for all tables: the least that any of them is worth."""
-    states = {table.state for each in facts for table in each.tables.values()}
+    states = {each.standing(table, now)[0] for each in facts for table in each.tables.values()}
     states |= {"loading" for each in facts if not has_begun(each)}
-    return next((state for state in ("loading", "suspect", "degraded") if state in states), "exact")
+    return next((state for state in ("loading", "suspect", "degraded", "behind") if state in states), "exact")
 
 
 def is_ready(facts: Facts) -> bool:

@@ -47,7 +47,7 @@ async def readiness(desk: Desk) -> Answer:
     loads = [each for each in facts if not is_ready(each)]
     said: dict[str, object] = {
         "ready": not loads,
-        "state": state_of(facts),
+        "state": state_of(facts, time.time()),
         "tables": sum(len(each.tables) for each in facts),
     }
     if loads:
@@ -76,11 +76,12 @@ def _view(facts: Facts) -> Mapping[str, Any] | None:
 
 
 def _told(facts: Facts, table: TableFacts, count: int) -> Mapping[str, Any]:
+    state, reason = facts.standing(table, time.time())
     said: dict[str, Any] = {
         "name": table.name,
         "topic": table.topic,
-        "state": table.state,
-        "reason": table.reason or None,
+        "state": state,
+        "reason": reason or None,
         "generation": table.generation,
         "lsn": str(lsn) if (lsn := facts.lsn_of(table)) else None,
         "rows": count,

@@ -29,7 +29,18 @@ _MAX_URL: Final = 8192
 """Bytes; what most servers and proxies take."""
 _GRACE_S: Final = 1.0
 """Waiting for ``min_lsn`` may take a whole request's time, and is to end with its own answer."""
-_READABLE: Final = ("Age", "Generation", "Lsn", "Offset", "Partition", "Reason", "Row-Lsn", "Source", "State")
+_READABLE: Final = (
+    "Age",
+    "Generation",
+    "Lsn",
+    "Min-Lsn",
+    "Offset",
+    "Partition",
+    "Reason",
+    "Row-Lsn",
+    "Source",
+    "State",
+)
 
 _WRONG: Final[Mapping[type[WrongQuestion], Kind]] = {
     UnknownTable: "unknown-table",

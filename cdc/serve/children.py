@@ -69,12 +69,20 @@ class Children:
         target: what each does; it must be found by its name in its module, for the process is started afresh.
         arguments: of the target for the process of that number, from 0.
         count: how many.
+        on_signal: called with the number of the signal that ended one of them, before another is started.
     """
 
-    def __init__(self, target: Callable[..., Any], arguments: Callable[[int], tuple[object, ...]], count: int) -> None:
+    def __init__(
+        self,
+        target: Callable[..., Any],
+        arguments: Callable[[int], tuple[object, ...]],
+        count: int,
+        on_signal: Callable[[int], None],
+    ) -> None:
         self._context: SpawnContext = multiprocessing.get_context("spawn")
         self._target = target
         self._arguments = arguments
+        self._on_signal = on_signal
         self._living: list[_Child] = [self._start(number, 0) for number in range(count)]
 
     def run(self, stop: threading.Event, look: Callable[[], None]) -> None:
@@ -98,9 +106,15 @@ class Children:
         lived_s = time.monotonic() - dead.started_at
         short = dead.short_lives + 1 if lived_s < _SHORT_LIFE_S else 0
         pause_s = _PAUSES_S[min(short, len(_PAUSES_S) - 1)]
+        exit_code = dead.process.exitcode or 0
         log.error(
-            "a process that answers died; starting another", exit_code=dead.process.exitcode, pause_s=pause_s or None
+            "a process that answers died; starting another",
+            exit_code=exit_code,
+            signal=signal.Signals(-exit_code).name if exit_code < 0 else None,
+            pause_s=pause_s or None,
         )
+        if exit_code < 0:
+            self._on_signal(-exit_code)
         stop.wait(pause_s)
         return dead if stop.is_set() else self._start(dead.number, short)
 

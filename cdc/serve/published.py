@@ -36,10 +36,13 @@ class Published(NamedTuple):
 
 def _served(views: Sequence[TableView]) -> ServedView | None:
     """None when the store does not answer: gauges that are gone can be alarmed about, old ones cannot."""
+    now = time.time()
     try:
         known = [(view, view.facts()) for view in views]
         tables = [
-            ServedTable(name, table.state, view.count(name)[0] if table.is_shown else 0, table.unreadable)
+            ServedTable(
+                name, facts.standing(table, now)[0], view.count(name)[0] if table.is_shown else 0, table.unreadable
+            )
             for view, facts in known
             for name, table in sorted(facts.tables.items())
         ]
@@ -47,5 +50,5 @@ def _served(views: Sequence[TableView]) -> ServedView | None:
         return None
     facts = [each.view for _, each in known if each.view is not None]
     caught_up_at = min((each.caught_up_at for each in facts), default=0.0)
-    age_s = max(time.time() - caught_up_at, 0) if caught_up_at else math.nan
+    age_s = max(now - caught_up_at, 0) if caught_up_at else math.nan
     return ServedView(max((each.lsn for each in facts), default=0), age_s, tables)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import faulthandler
 import ipaddress
+import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 from prometheus_client.exposition import generate_latest
@@ -34,6 +37,9 @@ from cdc.store.open import MEMORY
 from cdc.view.table_view import TableView
 from cdc.web.certificate import Certificate
 from cdc.web.tokens import Tokens
+
+_SENT: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""By these somebody ends a process; by others (SIGBUS, SIGSEGV, …) the machine does."""
 
 log = structlog.get_logger("cdc.serve")
 
@@ -72,12 +78,13 @@ def run_service(
     view, settings = wanted_view(config), config.serve
     in_memory = view.store == MEMORY
     check(settings, in_memory=in_memory, feeds=feeds)
+    _tell_crashes()
     with closing(listen(settings)) as listening:
         count = 1 if in_memory else settings.workers
         shared = Shared(config, log_level, listening, shared_cells(count), shared_notice(), open_pages)
         meter, stores = FeedMeter(), ViewStores(config)
         tell = partial(_tell, Notice(shared.notice), meter)
-        answering = _Here(shared, stores, tell) if in_memory else _There(shared, count, tell)
+        answering = _Here(shared, stores, tell) if in_memory else _There(shared, count, tell, stores)
         worker = Worker(partial(answering.run, stop), name="serve", on_failure=stop.set)
         worker.start()
         log.info("serving", url=url_of(listening, settings), processes=count)
@@ -122,8 +129,15 @@ def served_of(config: Config, stores: ViewStores) -> Served:
 def answer(shared: Shared, number: int) -> None:
     """One process that answers; started by ``Children``."""
     configure(shared.log_level, shared.config.secrets())
+    _tell_crashes()
     served = served_of(shared.config, ViewStores(shared.config))
     answer_as_child(partial(_server, shared, served, number), shared.listening)
+
+
+def _tell_crashes() -> None:
+    """A process that the machine ends, for it read behind the end of a file, say, is to leave a line all the same."""
+    if not faulthandler.is_enabled() and sys.__stderr__ is not None:
+        faulthandler.enable(sys.__stderr__, all_threads=False)
 
 
 def _server(shared: Shared, served: Served, number: int) -> Server:
@@ -139,9 +153,15 @@ def _tell(notice: Notice, meter: FeedMeter) -> None:
 class _There:
     """Other processes answer."""
 
-    def __init__(self, shared: Shared, count: int, tell: Callable[[], None]) -> None:
-        self._children = Children(answer, lambda number: (shared, number), count)
+    def __init__(self, shared: Shared, count: int, tell: Callable[[], None], stores: ViewStores) -> None:
+        self._children = Children(answer, lambda number: (shared, number), count, self._look_through)
         self._tell = tell
+        self._stores = stores
+
+    def _look_through(self, number: int) -> None:
+        """Find out whether what the process read ended it: then nobody is to read that again."""
+        if number not in _SENT:
+            self._stores.look_through()
 
     def run(self, stop: threading.Event) -> None:
         self._children.run(stop, self._tell)

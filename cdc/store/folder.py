@@ -2,6 +2,8 @@
 
 ``cdc-store.json`` says what the folder is, so that no program fills or deletes another one's.
 ``writer.lock`` is locked by the process that writes; the kernel lets the lock go with the process.
+``damaged.json`` names a data file that did not hold what was written, for all who have it open: nobody is answered from
+that file any more, and the process that writes deletes it.
 """
 
 from __future__ import annotations
@@ -9,15 +11,17 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from cdc.errors import StoreRefused
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Of the folder: how entries lie in ``data.mdb``."""
 
 _MARK: Final = "cdc-store.json"
+_DAMAGE: Final = "damaged.json"
 _LOCK: Final = "writer.lock"
 
 
@@ -84,6 +88,32 @@ class StoreFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def damage(self, inode: int) -> str:
+        """What is wrong with the data file of that inode; empty as long as nobody has found anything."""
+        try:
+            told = json.loads((self.path / _DAMAGE).read_bytes())
+            return str(told["reason"]) if told["inode"] == inode else ""
+        except FileNotFoundError:
+            return ""
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            return f"{_DAMAGE} cannot be read: {error}"
+
+    def tell_damage(self, inode: int, reason: str) -> None:
+        """Tell everybody. Who may only read here refuses to answer from the file all the same."""
+        new = self.path / f"{_DAMAGE}.{os.getpid()}"  # several may find it at once
+        with suppress(OSError):
+            new.write_text(json.dumps({"inode": inode, "reason": reason}) + "\n")
+            new.replace(self.path / _DAMAGE)
+
+    def empty(self) -> None:
+        """Delete the data, under the lock; who has it open keeps what it has until it looks again."""
+        try:
+            # The mark last: a process that is killed in between must not leave damaged data without it.
+            for each in (self.data, self.path / "lock.mdb", self.path / _DAMAGE):
+                each.unlink(missing_ok=True)
+        except OSError as error:
+            raise self.refused(error) from error
 
     def refused(self, error: OSError) -> StoreRefused:
         """What to tell of an error of the file system."""

@@ -5,6 +5,11 @@ its transactions is open in this process. So stores of one folder share an envir
 whoever has to change it waits until there is none.
 
 A process that forks opens its stores afterwards: LMDB's locks do not survive a fork.
+
+LMDB trusts its file. What ``lmdb_spaces.py`` finds by the sums of values, what LMDB itself stumbles over and a file
+that has become shorter are all told to everybody (``StoreFolder.tell_damage``): from then on nobody reads that file,
+and who writes begins with an empty one. Behind the end of a file that is mapped lies SIGBUS, so its length is looked
+at before each transaction; LMDB never makes it shorter.
 """
 
 from __future__ import annotations
@@ -15,14 +20,16 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import lmdb
+import structlog
 
-from cdc.errors import CdcError, StoreRefused, StoreUnavailable
+from cdc.errors import CdcError, StoreDamaged, StoreFull, StoreUnavailable
 from cdc.store.folder import StoreFolder
+from cdc.store.lmdb_check import DAMAGE, length_of, problem_of
 from cdc.store.lmdb_spaces import LmdbSnapshot
 from cdc.store.port import Answer
 
@@ -41,8 +48,13 @@ _ATTEMPTS: Final = 5
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """LMDB says EIO when a disk took a part of what it was to write."""
 
+_sound: Final[set[tuple[Path, int]]] = set()
+"""Data files that this process found whole before it wrote them; once is enough, for each value is checked as well."""
+
 _open: Final[dict[tuple[int, Path], LmdbEnvironment]] = {}
 _open_guard: Final = threading.Lock()
+
+log = structlog.get_logger("cdc.store")
 
 
 class LmdbEnvironment:
@@ -57,6 +69,8 @@ class LmdbEnvironment:
         self._lmdb: lmdb.Environment | None = None
         self._is_writable = False
         self._inode = 0
+        self._file = -1
+        self._size = 0
         self._look_at = 0.0
         self.users = 0
 
@@ -70,6 +84,7 @@ class LmdbEnvironment:
             try:
                 if self._lmdb is None:
                     return query(LmdbSnapshot(None))
+                self._check_size()
                 try:
                     transaction = self._lmdb.begin()
                 except (lmdb.MapResizedError, lmdb.ReadersFullError) as error:
@@ -79,7 +94,7 @@ class LmdbEnvironment:
                 else:
                     with transaction:
                         return query(LmdbSnapshot(transaction))
-            except lmdb.Error as error:
+            except (lmdb.Error, StoreDamaged) as error:
                 raise self.translated(error) from error
             finally:
                 self.leave()
@@ -91,9 +106,12 @@ class LmdbEnvironment:
 
         Raises:
             StoreUnavailable: the folder was deleted since it was opened.
+            StoreDamaged: somebody has found that it does not hold what was written.
         """
         if self._lmdb is None or not self._is_writable or self._inode != self._inode_now():
             raise StoreUnavailable(f"the store in {self._folder.path} was deleted or replaced while it was open")
+        self._refuse_damaged(self._inode)
+        self._check_size()
         self._lmdb.reader_check()  # a reader that was killed would keep the pages that it saw for ever
         info = self._lmdb.info()
         if info["last_pgno"] * self._lmdb.stat()["psize"] * 2 > info["map_size"]:
@@ -113,8 +131,25 @@ class LmdbEnvironment:
             if self._is_changing:
                 self._state.notify_all()
 
+    def lengthen(self) -> None:
+        """After a commit, in the thread that writes: give the file all of its pages, those that LMDB left out too.
+
+        So whoever opens it sees by its length that nothing is cut off.
+        """
+        if self._lmdb is not None and os.fstat(self._file).st_size < (length := length_of(self._lmdb)):
+            with suppress(OSError):  # it is longer to look at, and no more: then all of it is read to find out
+                os.ftruncate(self._file, length)
+
     def open_to_write(self) -> None:
-        """Before ``write``; the folder is locked."""
+        """Before ``write``; the folder is locked. What is damaged is thrown away, and filled from the topics again."""
+        if reason := self._damage():
+            log.error(
+                "the store is damaged: it is filled anew from the topics",
+                store=str(self._folder.path),
+                reason=reason,
+                remedy="look at the disk: it does not give back what was written to it",
+            )
+            self._folder.empty()
         with self._alone():
             if not (self._is_writable and self._lmdb is not None and self._inode == self._inode_now()):
                 self._close()
@@ -131,28 +166,30 @@ class LmdbEnvironment:
         with self._alone():
             self._close()
 
-    def translated(self, error: lmdb.Error) -> CdcError:
-        """An error of LMDB as one of ours."""
+    def translated(self, error: lmdb.Error | StoreDamaged) -> CdcError:
+        """An error of LMDB as one of ours; damage is told to all who have the file open."""
+        if isinstance(error, DAMAGE):
+            self._look_at = 0.0
+            self._folder.tell_damage(self._inode or self._inode_now(), str(error))
+            return self._damaged(str(error))
         code, path = error.code, self._folder.path
         if isinstance(error, lmdb.DiskError) or code in _FULL:
             free = shutil.disk_usage(path).free if path.exists() else 0
-            return StoreRefused(
+            return StoreFull(
                 f"the disk does not take what the store in {path} writes ({error}); {free // 2**20:,} MB are free",
-                remedy="make room on that disk, or move the folder to another one and start again: nothing is lost",
+                remedy="make room on that disk; what is there is answered from, and filling goes on by itself",
             )
         if isinstance(error, lmdb.MapFullError):
             return StoreUnavailable(f"the store in {path} has outgrown its map, which is larger now: try again")
         if code in (errno.EACCES, errno.EPERM, errno.EROFS):
             return self._folder.refused(OSError(code, os.strerror(code)))
-        if isinstance(error, _DAMAGED):
-            return StoreRefused(
-                f"the store in {path} is damaged, or no store: {error}",
-                remedy="delete the folder and start again: it is filled from the topics",
-            )
+        if isinstance(error, lmdb.PanicError):
+            self._is_writable = False  # LMDB could not write its first pages, and wants to be opened again
         return StoreUnavailable(f"the store in {path} cannot be used now: {error}")
 
     def _look(self) -> None:
         """Open what has come, and what has taken the place of what we know."""
+        self._refuse_damaged(self._inode_now())
         self._look_at = time.monotonic() + _LOOK_S
         if self._inode == self._inode_now():
             return
@@ -174,16 +211,56 @@ class LmdbEnvironment:
     def _open_it(self, *, read_only: bool) -> None:
         try:
             self._lmdb = _opened(self._folder.path, read_only=read_only)
-        except lmdb.Error as error:
-            raise self.translated(error) from error
-        self._is_writable = not read_only
-        self._inode = self._inode_now()
+            self._file = os.open(self._folder.data, (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC)
+            found = os.fstat(self._file)
+            self._is_writable, self._inode, self._size = not read_only, found.st_ino, found.st_size
+            if found.st_size < length_of(self._lmdb) and (reason := problem_of(self._folder.path)):
+                raise StoreDamaged(reason)
+        except OSError as error:
+            raise self._folder.refused(error) from error
+        except (lmdb.Error, StoreDamaged) as error:
+            known = self.translated(error)
+            self._close()
+            raise known from error
 
     def _close(self) -> None:
         if self._lmdb is not None:
             self._lmdb.close()
             self._lmdb = None
-            self._inode = 0
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        self._inode = 0
+
+    def _damage(self) -> str:
+        """What is wrong with the data, which is looked through once; empty when it is as it should be."""
+        inode = self._inode_now()
+        if not inode or (self._folder.path, inode) in _sound:
+            return self._folder.damage(inode)
+        if not (reason := self._folder.damage(inode) or problem_of(self._folder.path)):
+            _sound.add((self._folder.path, inode))
+        return reason
+
+    def _refuse_damaged(self, inode: int) -> None:
+        if reason := self._folder.damage(inode):
+            raise self._damaged(reason)
+
+    def _damaged(self, reason: str) -> StoreDamaged:
+        return StoreDamaged(
+            f"the store in {self._folder.path} is damaged: {reason}",
+            remedy="let `cdc serve` run: it fills the store anew from the topics; and look at the disk",
+        )
+
+    def _check_size(self) -> None:
+        """Make sure that all of the file is there that was there before.
+
+        Raises:
+            StoreDamaged: it is shorter.
+        """
+        size = os.fstat(self._file).st_size
+        if size < self._size:
+            raise StoreDamaged(f"data.mdb has {size:,} bytes, and had {self._size:,}")
+        self._size = size
 
     def _inode_now(self) -> int:
         """0 while there is nothing to open."""
@@ -251,13 +328,3 @@ def _opened(path: Path, *, read_only: bool) -> lmdb.Environment:
             if size <= _LEAST_MAP:
                 raise
             size //= 2
-
-
-_DAMAGED: Final = (
-    lmdb.CorruptedError,
-    lmdb.IncompatibleError,
-    lmdb.InvalidError,
-    lmdb.PageNotFoundError,
-    lmdb.PanicError,
-    lmdb.VersionMismatchError,
-)

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
 import lmdb
 
-from cdc.errors import StoreRefused, StoreUnavailable
+from cdc.errors import StoreDamaged, StoreRefused, StoreUnavailable
 from cdc.store.folder import StoreFolder
+from cdc.store.lmdb_check import problem_of
 from cdc.store.lmdb_environment import LmdbEnvironment, give_back, shared
 from cdc.store.lmdb_spaces import LmdbSnapshot, SpaceWriter
 from cdc.store.port import Answer, Item, Key, Snapshot, StoreSize, Transaction
@@ -92,14 +94,29 @@ class LmdbStore:
         return self._environment
 
 
+def look_through(path: Path) -> str:
+    """Read all of the store in a folder; what is wrong with it is returned, and told to all who have it open.
+
+    Raises:
+        StoreUnavailable: it could not be looked at.
+    """
+    folder = StoreFolder(path)
+    if not (folder.is_marked() and folder.data.exists()):
+        return ""
+    inode = folder.data.stat().st_ino
+    if reason := problem_of(path):
+        folder.tell_damage(inode, reason)
+    return reason
+
+
 class _Transaction:
     """Runs everything in one thread: LMDB's lock of the writer belongs to the thread that took it."""
 
     def __init__(self, environment: LmdbEnvironment, thread: ThreadPoolExecutor) -> None:
         self._environment = environment
         self._thread = thread
-        self._lmdb: lmdb.Transaction[bytes] | None = thread.submit(environment.write).result()
-        self._spaces = thread.submit(SpaceWriter, self._lmdb).result()
+        self._lmdb: lmdb.Transaction[bytes] | None = None
+        self._spaces = thread.submit(self._begin).result()
         self.version: Final = self._spaces.version
 
     def get(self, space: str, keys: Sequence[Key]) -> list[bytes | None]:
@@ -120,10 +137,15 @@ class _Transaction:
     def abort(self) -> None:
         self._thread.submit(self._end).result()
 
+    def _begin(self) -> SpaceWriter:
+        self._lmdb = self._environment.write()
+        return self._attempt(partial(SpaceWriter, self._lmdb))
+
     def _commit(self) -> int:
         assert self._lmdb is not None
         self._spaces.finish()
         self._lmdb.commit()
+        self._environment.lengthen()
         self._end()
         return self.version
 
@@ -139,7 +161,7 @@ class _Transaction:
             self._end()
             if isinstance(error, lmdb.MapFullError):
                 self._environment.grow()
-            if isinstance(error, lmdb.Error):
+            if isinstance(error, (lmdb.Error, StoreDamaged)):
                 raise self._environment.translated(error) from error
             raise
 

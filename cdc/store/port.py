@@ -10,7 +10,7 @@ All stores pass one test class, ``tests/integration/store/contract.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 Answer = TypeVar("Answer")
 
@@ -21,16 +21,12 @@ class Key(NamedTuple):
     Each of the two alone is unique in a space: a store may keep an entry by either.
 
     Attributes:
-        order: entries of a space are sorted by it, bytewise. At most ``MAX_ORDER`` bytes, at least one.
+        order: entries of a space are sorted by it, bytewise, however long it is. At least one byte.
         text: how programs outside find the entry, where the store lets them look (a field of a Redis hash).
     """
 
     order: bytes
     text: bytes
-
-
-MAX_ORDER: Final = 480
-"""What every store takes as a key; LMDB's limit is 511."""
 
 
 class Item(NamedTuple):
@@ -101,7 +97,8 @@ class Transaction(Protocol):
 
         Raises:
             StoreUnavailable: nothing of it is there, or the outcome is unknown: open the store again.
-            StoreRefused: nothing of it is there, and nothing will be: the disk is full, or another writer took over.
+            StoreFull: nothing of it is there, as long as there is no room.
+            StoreRefused: nothing of it is there, and nothing will be: another writer took over.
         """
 
     def abort(self) -> None:

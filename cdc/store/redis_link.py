@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError as LinkError
 from redis.exceptions import TimeoutError as LinkTimeout
 from redis.retry import Retry
 
-from cdc.errors import CdcError, ConfigError, StoreRefused, StoreUnavailable
+from cdc.errors import CdcError, ConfigError, StoreFull, StoreRefused, StoreUnavailable
 
 SCHEMES: Final = ("redis", "rediss")
 _PREFIX: Final = "cdc"
@@ -27,8 +27,8 @@ _WRITER_TIMEOUT_S: Final = 60.0
 
 _NO_MEMORY: Final = "give Redis more memory (maxmemory), or view fewer tables"
 _WORDS: Final = (
-    ("OutOfMemory|OOM", StoreRefused, "is full", _NO_MEMORY),
-    ("MISCONF", StoreRefused, "cannot write its own files", "see why in the log of Redis: mostly its disk is full"),
+    ("OutOfMemory|OOM", StoreFull, "is full", _NO_MEMORY),
+    ("MISCONF", StoreFull, "cannot write its own files", "see why in the log of Redis: mostly its disk is full"),
     ("NOREPLICAS", StoreUnavailable, "has fewer replicas than it wants", ""),
     ("ReadOnly|READONLY", StoreUnavailable, "is a replica", "name the primary"),
     ("BusyLoading|LOADING", StoreUnavailable, "still loads its data", ""),

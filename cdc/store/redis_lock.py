@@ -28,7 +28,7 @@ _RENEW_S: Final = 1.0
 _LOOK_S: Final = 0.05
 _LOOKS: Final = 10
 """Renewals between two looks at what Redis does when it is full."""
-_FORMAT: Final = "1"
+_FORMAT: Final = "2"
 
 log = structlog.get_logger("cdc.view")
 

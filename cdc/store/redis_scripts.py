@@ -205,7 +205,7 @@ each_change(function(space, is_dropped)
     count = count + 2
     if count == 2000 then finish() end
   end
-  local function put(text, order, value) add(text, 'P' .. struct.pack('>I2', #order) .. order .. value) end
+  local function put(text, order, value) add(text, 'P' .. struct.pack('>I4', #order) .. order .. value) end
   local function delete(text, order) add(text, 'D' .. order) end
   return put, delete, finish
 end)
@@ -292,8 +292,8 @@ local function apply_staged(space)
     for i = 1, #page[2], 2 do
       local text, said = page[2][i], page[2][i + 1]
       if string.sub(said, 1, 1) == 'P' then
-        local size = struct.unpack('>I2', said, 2)
-        put(text, string.sub(said, 4, 3 + size), string.sub(said, 4 + size))
+        local size = struct.unpack('>I4', said, 2)
+        put(text, string.sub(said, 6, 5 + size), string.sub(said, 6 + size))
       else
         delete(text, string.sub(said, 2))
       end

@@ -182,7 +182,7 @@ class RedisTransaction:
             if said is None:
                 rest.append(text)
             else:
-                found[text] = said[3 + int.from_bytes(said[1:3], "big") :] if said[:1] == b"P" else None
+                found[text] = said[5 + int.from_bytes(said[1:5], "big") :] if said[:1] == b"P" else None
         return rest
 
     def _grow(self, size: int) -> None:

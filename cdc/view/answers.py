@@ -163,13 +163,14 @@ def evidence_of(facts: Facts, table: TableFacts) -> Evidence:
     view = facts.view
     # What is known of the view says nothing of a table that is behind the others, but of one that is behind with them.
     is_told = table.is_current or (table.state == "loading" and view is not None and not view.lsn)
+    state, reason = facts.standing(table, time.time())
     return Evidence(
         view.store_id if view else "",
         facts.version,
         view.source if view else "",
         facts.lsn_of(table),
-        table.state,
-        table.reason,
+        state,
+        reason,
         table.number,
         table.generation,
         view.caught_up_at if view is not None and is_told else 0.0,

@@ -45,6 +45,15 @@ class _Cursor(msgspec.Struct, frozen=True, array_like=True):
     order: bytes
 
 
+_LONG: Final = 300
+"""Bytes of a cursor: longer ones are compressed, for a URL has an end. Keys that PostgreSQL has are either short enough
+or easy to compress: its own indexes demand that."""
+
+_DEFLATED: Final = b"\x78"
+"""How zlib begins; a cursor that is not compressed begins as a list of four does."""
+_LONGEST: Final = 1 << 24
+"""Bytes of a cursor that was compressed: more than Kafka takes as a key."""
+
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_Cursor).decode
 
@@ -52,6 +61,8 @@ _decode: Final = msgspec.msgpack.Decoder(_Cursor).decode
 def cursor(store_id: str, table: TableFacts, index: Sequence[str], order: bytes) -> str:
     """Behind a row or an index entry."""
     made = _encode(_Cursor(store_id, table.name, _shape(table, index), order))
+    if len(made) > _LONG:
+        made = zlib.compress(made, 9)
     return base64.urlsafe_b64encode(made).decode().rstrip("=")
 
 
@@ -62,8 +73,9 @@ def order_behind(text: str, store_id: str, table: TableFacts, index: Sequence[st
         WrongCursor: no cursor, or one of another store, table or index, or of a former key of the table.
     """
     try:
-        found = _decode(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
-    except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        found = _decode(_inflated(raw) if raw[:1] == _DEFLATED else raw)
+    except (binascii.Error, ValueError, zlib.error, msgspec.MsgspecError) as error:
         raise WrongCursor("this is no cursor", remedy="take it as it was given, or begin without one") from error
     if (found.table, found.shape) != (table.name, _shape(table, index)):
         raise WrongCursor(
@@ -75,6 +87,11 @@ def order_behind(text: str, store_id: str, table: TableFacts, index: Sequence[st
     if found.store_id != store_id:
         raise WrongCursor("the cursor is of another store: this one was made anew", remedy="begin without a cursor")
     return found.order + b"\0"
+
+
+def _inflated(raw: bytes) -> bytes:
+    """As long as a cursor can be, and no longer: whoever asks may have made it up."""
+    return zlib.decompressobj().decompress(raw, _LONGEST)
 
 
 def parse_token(text: str) -> Token:

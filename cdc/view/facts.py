@@ -20,6 +20,7 @@ Spaces of a store:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from operator import ge
 from typing import Final, Literal, TypeAlias
 
@@ -29,13 +30,17 @@ from cdc.errors import StoreRefused
 from cdc.lsn import LSN
 from cdc.store.port import Key, Snapshot
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 FACTS: Final = "facts"
 JOURNAL: Final = "journal"
 
-State: TypeAlias = Literal["exact", "loading", "suspect", "degraded"]
-"""What an answer about a table is worth: what the source held at the LSN; perhaps not all of it yet; perhaps with rows
-that are gone (it is being read anew); all but what could not be read."""
+State: TypeAlias = Literal["exact", "behind", "loading", "suspect", "degraded"]
+"""What an answer about a table is worth: what the source held at the LSN; that, and nobody knows that its topic holds
+no more since; perhaps not all of it yet; perhaps with rows that are gone (it is being read anew); all but what could
+not be read. The store never holds ``behind``: nobody can write down that a view is not filled (``Facts.standing``)."""
+
+BEHIND_S: Final = 60.0
+"""A view that is filled writes down every ten seconds, at the latest, that it holds all that its topics do."""
 
 ValueKind: TypeAlias = Literal["json", "string", "bytes"]
 
@@ -136,6 +141,11 @@ class TableFacts(msgspec.Struct, frozen=True, kw_only=True):
         return f"unreadable/{self.number}/{generation or self.generation}"
 
 
+def timeline_of(source: str) -> int:
+    """The timeline in ``ViewFacts.source``; 0 when it is empty."""
+    return int(source.split(",")[1]) if source else 0
+
+
 class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A view.
 
@@ -172,6 +182,11 @@ class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
         """``lsn``, as what it is."""
         return LSN(self.lsn)
 
+    @property
+    def timeline(self) -> int:
+        """Whose LSN that is: each failover begins another timeline. 0 when unknown."""
+        return timeline_of(self.source)
+
 
 class Facts(msgspec.Struct, frozen=True):
     """All of a view's facts at one moment."""
@@ -184,6 +199,17 @@ class Facts(msgspec.Struct, frozen=True):
     def lsn_of(self, table: TableFacts) -> LSN:
         """Before which a table shows every commit; 0 when nobody can tell."""
         return self.view.position if self.view is not None and table.is_current else LSN(0)
+
+    def standing(self, table: TableFacts, now: float) -> tuple[State, str]:
+        """What answers about a table are worth now, in seconds since 1970, and why they are not exact."""
+        since = 0.0 if self.view is None else self.view.caught_up_at
+        if table.state != "exact" or not since or now - since <= BEHIND_S:
+            return table.state, table.reason
+        told = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
+        return (
+            "behind",
+            f"since {told} it is not known to hold all of its topic: it is filled too slowly, or not at all",
+        )
 
     def is_read(self, table: TableFacts) -> bool:
         """Whether a table is answered from, or waits for nothing but what its topic did not hold when it was begun."""

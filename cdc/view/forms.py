@@ -11,9 +11,8 @@ from typing import Any, Final, NoReturn
 import msgspec
 import orjson
 
-from cdc.store.port import MAX_ORDER
 from cdc.view.facts import KeyColumn, KeyKind, ValueKind
-from cdc.view.keys import KeyForm, bounded, order_of, raw_order
+from cdc.view.keys import KeyForm, order_of, raw_order
 from cdc.view.records import RecordForm
 
 _EVIDENCE: Final = re.compile(
@@ -128,7 +127,7 @@ def _json_key(raw: bytes) -> tuple[bytes, bytes]:
         raise ValueError(f"its key is no JSON: {error}") from None
     order = order_of([value])
     if orjson.dumps(value, option=orjson.OPT_SORT_KEYS) != raw or raw == b"-0.0":
-        order = bounded(order + raw, MAX_ORDER)
+        order += raw
     return order, raw
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from cdc.kinds import FLOATS, Kind, kind_of
-from cdc.store.port import MAX_ORDER, Key
+from cdc.store.port import Key
 from cdc.view import exact_json
 
 Value: TypeAlias = Any
@@ -35,8 +35,9 @@ _NO_KEY: Final = 0xFE
 END_OF_KEYS: Final = bytes((_NO_KEY,))
 """The orders of all keys lie before it; what is no key of its table lies behind it."""
 _DIGEST: Final = 16
-_INDEXED: Final = 200
-"""Bytes of an index entry for the indexed values; the rest is the row's own."""
+_INDEXED: Final = 1000
+"""Bytes of one indexed value that an index entry has. Rows are looked for by whole values, never by ranges of them, so
+a digest will do for the rest; and an index of documents does not grow as large as they are."""
 
 
 def order_of(values: Sequence[Value], floats: Sequence[bool] = ()) -> bytes:
@@ -47,74 +48,60 @@ def order_of(values: Sequence[Value], floats: Sequence[bool] = ()) -> bytes:
         floats: which of them are floating point, whose whole numbers JSON writes like integers; none unless given.
     """
     parts = [_part(value, floats[place] if floats else False) for place, value in enumerate(values)]
-    return bounded(b"".join(parts), MAX_ORDER)
+    return b"".join(parts)
 
 
 def prefix_range(values: Sequence[Value], floats: Sequence[bool] = (), text: str | None = None) -> tuple[bytes, bytes]:
-    """Where the keys that begin with these values start and stop; with ``text``, the next value begins with it.
-
-    Raises:
-        ValueError: the prefix is too long to be looked for.
-    """
+    """Where the keys that begin with these values start and stop; with ``text``, the next value begins with it."""
     start = b"".join(_part(value, floats[place] if floats else False) for place, value in enumerate(values))
     if text is not None:
         start += bytes((_TEXT,)) + _escaped(text.encode())
-    if len(start) > MAX_ORDER - _DIGEST:
-        raise ValueError(f"a prefix may have {MAX_ORDER - _DIGEST} bytes, this one has {len(start)}")
-    return start, _next(start)
+    return start, stop_of(start)
 
 
 def index_order(values: Sequence[Value], row: bytes, floats: Sequence[bool] = ()) -> bytes:
     """An index entry: the indexed values, then the row's own order."""
-    return index_prefix(values, len(values), floats) + bounded(row, MAX_ORDER - _INDEXED)
+    return index_prefix(values, floats) + row
 
 
-def index_prefix(values: Sequence[Value], width: int, floats: Sequence[bool] = ()) -> bytes:
+def index_prefix(values: Sequence[Value], floats: Sequence[bool] = ()) -> bytes:
     """What all index entries with these values begin with, and no others but by a chance of 1 in 2^128.
 
     Args:
         values: of the index's first columns.
-        width: how many columns it has; they share the room.
         floats: as for ``order_of``.
     """
-    limit = _INDEXED // width
     parts = [_part(_one_zero(value), floats[place] if floats else False) for place, value in enumerate(values)]
-    return b"".join([part if len(part) <= limit else _cut(part, limit) for part in parts])
+    return b"".join([part if len(part) <= _INDEXED else _cut(part) for part in parts])
 
 
 def pointer(row: Key) -> bytes:
     """What an index entry holds: where its row stands."""
-    return len(row.order).to_bytes(2, "big") + row.order + row.text
+    return len(row.order).to_bytes(4, "big") + row.order + row.text
 
 
 def pointed(value: bytes) -> Key:
     """The row that an index entry leads to: what ``pointer`` wrote."""
-    ends = 2 + int.from_bytes(value[:2], "big")
-    return Key(value[2:ends], value[ends:])
+    ends = 4 + int.from_bytes(value[:4], "big")
+    return Key(value[4:ends], value[ends:])
 
 
 def order_of_no_key(text: bytes | None, partition: int, offset: int) -> bytes:
     """Of a record whose key is not one of its table: behind all keys that are. Without a key, by its place."""
     if text is None:
         return bytes((_NO_KEY, _NO_KEY)) + struct.pack(">IQ", partition, offset)
-    return bounded(bytes((_NO_KEY, _TEXT)) + text, MAX_ORDER)
+    return bytes((_NO_KEY, _TEXT)) + text
 
 
-def bounded(order: bytes, limit: int) -> bytes:
-    """The bytes, or as much of them as fits before a digest of all: such keys sort by their beginnings only."""
-    if len(order) <= limit:
-        return order
-    return order[: limit - _DIGEST] + blake2b(order, digest_size=_DIGEST).digest()
-
-
-def _cut(part: bytes, limit: int) -> bytes:
-    """As ``bounded``, and never the beginning of what was not cut: no value has that byte there."""
-    return part[: limit - _DIGEST - 1] + b"\xff" + blake2b(part, digest_size=_DIGEST).digest()
+def _cut(part: bytes) -> bytes:
+    """The beginning before a digest of all; never the beginning of what was not cut: no value has that byte there."""
+    return part[: _INDEXED - _DIGEST - 1] + b"\xff" + blake2b(part, digest_size=_DIGEST).digest()
 
 
 def stop_of(start: bytes) -> bytes:
-    """Behind everything that begins with these bytes."""
-    return _next(start)
+    """The least bytes behind everything that begins with these; tags keep them below 0xff at the front."""
+    kept = start.rstrip(b"\xff")
+    return kept[:-1] + bytes((kept[-1] + 1,)) if kept else b"\xff"
 
 
 class KeyForm:
@@ -162,7 +149,7 @@ def is_respelled(sql_type: str) -> bool:
 
 def raw_order(text: bytes) -> bytes:
     """Of a key that is just bytes or text: sorts as it is."""
-    return bounded(bytes((_TEXT,)) + _escaped(text) + b"\0", MAX_ORDER)
+    return bytes((_TEXT,)) + _escaped(text) + b"\0"
 
 
 def _part(value: Value, is_float: bool) -> bytes:
@@ -211,12 +198,6 @@ def _document(value: Value) -> bytes:
 
 def _escaped(raw: bytes) -> bytes:
     return raw.replace(b"\0", b"\0\xff")
-
-
-def _next(start: bytes) -> bytes:
-    """The least bytes behind everything that begins with ``start``; tags keep it below 0xff at the front."""
-    kept = start.rstrip(b"\xff")
-    return kept[:-1] + bytes((kept[-1] + 1,)) if kept else b"\xff" * (MAX_ORDER + 1)
 
 
 _WRITERS: Final[dict[type, Callable[[Any], bytes]]] = {

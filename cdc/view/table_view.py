@@ -203,13 +203,21 @@ class TableView:
         """
         return follow.watch(self, table, stop, wanted, token)
 
-    def wait_for_lsn(self, lsn: LSN, timeout_s: float, stop: threading.Event | None = None) -> bool:
+    def wait_for_lsn(
+        self, lsn: LSN, timeout_s: float, stop: threading.Event | None = None, *, timeline: int = 0
+    ) -> bool:
         """Whether the view shows everything that was committed before this LSN, within that time.
 
         A table that is behind the others may not: then its answers have no LSN.
 
+        Args:
+            lsn: of the source.
+            timeout_s: for how long to wait.
+            stop: ends the wait.
+            timeline: of the server that the LSN is from; 0 if there is no failover.
+
         Raises:
-            WrongQuestion: the topics of this view have no LSNs.
+            WrongQuestion: the topics of this view have no LSNs, or the view follows a later timeline.
         """
 
         def is_shown(facts: Facts) -> bool:
@@ -217,7 +225,12 @@ class TableView:
                 return False
             if facts.view.feed != "deployment":
                 raise WrongQuestion("the topics of this view have no LSNs: wait for an offset")
-            return facts.view.lsn >= lsn
+            if 0 < timeline < facts.view.timeline:
+                raise WrongQuestion(
+                    f"{lsn} is of timeline {timeline}, the view follows {facts.view.timeline}",
+                    remedy="ask the source for its LSN again",
+                )
+            return facts.view.lsn >= lsn and timeline <= facts.view.timeline
 
         return self._wait(is_shown, timeout_s, stop)
 
@@ -321,7 +334,7 @@ def _index_bounds(table: TableFacts, by: Mapping[str, Value]) -> tuple[str, byte
         if index[: len(columns)] == columns:
             types = {column.name: column.sql_type for column in table.columns}
             form = KeyForm([(name, types.get(name, "text")) for name in columns])
-            low = index_prefix([*by.values()], len(index), form.floats)
+            low = index_prefix([*by.values()], form.floats)
             return table.index(place), low, stop_of(low)
     there = "; ".join(", ".join(index) for index in table.indexes)
     raise UnknownIndex(

@@ -84,7 +84,7 @@ def _check_indexes(snapshot: Snapshot, table: TableFacts, rows: dict[bytes, byte
             row = orjson.loads(unpack(rows[pointed(value).order]).row)
             floats = [types.get(column, "") in ("float4", "float8", "real", "double precision") for column in columns]
             values = [row.get(column) for column in columns]
-            assert order.startswith(index_prefix(values, len(columns), floats)), (columns, row)
+            assert order.startswith(index_prefix(values, floats)), (columns, row)
 
 
 def _all(snapshot: Snapshot, space: str) -> list[tuple[bytes, bytes]]:

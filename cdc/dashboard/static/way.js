@@ -5,7 +5,7 @@ import {DASH, bytes, count, rate, seconds} from "./format.js";
 
 const STATES = {
   good: "good", exact: "good", streaming: "good", answers: "good", published: "good",
-  loading: "busy", catching_up: "busy", rebuilding: "busy", waiting: "busy", suspect: "busy",
+  loading: "busy", catching_up: "busy", rebuilding: "busy", waiting: "busy", suspect: "busy", behind: "busy",
   degraded: "warn", unknown: "idle",
   stopped: "bad", down: "bad", lost: "bad", unreachable: "bad", missing: "bad",
 };
@@ -136,7 +136,7 @@ function replica({sink}, figures) {
 
 function view(look, figures) {
   const states = look.tables.rows.map((each) => each.view).filter(Boolean);
-  const worst = ["degraded", "suspect", "loading"].find((each) => states.includes(each));
+  const worst = ["degraded", "suspect", "loading", "behind"].find((each) => states.includes(each));
   const process = look.processes.find((each) => each.role === "serve");
   const state = states.length ? worst ?? "exact" : process?.state === "silent" ? "down" : "unknown";
   boxes.view.show(state, [

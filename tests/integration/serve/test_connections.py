@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import time
@@ -94,6 +95,40 @@ def client(view: PlantedView, serve: Serve, at_once: list[bool]) -> httpx.Client
     assert at_once == []
     view.mark_unreadable("public.users", {"id": 9}, "it is no JSON")
     return serve(view.store)
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("public.users/rows/", None),  # what clients make of rows/. is the row of another key where keys are text
+        ("public.stock/rows/eu/", None),
+        ("public.stock/rows/./1", {"region": ".", "item": 1}),
+        ("public.stock/rows/%2e/1", {"region": ".", "item": 1}),
+        ("public.stock/rows/../1", {"region": "..", "item": 1}),
+        ("public.stock/rows/%2E%2e/1", {"region": "..", "item": 1}),
+        ("public.stock/rows//1", {"region": "", "item": 1}),
+        ("events/rows/", ""),
+        ("events/rows/.", "."),
+        ("events/rows/%2e%2E", ".."),
+    ],
+)
+def test_keys_that_clients_take_out_of_a_path_are_asked_for_by_a_parameter(
+    view: PlantedView, serve: Serve, path: str, named: object
+) -> None:
+    """The row of another key was answered, or another page."""
+    for key in ("", ".", ".."):
+        view.put("public.stock", {"region": key, "item": 1, "amount": key})
+        view.put_raw("events", key.encode(), b'{"n": "%b"}' % key.encode())
+    client = serve(view.store)
+    with connected(client) as connection:  # as it is: httpx would take them out
+        connection.send(request(f"/v1/tables/{path}"))
+        said = connection.answer()
+    detail = json.loads(said.body)["detail"]
+    assert (said.status, json.loads(said.body)["type"]) == (400, "malformed-key"), said
+    if named is not None:
+        got = client.get(detail.rpartition(" ")[2])
+        assert got.status_code == 200, (detail, got.text)
+        assert got.json().get("amount", got.json().get("n")) == (named["region"] if isinstance(named, dict) else named)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -76,6 +78,55 @@ def test_each_commit_is_read_back_at_once_through_either_service_which_survive_e
         wanted = str(lsn(database))
         got = eventually(lambda: _found(left, wanted), 60, lambda: "\n".join(each.tail() for each in services))
         assert got.json()["city"] == "Rome"
+
+
+def test_a_full_disk_ends_no_reads_and_the_view_goes_on_when_there_is_room(
+    deployment: Deployment, services: list[ServeProcess], database: Database, tmp_path: Path
+) -> None:
+    """The service ended when its view had no room."""
+    service = services[0]
+    services[1].kill()
+    deployment.wait_backfilled("public.users")
+    with service.client() as client:
+        eventually(lambda: client.get(ROW).status_code == 200, 60, service.tail)
+        used = (tmp_path / "view" / "tables" / "data.mdb").stat().st_size
+        resource.prlimit(service.pid, resource.RLIMIT_FSIZE, (used, resource.RLIM_INFINITY))
+        database.execute("insert into users select n, repeat('x', 1000), 'full' from generate_series(10, 2000) n")
+        service.wait_said("the disk does not take what the store in ")
+        for _ in range(20):
+            assert client.get(ROW).json()["city"] == "London"
+        waited = client.get(ROW, params={"min_lsn": str(lsn(database)), "timeout": 1})
+        assert (waited.status_code, waited.json()["type"]) == (412, "not-yet")
+        resource.prlimit(service.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        eventually(lambda: _found(client, str(lsn(database))), 60, service.tail)
+        assert client.get("/v1/tables/public.users/count").json() == {"count": 1993}
+
+
+def test_a_store_that_was_cut_off_is_filled_anew_and_never_served(
+    deployment: Deployment, services: list[ServeProcess], database: Database, tmp_path: Path
+) -> None:
+    """The process ended by SIGBUS, without a line."""
+    service = services[0]
+    services[1].kill()
+    deployment.wait_backfilled("public.users")
+    data = tmp_path / "view" / "tables" / "data.mdb"
+    with service.client() as client:
+        eventually(lambda: client.get(ROW).status_code == 200, 60, service.tail)
+        pid = service.wait_children(1)[0].pid
+        os.truncate(data, data.stat().st_size // 2)
+        seen = set()
+
+        def is_back() -> bool:
+            got = client.get(ROW)
+            seen.add((got.status_code, got.json().get("type", got.json().get("name"))))
+            database.execute("update users set city = city || '.' where id = 2")
+            return got.status_code == 200
+
+        assert client.get(ROW).json()["type"] == "store-away"
+        eventually(is_back, 60, service.tail)
+        assert seen <= {(503, "store-away"), (503, "not-ready"), (200, "Ada")}
+        assert service.wait_children(1)[0].pid == pid
+    assert "the store is damaged: it is filled anew from the topics" in service.said()
 
 
 def _found(client: httpx.Client, wanted: str) -> httpx.Response | None:

@@ -13,6 +13,7 @@ from cdc.store.open import open_store
 from cdc.store.port import Store
 from tests.integration.serve.conftest import ADA, Serve, planted
 from tests.support.planted_view import SOURCE, PlantedView, users
+from tests.support.servers import Database
 
 ROW = "/v1/tables/public.users/rows/1"
 
@@ -59,6 +60,23 @@ def test_a_view_that_is_behind_says_so(view: PlantedView, serve: Serve) -> None:
     assert "The view is behind its topics" in said["detail"]
 
 
+def test_a_view_that_is_not_filled_any_more_says_so_with_every_answer(view: PlantedView, serve: Serve) -> None:
+    client = serve(view.store)
+    for age_s, state in ((30, "exact"), (3600, "behind"), (0, "exact")):
+        view.say(caught_up_at=time.time() - age_s)
+        for path in (ROW, "/v1/tables/public.users/rows", "/v1/tables/public.users/count"):
+            got = client.get(path)
+            assert (got.status_code, got.headers["cdc-state"]) == (200, state)
+            assert got.headers["cdc-lsn"] == str(LSN(view.lsn))
+            assert abs(float(got.headers["cdc-age"]) - age_s) < 20
+            assert ("is not known to hold all of its topic" in got.headers.get("cdc-reason", "")) == (state == "behind")
+        assert client.get("/v1/tables/public.users").json()["state"] == state
+        assert client.get("/ready").json()["state"] == state
+        assert f'cdc_serve_table_state{{cdc_serve_table_state="{state}",table="public.users"}} 1.0' in (
+            client.get("/metrics").text
+        )
+
+
 @pytest.mark.parametrize("state", ["suspect", "loading"])
 def test_rows_that_are_not_kept_up_to_date_never_pass_for_new_ones(view: PlantedView, serve: Serve, state: str) -> None:
     """Other tables follow the source meanwhile."""
@@ -81,6 +99,43 @@ def test_the_lsn_of_another_timeline(view: PlantedView, serve: Serve) -> None:
     got = serve(view.store).get(f"{ROW}?min_lsn=0/1&source=7301,2,16384")
     assert (got.status_code, got.json()["type"], got.json()["source"]) == (409, "other-source", SOURCE)
     assert "after a failover or a restore, LSNs of before say nothing" in got.json()["detail"]
+
+
+def test_after_a_failover_a_view_of_the_old_timeline_does_not_pass_for_new(view: PlantedView, serve: Serve) -> None:
+    """The new primary's LSN was below that of the view, which still followed the old one: the old row was answered."""
+    client, written = serve(view.store), LSN(view.lsn - 0x10)
+    assert client.get(f"{ROW}?min_lsn={written}&timeout=0").status_code == 200  # nobody can tell
+    got = client.get(f"{ROW}?min_lsn=2:{written}&timeout=0")
+    assert (got.status_code, got.json()["type"]) == (412, "not-yet")
+    assert "The view still follows timeline 1" in got.json()["detail"]
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(client.get, f"{ROW}?min_lsn=2:{written}")
+        view.put("public.users", {**ADA, "city": "Turin"})
+        view.say(source=SOURCE.replace(",1,", ",2,"))
+        assert (waiting.result().status_code, waiting.result().json()["city"]) == (200, "Turin")
+    got = client.get(f"{ROW}?min_lsn=1:{written}&timeout=0")
+    assert (got.status_code, got.json()["type"]) == (409, "other-source")
+
+
+def test_what_an_answer_showed_can_be_asked_for_again(view: PlantedView, serve: Serve) -> None:
+    client = serve(view.store)
+    token = client.get(ROW).headers["cdc-min-lsn"]
+    assert token == f"1:{LSN(view.lsn)}"
+    for path in (ROW, "/v1/tables/public.users/rows", "/v1/tables/public.users/count"):
+        assert client.get(path, params={"min_lsn": token, "timeout": 0}).status_code == 200
+
+
+def test_how_the_documentation_asks_postgres_for_timeline_and_lsn(
+    database: Database, view: PlantedView, serve: Serve
+) -> None:
+    page = Path(__file__).parents[3] / "docs" / "views.md"
+    statement = page.read_text().partition("```sql\n")[2].partition("```")[0]
+    [[told]] = database.execute(statement)
+    timeline, _, lsn = told.partition(":")
+    assert timeline == "1"
+    assert abs(LSN.parse(lsn) - LSN.parse(database.execute("select pg_current_wal_lsn()::text")[0][0])) < 1 << 24
+    view.say(lsn=int(LSN.parse(lsn)))
+    assert serve(view.store).get(f"{ROW}?min_lsn={told}&timeout=0").status_code == 200
 
 
 def test_a_thousand_commits_are_each_read_back_through_either_of_two_services(tmp_path: Path, serve: Serve) -> None:

@@ -47,6 +47,8 @@ REFUSED = [
     (f"{U}/rows/1?as_of=F/0", 400, "bad-parameter", "lies behind what the view shows, 0/1030"),
     (f"{U}/rows/1?as_of=0/1010", 422, "no-history", "No history is kept of public.users. Add it to topics.history"),
     (f"{U}/rows/1?min_lsn=soon", 400, "bad-parameter", "min_lsn is not an LSN: 'soon'"),
+    (f"{U}/rows/1?min_lsn=0:0/1", 400, "bad-parameter", "min_lsn is not an LSN: '0:0/1'"),
+    (f"{U}/rows/1?min_lsn=x:0/1", 400, "bad-parameter", "or with the timeline before it, 1:0/1925728"),
     (f"{U}/rows/1?timeout=1", 400, "bad-parameter", "timeout belongs to min_lsn"),
     (f"{U}/rows/1?min_lsn=0/1&timeout=99", 400, "bad-parameter", "timeout is 0 to 10 seconds"),
     (f"{U}/rows/1?min_lsn=0/1&timeout=nan", 400, "bad-parameter", "timeout is 0 to 10 seconds"),

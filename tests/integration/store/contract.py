@@ -15,9 +15,15 @@ from typing import Protocol
 import pytest
 
 from cdc.errors import StoreRefused, StoreUnavailable
-from cdc.store.port import MAX_ORDER, Item, Key, Snapshot, Store, Transaction
+from cdc.store.port import Item, Key, Snapshot, Store, Transaction
 from tests.integration.store.elsewhere import SPACES, elsewhere, item, key, look
 from tests.support.soak import times
+
+LONGEST = 2_000
+"""Bytes of an order; longer than a key of LMDB, which is 511, and than a row of PostgreSQL's indexes, cut several
+times."""
+LEADING = 480
+"""After so many bytes LMDB's store goes on elsewhere: orders around that length are the ones that could go astray."""
 
 
 class Place(Protocol):
@@ -128,14 +134,38 @@ class StoreContract:
             assert scan(None, 0, backwards=True) == scan(None, None, 0, backwards=True) == []
 
     def test_bounds_may_be_longer_than_any_key(self, place: Place) -> None:
-        longest = [Key(bytes((number,)) * MAX_ORDER, b"%d" % number) for number in (1, 2, 255)]
+        longest = [Key(bytes((number,)) * LONGEST, b"%d" % number) for number in (1, 2, 255)]
         with writing(place) as store:
             commit(store, "a", *(Item(each, each.text) for each in longest))
-            behind = b"\x01" * MAX_ORDER + b"\0"
+            behind = b"\x01" * LONGEST + b"\0"
             assert [each.value for each in store.read(lambda s: s.scan("a", behind * 2))] == [b"2", b"255"]
             assert [each.value for each in store.read(lambda s: s.scan("a", b"", behind))] == [b"1"]
-            assert len(store.read(lambda s: s.scan("a", b"", b"\xff" * (MAX_ORDER + 1)))) == 3
+            assert len(store.read(lambda s: s.scan("a", b"", b"\xff" * (LONGEST + 1)))) == 3
             assert store.read(lambda s: s.get("a", longest)) == [b"1", b"2", b"255"]
+
+    def test_orders_of_any_length_are_sorted_and_told_in_pages_both_ways(self, place: Place, seed: int) -> None:
+        chance = random.Random(seed)
+        orders = sorted({long_order(chance) for _ in range(times(150, soak=2000))})
+        keys = [Key(each, b"text of %b" % each) for each in orders]
+        with writing(place) as store:
+            for some in (keys[::2], keys[1::2]):
+                commit(store, "a", *(Item(each, each.order[::-1]) for each in some))
+            assert store.read(lambda s: (s.count("a"), s.get("a", keys))) == (
+                len(keys), [each[::-1] for each in orders],
+            )  # fmt: skip
+            for backwards in (False, True):
+                assert pages(store, b"", None, 2, backwards=backwards) == (orders[::-1] if backwards else orders)
+            for _ in range(times(40, soak=2000)):
+                low, high = sorted(chance.choice((chance.choice(orders), long_order(chance))) for _ in range(2))
+                wanted = [each for each in orders if low <= each < high]
+                assert pages(store, low, high, 1000) == pages(store, low, high, 2) == wanted
+                assert pages(store, low, high, 2, backwards=True) == wanted[::-1]
+            transaction = store.begin()
+            gone = set(chance.sample(orders, len(orders) * 2 // 3))
+            transaction.delete("a", [each for each in keys if each.order in gone])
+            transaction.commit()
+            left = [each for each in orders if each not in gone]
+            assert (pages(store, b"", None, 7), store.read(lambda s: s.count("a"))) == (left, len(left))
 
     def test_it_counts_what_is_there(self, place: Place) -> None:
         with writing(place) as store:
@@ -336,8 +366,32 @@ class SharedStoreContract(StoreContract):
 
 
 def order(chance: random.Random) -> bytes:
-    """Few enough that they meet again, some of the longest kind."""
-    return bytes(chance.choices((0, 1, 97, 255), k=chance.choice((1, 2, 3, MAX_ORDER))))
+    """Few enough that they meet again, some of them long."""
+    if chance.random() < 0.25:
+        return long_order(chance)
+    return bytes(chance.choices((0, 1, 97, 255), k=chance.choice((1, 2, 3, LEADING))))
+
+
+def long_order(chance: random.Random) -> bytes:
+    """Most have their beginnings in common, up to about where a store may cut them."""
+    same = chance.choice((b"x", b"\0", b"\xff")) * chance.choice(
+        (1, LEADING - 1, LEADING, LEADING + 1, 2 * LEADING, LONGEST)
+    )
+    return same + bytes(chance.choices((0, 1, 97, 255), k=chance.randrange(4)))
+
+
+def pages(store: Store, start: bytes, stop: bytes | None, limit: int, *, backwards: bool = False) -> list[bytes]:
+    """All orders of space ``a`` within bounds, asked for a few at a time."""
+    found: list[bytes] = []
+    while True:
+        page = store.read(lambda s: s.scan("a", start, stop, limit, backwards=backwards))  # noqa: B023
+        found += [each.key.order for each in page]
+        if len(page) < limit:
+            return found
+        if backwards:
+            stop = found[-1]
+        else:
+            start = found[-1] + b"\0"
 
 
 def everything(snapshot: Snapshot, limit: int) -> dict[str, dict[bytes, bytes]]:

@@ -10,7 +10,7 @@ import redis as client
 from redis.exceptions import RedisError
 from structlog.testing import capture_logs
 
-from cdc.errors import ConfigError, StoreRefused, StoreUnavailable
+from cdc.errors import ConfigError, StoreFull, StoreRefused, StoreUnavailable
 from cdc.stack import Redis
 from cdc.stack.embedded import free_port
 from cdc.store import redis_lock
@@ -142,7 +142,7 @@ def test_a_server_that_is_full(own_stack: OwnStack) -> None:
             for number in range(100):
                 versions.append(commit(store, "left", *(item(number, b"x" * 1_000_000) for _ in range(2))))
 
-        with pytest.raises(StoreRefused, match="is full") as told:
+        with pytest.raises(StoreFull, match="is full") as told:
             fill()
         assert "maxmemory" in told.value.remedy
         version = store.version()
@@ -174,8 +174,8 @@ def test_a_store_of_another_format(place: Prefix) -> None:
     with writing(place) as store:
         commit(store, "left", item(0))
     with closing(place.raw()) as raw:
-        raw.hset(f"{place.prefix}:.store", "format", "2")
-    with closing(place.open()) as store, pytest.raises(StoreRefused, match="is of format 2, this program knows 1"):
+        raw.hset(f"{place.prefix}:.store", "format", "3")
+    with closing(place.open()) as store, pytest.raises(StoreRefused, match="is of format 3, this program knows 2"):
         store.lock()
 
 

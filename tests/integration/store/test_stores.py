@@ -12,13 +12,14 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from cdc.errors import ConfigError, StoreRefused, StoreUnavailable
+from cdc.errors import ConfigError, StoreDamaged, StoreRefused, StoreUnavailable
 from cdc.store import lmdb_environment
 from cdc.store.memory import MemoryStore
 from cdc.store.open import open_store
 from cdc.store.port import Store
 from tests.integration.store.contract import Place, SharedStoreContract, StoreContract, commit, numbers, writing
 from tests.integration.store.elsewhere import elsewhere, item, key, look
+from tests.support.waiting import eventually
 
 
 class Memory:
@@ -122,7 +123,7 @@ store.close()
         full = f"""
 import resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-from cdc.errors import StoreRefused
+from cdc.errors import StoreFull
 from cdc.store.open import open_store
 from tests.integration.store.elsewhere import item
 store = open_store({place.name!r})
@@ -131,7 +132,7 @@ try:
     transaction = store.begin()
     transaction.put("left", [item(number, b"x" * 300) for number in range(10_000)])
     transaction.commit()
-except StoreRefused as error:
+except StoreFull as error:
     print(error)
 transaction = store.begin()
 transaction.put("left", [item(1)])
@@ -177,15 +178,21 @@ store.close()
         with closing(place.open()) as store:
             with pytest.raises(StoreRefused, match="delete the folder"):
                 store.lock()
-            with pytest.raises(StoreRefused, match="this program knows 1"):
+            with pytest.raises(StoreRefused, match="this program knows 2"):
                 store.read(look)
 
-    def test_a_damaged_file_is_told(self, place: Folder) -> None:
+    def test_a_file_that_is_no_store_is_told_and_filled_anew(self, place: Folder) -> None:
         with writing(place) as store:
-            commit(store, "left", item(0))
+            before = commit(store, "left", item(0))
         (place.path / "data.mdb").write_bytes(b"x" * 100_000)
-        with closing(place.open(read_only=True)) as store, pytest.raises(StoreRefused, match="damaged, or no store"):
-            store.read(look)
+        with closing(place.open(read_only=True)) as reader:
+            for _ in range(2):
+                with pytest.raises(StoreDamaged, match=r"is damaged: .*INVALID"):
+                    reader.read(look)
+            with writing(place) as store:
+                assert reader.read(look)["counts"] == [0, 0]
+                assert commit(store, "left", item(1)) > before
+                assert eventually(lambda: reader.read(look)["counts"] == [1, 0], message=lambda: "the new one")
 
     def test_a_store_that_is_deleted_and_made_anew_is_seen(
         self, place: Folder, monkeypatch: pytest.MonkeyPatch
@@ -227,7 +234,7 @@ store.close()
 
     def test_the_folder_says_what_it_is(self, place: Folder) -> None:
         with writing(place):
-            assert json.loads((place.path / "cdc-store.json").read_text())["format"] == 1
+            assert json.loads((place.path / "cdc-store.json").read_text())["format"] == 2
 
     @staticmethod
     def map_of(size: int, monkeypatch: pytest.MonkeyPatch) -> None:

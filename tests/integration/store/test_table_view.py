@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
 from cdc.store.open import open_store
@@ -17,6 +20,15 @@ from tests.integration.store.redis_place import Prefix
 from tests.unit.view.filled import Filled, row
 
 POINTS = TableFacts(number=1, name="points", topic="points", key=(KeyColumn("x", "float8"),), generation=1)
+TEXTS = TableFacts(
+    number=1,
+    name="texts",
+    topic="texts",
+    key=(KeyColumn("text", "text"),),
+    columns=(KeyColumn("text", "text"), KeyColumn("note", "text")),
+    indexes=(("note",),),
+    generation=1,
+)
 DAYS = TableFacts(number=1, name="days", topic="days", key=(KeyColumn("days", "int4[]"),), generation=1)
 
 
@@ -54,6 +66,37 @@ def test_values_that_have_several_spellings(store: Store, table: TableFacts, val
     assert found.row is not None
     assert spelled in found.row.key
     assert view.get(table.name, ([9] if table is DAYS else 9.5,)).row is None
+
+
+def test_ranges_and_pages_over_long_keys_have_the_rows_that_belong_there(store: Store, seed: int) -> None:
+    chance = random.Random(seed)
+    some = {"x" * chance.choice((1, 470, 480, 600, 1_500, 2_600)) + f"{chance.randrange(60):02}" for _ in range(120)}
+    texts = [*sorted(some), "y"]
+    notes = {text: "n" * 3_000 + text[-1:] for text in texts}
+    Filled(store, TEXTS).put(
+        *({"text": text, "note": notes[text]} for text in chance.sample(texts, len(texts))), table=TEXTS
+    )
+    view = TableView(store)
+
+    def scan(limit: int = 1000, **wanted: Any) -> list[str]:
+        found: list[str] = []
+        after: str | None = None
+        while True:
+            page = view.scan("texts", Range(limit=limit, after=after, **wanted))
+            found += [orjson.loads(each.row)["text"] for each in page.rows]
+            if (after := page.after) is None:
+                return found
+            assert len(after) < 500, "it would not fit into a URL"
+
+    assert scan() == scan(2) == texts
+    for _ in range(30):
+        low, high = sorted(chance.sample(texts, 2))
+        assert scan(start=(low,), stop=(high,)) == [each for each in texts if low <= each < high]
+        assert scan(2, start=(low,)) == [each for each in texts if low <= each]
+        assert scan(stop=(high,)) == [each for each in texts if each < high]
+        begins = low[: chance.randrange(1, len(low) + 1)]
+        assert scan(2, text=begins) == [each for each in texts if each.startswith(begins)]
+        assert scan(2, by={"note": notes[low]}) == [each for each in texts if notes[each] == notes[low]]
 
 
 def test_changes_are_followed(store: Store) -> None:

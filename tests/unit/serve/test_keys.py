@@ -26,14 +26,13 @@ TEXTS = TableFacts(number=1, name="configs", topic="configs", key_kind="string")
         (["int2"], b"007", (7,)),
         (["bool"], b"true", (True,)),
         (["float8"], b"1e3", (1000.0,)),
-        (["text"], b"", ("",)),
         (["text"], b"%C3%BC%2F%25%20+", ("ü/% +",)),
         (["uuid"], b"7f2d1c6e-0000-4000-8000-000000000001", ("7f2d1c6e-0000-4000-8000-000000000001",)),
         (["numeric(12,2)"], b"1.50", ("1.50",)),
         (["timestamptz"], b"2026-03-29T12:00:00+00:00", ("2026-03-29T12:00:00+00:00",)),
         (["int4[]"], b"[1,2]", ([1, 2],)),
         (["text", "int4"], b"eu/7", ("eu", 7)),
-        (["text", "text"], b"a/", ("a", "")),
+        (["text", "text"], b"a/...", ("a", "...")),
     ],
 )
 def test_a_path(types: list[str], path: bytes, values: tuple[Any, ...]) -> None:
@@ -46,6 +45,8 @@ def test_a_path(types: list[str], path: bytes, values: tuple[Any, ...]) -> None:
     ("types", "path", "words"),
     [
         (["int8"], b"9223372036854775808", "write a whole number"),
+        (["text"], b"", "rows?key=%7B%22k0%22%3A%22%22%7D"),
+        (["text", "int4"], b"%2E./7", "rows?key=%7B%22k0%22%3A%22..%22%2C%22k1%22%3A7%7D"),
         (["int8"], b"1_000", "write a whole number"),
         (["int8"], "١".encode(), "write a whole number"),
         (["bool"], b"t", "write true or false"),

@@ -42,14 +42,14 @@ def view(feed: str, source: str = "") -> ViewFacts:
 )
 def test_a_view_that_does_not_know_its_tables_or_has_no_rows_of_one_is_not_ready(found: Facts) -> None:
     assert not is_ready(found)
-    assert state_of([found]) == "loading"
+    assert state_of([found], 0) == "loading"
     assert missing([found], "public.t", Access("", ["*"], metrics=True), 0).kind == "not-ready"
 
 
 @pytest.mark.parametrize("found", [facts(view("deployment", SOURCE), table(1)), facts(view("topics"), table(1))])
 def test_a_loaded_view_is_ready(found: Facts) -> None:
     assert is_ready(found)
-    assert state_of([found]) == "exact"
+    assert state_of([found], 0) == "exact"
     assert missing([found], "public.other", Access("", ["*"], metrics=True), 0).kind == "unknown-table"
 
 

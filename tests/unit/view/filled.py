@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,7 +29,8 @@ ITEMS = TableFacts(
 NAMES = TableFacts(
     number=2, name="names", topic="names", key_kind="string", state="exact", generation=1
 )  # of another program
-VIEW = ViewFacts(name="shop", feed="deployment", store_id="first", lsn=100, source="7,1,5", caught_up_at=1.7e9)
+NOW = time.time()
+VIEW = ViewFacts(name="shop", feed="deployment", store_id="first", lsn=100, source="7,1,5", caught_up_at=NOW)
 
 
 class Filled:

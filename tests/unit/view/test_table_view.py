@@ -23,7 +23,7 @@ from cdc.view.facts import KeyColumn, TableFacts
 from cdc.view.rows import StoredRow
 from cdc.view.table_keys import TableKeys
 from cdc.view.table_view import TableView
-from tests.unit.view.filled import ITEMS, NAMES, VIEW, Filled, row
+from tests.unit.view.filled import ITEMS, NAMES, NOW, VIEW, Filled, row
 
 
 @pytest.fixture(params=["memory", "folder"])
@@ -43,9 +43,9 @@ def test_a_row_is_found_by_its_key_with_its_evidence(store: Store) -> None:
     assert found.row == StoredRow(
         b'{"region":"eu","id":7}', b'{"region":"eu","id":7,"color":"red"}', 3, 17, LSN(100), 5
     )
-    assert found.evidence == Evidence("first", version, "7,1,5", LSN(100), "exact", "", 1, 1, 1.7e9)
+    assert found.evidence == Evidence("first", version, "7,1,5", LSN(100), "exact", "", 1, 1, NOW)
     assert found.evidence.age_s is not None
-    assert found.evidence.age_s > 1e6
+    assert 0 <= found.evidence.age_s < 60
     assert view.get("public.items", ("eu", 7)) == found
     assert view.get("public.items", ("eu", 8))[:2] == (None, None)
 
@@ -134,8 +134,7 @@ def test_ranges_and_prefixes(store: Store) -> None:
         scan(prefix=("eu", 1, 2))
     with pytest.raises(WrongQuestion, match="beyond 64 bits"):
         scan(prefix=("eu", 1 << 70))
-    with pytest.raises(WrongQuestion, match="a prefix may have"):
-        scan(prefix=("x" * 500,))
+    assert scan(prefix=("x" * 2_000,)) == []
 
 
 def test_indexes(store: Store) -> None:
