@@ -48,6 +48,8 @@ class Column:
         type_modifier: ``pg_attribute.atttypmod``, -1 for none.
         type_name: ``schema.name`` from the Type message (for a domain: of its base type), or of the built-in type.
         in_identity: the server flagged it as part of the replica identity (all columns under FULL).
+        number: ``pg_attribute.attnum``, where the catalog was read together with the rows; the stream does not tell it.
+        labels: of each value of an enum in its type the oid, and a hash of its label; likewise.
     """
 
     name: str
@@ -55,6 +57,8 @@ class Column:
     type_modifier: int
     type_name: str
     in_identity: bool
+    number: int = 0
+    labels: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -251,12 +251,19 @@ class RepairOutcome:
 class SchemaColumn:
     """One column of a ``TableSchema``: ``sql_type`` is a complete SQL type, e.g. ``numeric(12,2)``, ``text[]``.
 
-    ``number`` is the column's ``attnum`` in the source, 0 when unknown: with another it is another column of that name.
+    With another ``number`` it is another column of that name, see ``contract.key_identity``.
+
+    Attributes:
+        number: the column's ``attnum`` in the source, 0 when unknown. Of a key column: since the topic began.
+        type_oid: the type's oid in the source; of a domain its own. 0 when unknown.
+        labels: of a key column: of each value of an enum in its type the oid, and a hash of its label.
     """
 
     name: str
     sql_type: str
     number: int = 0
+    type_oid: int = 0
+    labels: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,10 @@ class ScopeWatch:
             log.warning("the publication was altered: starting again, to see what that means", tables=altered)
             self._session.set()
             return
-        self._shapes.look(self._connection(), source.publication, registry, captured.values())
+        if replaced := self._shapes.look(self._connection(), source.publication, registry, captured.values()):
+            log.warning("key columns were replaced: starting again, to publish these tables anew", tables=replaced)
+            self._session.set()
+            return
         new = [each for each in found if each.oid not in captured or not _is_carried(registry, each)]
         if joined := self._joined(self._usable(new)):
             for each in joined:

@@ -142,7 +142,7 @@ class BridgeSession:
         resume, demands = resumption.resume(registry.topics, registry.members, self._stop.wait)
         if self._stop.is_set():
             return  # rows of the bridge before were not waited for: nothing may be said about them
-        demands += self._scope.demands(registry.tables)
+        demands += [*self._scope.demands(registry.tables), *registry.replaced()]
         self._stream_on(sql, registry, publisher, resumption, resume, demands)
 
     def _new_publisher(self, registry: CapturedTables) -> KafkaPublisher:

@@ -14,7 +14,7 @@ import psycopg
 import structlog
 
 from cdc.capture.reading import column_signatures, shape_of
-from cdc.contract.schema import numbered, table_schema
+from cdc.contract.schema import table_schema
 from cdc.order.succession import shape_change
 from cdc.scope.captured import CapturedTables
 from cdc.source.table import TableInfo
@@ -34,8 +34,11 @@ class ShapeWatch:
         publication: str,
         registry: CapturedTables,
         tables: Collection[TableInfo],
-    ) -> None:
+    ) -> dict[str, str]:
         """Warn of those that were altered since the last look, or since the topic was written.
+
+        Returns:
+            Tables whose topics must begin anew, and why: the stream need not tell of that.
 
         Args:
             connection: not the session's.
@@ -43,6 +46,7 @@ class ShapeWatch:
             registry: of the session.
             tables: captured, as the catalog has them now.
         """
+        replaced: dict[str, str] = {}
         signatures = column_signatures(connection, [each.oid for each in tables])
         for table in tables:
             last = registry.successions.last_of(table.oid)
@@ -50,12 +54,14 @@ class ShapeWatch:
             if last is None or not last.topic or signature is None or self._seen.get(table.oid) == signature:
                 continue
             self._seen[table.oid] = signature
-            today = table_schema(shape_of(connection, table, publication), last.key, last.topic)
-            now = numbered(today, dict(zip(table.columns, table.numbers, strict=True)), None)
-            if change := shape_change(last, now):
+            now = table_schema(shape_of(connection, table, publication), last.key, last.topic)
+            if why := registry.replacement(table, now.columns):
+                replaced[table.qualified_name] = why
+            elif change := shape_change(last, now):
                 log.warning(
                     "table changed its shape: rows that do not change keep the old one in topic and replica",
                     table=table.qualified_name,
                     change=change,
                     remedy=f"cdc backfill {shlex.quote(table.qualified_name)}",
                 )
+        return replaced

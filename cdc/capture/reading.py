@@ -85,12 +85,12 @@ def _published(conn: psycopg.Connection[Any], table: TableInfo, publication: str
 
 
 def column_signatures(conn: psycopg.Connection[Any], tables: Sequence[int]) -> dict[int, str]:
-    """By oid of a table: numbers, names and types of its columns, as a hash."""
+    """By oid of a table: numbers, names and types of its columns, and the values of enums, as a hash."""
     with source_errors("reading the catalog"):
         rows = conn.execute(
             "SELECT attrelid::bigint,"
-            " md5(string_agg(concat_ws(':', attnum, attname, atttypid, atttypmod), ',' ORDER BY attnum))"
-            " FROM pg_catalog.pg_attribute"
+            f" md5(string_agg(concat_ws(':', attnum, attname, atttypid, atttypmod, {_LABELS}), ',' ORDER BY attnum))"
+            " FROM pg_catalog.pg_attribute a"
             " WHERE attrelid = ANY (%s::bigint[]::oid[]) AND attnum > 0 AND NOT attisdropped GROUP BY attrelid",
             (list(tables),),
         ).fetchall()
@@ -102,7 +102,7 @@ def describe(conn: psycopg.Connection[Any], table: TableInfo, columns: Sequence[
     # PostgreSQL 15 lists generated columns among the published ones; none before 18 sends them.
     generated = columns is not None and conn.info.server_version >= 180000
     values = {"table": table.quoted_name, "columns": columns, "generated": generated}
-    rows = conn.execute(_COLUMNS, values).fetchall()
+    rows = conn.execute(_COLUMNS_OF_ONE, values).fetchall()
     if not rows:
         raise sqlstate.UndefinedTable(table.qualified_name)
     return Relation(
@@ -110,11 +110,25 @@ def describe(conn: psycopg.Connection[Any], table: TableInfo, columns: Sequence[
         namespace=table.namespace,
         name=table.name,
         replica_identity=table.replica_identity,
-        columns=tuple(
-            Column(name, oid, modifier, type_name(namespace, base), name in table.key)
-            for _, name, oid, modifier, namespace, base in rows
-        ),
+        columns=tuple(_column(row, table.key) for row in rows),
     )
+
+
+def columns_of(conn: psycopg.Connection[Any], tables: Sequence[TableInfo]) -> dict[int, tuple[Column, ...]]:
+    """By oid of a table: its columns today but generated ones, in attribute order. Waits for no lock."""
+    keys = {each.oid: each.key for each in tables}
+    found: dict[int, list[Column]] = {}
+    with source_errors("reading the catalog"):
+        rows = conn.execute(_COLUMNS_OF_MANY, {"tables": list(keys), "columns": None, "generated": False}).fetchall()
+    for row in rows:
+        found.setdefault(row[0], []).append(_column(row, keys[row[0]]))
+    return {oid: tuple(columns) for oid, columns in found.items()}
+
+
+def _column(row: Sequence[Any], key: Sequence[str]) -> Column:
+    _, name, oid, modifier, namespace, base, number, labels = row
+    enums = tuple((int(value), str(label)) for value, label in labels)
+    return Column(name, oid, modifier, type_name(namespace, base), name in key, number, enums)
 
 
 # pg_publication_tables would say the same, but it makes the list of all tables, whichever is asked for. A column list
@@ -143,8 +157,27 @@ SELECT pg_catalog.pg_current_snapshot()::text, pg_catalog.pg_current_wal_insert_
   pg_catalog.pg_relation_filenode(%s::pg_catalog.regclass)::bigint
 """
 
-_COLUMNS: Final = """
-SELECT a.attrelid::bigint, a.attname::text, a.atttypid::bigint, a.atttypmod, n.nspname::text, t.typname::text
+# Of each value of an enum in a column's type, deep down maybe, its oid and a hash of its label: ALTER TYPE … RENAME
+# VALUE gives rows another text, and nothing of that is in the stream. A label need not be UTF-8, so it is hashed.
+_LABELS: Final = """
+CASE WHEN a.atttypid < 16384 THEN '[]' ELSE (
+  WITH RECURSIVE part AS (
+    SELECT oid, typbasetype, typelem, typrelid FROM pg_catalog.pg_type WHERE oid = a.atttypid
+    UNION
+    SELECT p.oid, p.typbasetype, p.typelem, p.typrelid
+    FROM part CROSS JOIN LATERAL (
+      SELECT part.typbasetype UNION ALL SELECT part.typelem
+      UNION ALL SELECT rngsubtype FROM pg_catalog.pg_range WHERE rngtypid = part.oid
+      UNION ALL SELECT rngsubtype FROM pg_catalog.pg_range WHERE rngmultitypid = part.oid
+      UNION ALL SELECT atttypid FROM pg_catalog.pg_attribute
+        WHERE attrelid = part.typrelid AND attnum > 0 AND NOT attisdropped) AS below (oid)
+    JOIN pg_catalog.pg_type p ON p.oid = below.oid
+  ) SELECT coalesce(jsonb_agg(jsonb_build_array(e.oid::bigint, md5(e.enumlabel::text)) ORDER BY e.oid), '[]')
+  FROM pg_catalog.pg_enum e JOIN part ON part.oid = e.enumtypid) END"""
+
+_COLUMNS: Final = f"""
+SELECT a.attrelid::bigint, a.attname::text, a.atttypid::bigint, a.atttypmod, n.nspname::text, t.typname::text,
+  a.attnum::int, {_LABELS}
 FROM pg_catalog.pg_attribute a
 CROSS JOIN LATERAL (
   WITH RECURSIVE up AS (
@@ -155,8 +188,10 @@ CROSS JOIN LATERAL (
   ) SELECT oid FROM up WHERE typtype <> 'd') base
 JOIN pg_catalog.pg_type t ON t.oid = base.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
-WHERE a.attrelid = %(table)s::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped
+WHERE a.attnum > 0 AND NOT a.attisdropped
   AND (%(columns)s::text[] IS NULL OR a.attname = ANY (%(columns)s::text[]))
   AND (a.attgenerated = '' OR %(generated)s)
-ORDER BY a.attnum
 """
+
+_COLUMNS_OF_ONE: Final = f"{_COLUMNS} AND a.attrelid = %(table)s::pg_catalog.regclass ORDER BY a.attnum"
+_COLUMNS_OF_MANY: Final = f"{_COLUMNS} AND a.attrelid = ANY (%(tables)s::bigint[]::oid[]) ORDER BY a.attrelid, a.attnum"

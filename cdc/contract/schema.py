@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from cdc.change import Relation
+from cdc.change import Column, Relation
 from cdc.contract.parsing import parse_record
 from cdc.pgtypes import sql_type
 from cdc.record import SchemaColumn, TableSchema
@@ -37,16 +37,23 @@ def table_schema(relation: Relation, key: Sequence[str], topic: str) -> TableSch
         name=relation.name,
         topic=topic,
         key=tuple(key),
-        columns=tuple(SchemaColumn(column.name, sql_type(column)) for column in relation.columns),
+        columns=tuple(schema_column(column, is_key=column.name in key) for column in relation.columns),
         relation_id=relation.relation_id,
     )
 
 
+def schema_column(column: Column, *, is_key: bool) -> SchemaColumn:
+    """A column as definitions have it; an enum's values matter in keys only."""
+    labels = column.labels if is_key else ()
+    return SchemaColumn(column.name, sql_type(column), column.number, column.type_oid, labels)
+
+
 def numbered(schema: TableSchema, numbers: Mapping[str, int], before: TableSchema | None) -> TableSchema:
-    """The definition with its columns' numbers: of the catalog today, or else as they were known before."""
+    """The definition with the numbers that it lacks: of the catalog today, or else as they were known before."""
     known = {column.name: column.number for column in before.columns} if before is not None else {}
     columns = (
-        replace(column, number=numbers.get(column.name) or known.get(column.name, 0)) for column in schema.columns
+        replace(column, number=column.number or numbers.get(column.name) or known.get(column.name, 0))
+        for column in schema.columns
     )
     return replace(schema, columns=tuple(columns))
 
@@ -66,12 +73,15 @@ def schema_value(schema: TableSchema) -> bytes:
             "name": schema.name,
             "topic": schema.topic,
             "key": schema.key,
-            "columns": [
-                {"name": column.name, "type": column.sql_type, "number": column.number} for column in schema.columns
-            ],
+            "columns": [_column_value(column) for column in schema.columns],
             "relation": schema.relation_id,
         }
     )
+
+
+def _column_value(column: SchemaColumn) -> dict[str, Any]:
+    value = {"name": column.name, "type": column.sql_type, "number": column.number, "oid": column.type_oid}
+    return {**value, "labels": column.labels} if column.labels else value
 
 
 def parse_schema(value: bytes) -> TableSchema:
@@ -91,7 +101,14 @@ def _schema(fields: dict[str, Any]) -> TableSchema:
         topic=fields["topic"],
         key=tuple(fields["key"]),
         columns=tuple(
-            SchemaColumn(column["name"], column["type"], int(column.get("number", 0))) for column in fields["columns"]
+            SchemaColumn(
+                column["name"],
+                column["type"],
+                int(column.get("number", 0)),
+                int(column.get("oid", 0)),
+                tuple((int(oid), str(label)) for oid, label in column.get("labels", ())),
+            )
+            for column in fields["columns"]
         ),
         relation_id=int(fields.get("relation", 0)),
     )

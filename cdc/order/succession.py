@@ -4,13 +4,21 @@ Theory of operation. A topic belongs to a table's *name*. Its last definition in
 and for which table object (``relation_id``, the table's oid), it was written. The topic begins anew, that is every key
 in it is deleted before the next row goes in, when
 
-- the key consists of other columns than before: old and new keys would stand side by side for the same rows;
+- the key consists of other columns than before, by ``contract.key_identity`` and not by their names: old and new keys
+  would stand side by side for the same rows;
 - the name has come to another table (dropped and made again, or two tables that swapped names): the rows of the one
   before are gone, and DROP TABLE is not in the stream;
 - the table comes back to a name that it had left: what happened meanwhile went elsewhere.
 
 Which columns are the key, the stream says itself where it can; under REPLICA IDENTITY FULL it flags every column, and
 only the catalog of today knows. The same columns in another order are the same key, and keep their first order.
+
+The stream tells each column's name and type, not its number, and of an enum not that a value was renamed. Both are in
+the catalog alone, which may be later than the row. So a definition that the stream brings keeps number and labels of
+the one before (``kept``); others come with rows that were read from the table in one transaction with its catalog, once
+the stream has come to where they were read. Until then the topic goes on as it is, and a backfill is on record for it:
+its first chunk finds the other column, and empties the topic. Where it is not certain which column the stream's rows
+have, the number is 0, and that first chunk empties the topic, too: once too often rather than never.
 """
 
 from __future__ import annotations
@@ -20,14 +28,16 @@ from dataclasses import replace
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from cdc.change import Relation, ReplicaIdentity
-from cdc.record import TableSchema
+from cdc.contract.key_identity import is_uncertain, key_change
+from cdc.record import SchemaColumn, TableSchema
 
-Cause: TypeAlias = Literal["key", "object", "return"]
+Cause: TypeAlias = Literal["key", "object", "return", "uncertain"]
 
 _WHY: Final = {
     "key": "its key is now ({new}), and the topic was written under ({old})",
     "object": "it is another table than the one of that name before",
     "return": "it was called {other} for a while",
+    "uncertain": "nothing is on record that tells its key column {column} from another one of that name",
 }
 
 
@@ -107,7 +117,77 @@ class Successions:
         if elsewhere.topic != schema.topic:
             other = elsewhere.qualified_name
             return NewBeginning("return", _WHY["return"].format(other=other))
-        return None
+        return _other_column(last, schema)
+
+    def kept(self, schema: TableSchema, today: Sequence[SchemaColumn]) -> TableSchema:
+        """The definition with number and labels of its key columns, as far as rows are certain to have these.
+
+        Args:
+            schema: as the stream described the table: nothing is changed of what was read from the catalog with rows.
+            today: the table's columns by the catalog, which may be later than the row; in attribute order.
+        """
+        last = self._by_topic.get(schema.topic)
+        goes_on = last is not None and self.new_beginning(schema) is None
+        before = last if goes_on else self._by_relation.get(schema.relation_id)
+        columns = (
+            _certain(column, schema, before, today, goes_on=goes_on)
+            if column.name in schema.key and not column.number
+            else column
+            for column in schema.columns
+        )
+        return replace(schema, columns=tuple(columns))
+
+
+def _other_column(last: TableSchema, schema: TableSchema) -> NewBeginning | None:
+    """Why the key's columns are others than those of the same names before, or may be."""
+    old, new = ({each.name: each for each in one.columns} for one in (last, schema))
+    pairs = [(old[name], new[name]) for name in last.key if name in old and name in new]
+    for was, now in pairs:
+        if why := key_change(was, now):
+            return NewBeginning("key", f"its key column {now.name} {why}")
+    for was, now in pairs:
+        if is_uncertain(was, now):
+            return NewBeginning("uncertain", _WHY["uncertain"].format(column=now.name))
+    return None
+
+
+def _certain(
+    column: SchemaColumn,
+    schema: TableSchema,
+    before: TableSchema | None,
+    today: Sequence[SchemaColumn],
+    *,
+    goes_on: bool,
+) -> SchemaColumn:
+    """A key column of the stream with number and labels, which are left out where it may be another column.
+
+    Numbers only grow, and none is given twice. So a column that has today the number that it had before had it all the
+    time, unless columns exchanged their names for a while: then others stand before it in the stream. What was dropped
+    has left a hole in the numbers.
+    """
+    was = None if before is None else _named(column.name, before.columns)
+    now = _named(column.name, today)
+    in_front = _in_front(column.name, schema.columns)
+    is_in_place = in_front == _in_front(column.name, today)
+    if was is not None and was.number:
+        is_in_place = is_in_place or (before is not None and in_front == _in_front(column.name, before.columns))
+        if is_in_place and (goes_on or (now is not None and now.number == was.number)):
+            labels = was.labels if was.type_oid == column.type_oid else ()
+            return replace(column, number=was.number, labels=labels)
+        return column
+    if goes_on or now is None or not is_in_place:
+        return column
+    numbers = {each.number for each in today}
+    return replace(column, number=now.number) if numbers >= set(range(1, now.number)) else column
+
+
+def _named(name: str, columns: Sequence[SchemaColumn]) -> SchemaColumn | None:
+    return next((each for each in columns if each.name == name), None)
+
+
+def _in_front(name: str, columns: Sequence[SchemaColumn]) -> list[str]:
+    names = [each.name for each in columns]
+    return names[: names.index(name)] if name in names else [*names, ""]
 
 
 def _carries(relation: Relation, key: Sequence[str]) -> bool:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import psycopg
 import structlog
 
+from cdc.capture.reading import columns_of
 from cdc.change import Relation, ReplicaIdentity
 from cdc.config import Config
 from cdc.contract.membership import Membership
 from cdc.contract.naming import schemas_topic
 from cdc.contract.patterns import in_scope
-from cdc.contract.schema import numbered, schema_key, schema_value
+from cdc.contract.schema import numbered, schema_column, schema_key, schema_value
 from cdc.encode.table import TableEncoder
 from cdc.errors import GapError, SourceLocked, TopicRefused
 from cdc.order.demand import Demand
 from cdc.order.succession import NewBeginning, Successions, shape_change
 from cdc.publish.topics import TopicAdmin
+from cdc.record import SchemaColumn, TableSchema
 from cdc.scope.choice import LeftOut, choose, refuse, tell, unusable
 from cdc.scope.topics import history_topics, state_topic, topic_specifications
 from cdc.source.catalog import table_info
@@ -65,6 +68,7 @@ class CapturedTables:
         self._refuse_foreign = refuse_foreign
         self._missed: Demand | None = None
         self._described: dict[str, str] = {}
+        self._asked: set[tuple[str, tuple[SchemaColumn, ...]]] = set()
         self._root: Relation | None = None
         self._brought: set[str] = set()
         self.successions = Successions()
@@ -178,20 +182,82 @@ class CapturedTables:
         Raises:
             GapError: it would, but the configuration wants a person to decide.
         """
-        beginning = self.successions.new_beginning(table.schema)
+        return self._decided(table.schema, self.successions.new_beginning(table.schema))
+
+    def _decided(self, schema: TableSchema, beginning: NewBeginning | None) -> NewBeginning | None:
         if beginning is not None and beginning.cause == "key" and not self._config.heals_gaps:
             raise GapError(
-                f"table {table.relation.qualified_name} cannot go on in topic {table.topic!r}: {beginning.why}",
+                f"table {schema.qualified_name} cannot go on in topic {schema.topic!r}: {beginning.why}",
                 remedy="set source.on_gap: rebackfill and restart: the old keys are deleted and the table is published "
                 "again under the new key; or give it another topic under topics.names",
             )
         return beginning
 
+    def replaced(self) -> list[Demand]:
+        """The backfills of tables whose key columns were replaced since their topics were written, by today's catalog.
+
+        Raises:
+            GapError: there are some, but the configuration wants a person to decide.
+        """
+        demands = (self._replaced(info, columns) for info, columns in self._columns_of(self.tables))
+        return [each for each in demands if each is not None]
+
+    def replacement(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> str:
+        """Why a table's topic must begin anew by today's catalog, of which the stream need not tell; else empty.
+
+        Also empty when this session has asked for the backfill that empties it.
+        """
+        beginning = self._replacement(info, columns)
+        return "" if beginning is None or self._mark(info, columns) in self._asked else beginning.why
+
+    def _replaced(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> Demand | None:
+        """The backfill that empties the topic as soon as the stream has come to today's catalog; asked for once."""
+        beginning, mark = self._replacement(info, columns), self._mark(info, columns)
+        if beginning is None or mark in self._asked:
+            return None
+        self._decided(self._today(info, columns), beginning)
+        self._asked.add(mark)
+        return Demand(info.qualified_name, True, beginning.why)
+
+    def _replacement(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> NewBeginning | None:
+        last = self.successions.last(state_topic(self._config, info.namespace, info.name))
+        if last is None or last.relation_id != info.oid:
+            return None
+        beginning = self.successions.new_beginning(self._today(info, columns))
+        if beginning is None or beginning.cause == "return":
+            return None
+        is_asked_for = self._config.snapshot.mode != "never" or beginning.cause == "key"
+        return beginning if is_asked_for else None
+
+    def _today(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> TableSchema:
+        topic = state_topic(self._config, info.namespace, info.name)
+        return TableSchema("", info.namespace, info.name, topic, info.key, tuple(columns), info.oid)
+
+    def _mark(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> tuple[str, tuple[SchemaColumn, ...]]:
+        return info.qualified_name, tuple(each for each in columns if each.name in info.key)
+
+    def _columns_of(self, tables: Sequence[TableInfo]) -> list[tuple[TableInfo, tuple[SchemaColumn, ...]]]:
+        found = columns_of(self._connection, tables)
+        return [
+            (info, tuple(schema_column(each, is_key=each.in_identity) for each in found[info.oid]))
+            for info in tables
+            if info.oid in found
+        ]
+
     def demand(self, table: TableEncoder, beginning: NewBeginning | None) -> Demand | None:
-        """The backfill that a table needs: its topic begins anew, it has another name, or the stream brought it."""
+        """The backfill that a table needs: its topic begins anew, it has another name, or the stream brought it.
+
+        Raises:
+            GapError: its key columns were replaced, and the configuration wants a person to decide.
+        """
         name = table.relation.qualified_name
         if beginning is not None:
             return Demand(name, False, beginning.why)
+        info = self._infos.get((table.relation.namespace, table.relation.name))
+        if info is not None and info.oid == table.relation.relation_id:
+            for _, columns in self._columns_of([info]):
+                if demand := self._replaced(info, columns) or self._uncertain(table, info):
+                    return demand
         is_new = self.successions.last(table.topic) is None
         if is_new and (before := self.successions.last_of(table.relation.relation_id)) is not None:
             old = before.qualified_name
@@ -213,12 +279,12 @@ class CapturedTables:
         """Write the table's definition to ``__schemas`` unless it is the one that its topic was last written with."""
         relation, before = table.relation, self.successions.last(table.topic)
         info = self._infos.get((relation.namespace, relation.name))
-        numbers = {} if info is None else dict(zip(info.columns, info.numbers, strict=False))
-        schema = numbered(table.schema, numbers, before)
+        schema = self._schema(table, info)
         newest = self.successions.last_of(schema.relation_id)
         if self._described.get(table.topic) == table.fingerprint and before == newest == schema:
             return
-        if before is not None and (change := shape_change(before, schema)) and set(before.key) == set(schema.key):
+        goes_on = before is not None and self.successions.new_beginning(schema) is None
+        if before is not None and goes_on and (change := shape_change(before, schema)):
             log.warning(
                 "table changed its shape: rows that do not change keep the old one in the topic",
                 table=table.relation.qualified_name,
@@ -228,6 +294,29 @@ class CapturedTables:
         self._described[table.topic] = table.fingerprint
         self.successions.wrote(schema)
         produce(schemas_topic(self._config.name), schema_key(table.fingerprint), schema_value(schema), b"")
+
+    def _schema(self, table: TableEncoder, info: TableInfo | None) -> TableSchema:
+        """The definition as it is put on record."""
+        today = [] if info is None else list(map(_numbered, info.columns, info.numbers))
+        schema = self.successions.kept(table.schema, today)
+        others = {each.name: each.number for each in today if each.name not in schema.key}
+        before = self.successions.last(table.topic)
+        if before is not None:
+            before = replace(before, columns=tuple(each for each in before.columns if each.name not in schema.key))
+        return numbered(schema, others, before)
+
+    def _uncertain(self, table: TableEncoder, info: TableInfo) -> Demand | None:
+        """The backfill for a topic that goes on, maybe with rows of another column of its key's name."""
+        last, name = self.successions.last(table.topic), table.relation.qualified_name
+        mark = (name, self._schema(table, info).columns)
+        if last is None or mark in self._asked:
+            return None
+        was = {each.name for each in last.columns if each.number}
+        if unknown := [each.name for each in mark[1] if each.name in table.key_columns and not each.number]:
+            self._asked.add(mark)
+            if was & set(unknown):
+                return Demand(name, True, f"its key column {unknown[0]} may have been another one for a while")
+        return None
 
     def _info(self, relation: Relation) -> TableInfo | None:
         """The table as the catalog has it today, or last had it: ours if the patterns say so."""
@@ -307,6 +396,10 @@ class CapturedTables:
             )
         self._missed = Demand(old_name, True, f"it was called {relation.qualified_name} for a while")
         self.successions.left(relation)
+
+
+def _numbered(name: str, number: int) -> SchemaColumn:
+    return SchemaColumn(name, "", number)
 
 
 def _identity(relation: Relation) -> tuple[ReplicaIdentity, frozenset[str]]:
