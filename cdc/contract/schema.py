@@ -48,11 +48,24 @@ def schema_column(column: Column, *, is_key: bool) -> SchemaColumn:
     return SchemaColumn(column.name, sql_type(column), column.number, column.type_oid, labels)
 
 
-def numbered(schema: TableSchema, numbers: Mapping[str, int], before: TableSchema | None) -> TableSchema:
-    """The definition with the numbers that it lacks: of the catalog today, or else as they were known before."""
-    known = {column.name: column.number for column in before.columns} if before is not None else {}
+def numbered(schema: TableSchema, today: Mapping[str, int], before: TableSchema | None) -> TableSchema:
+    """The definition with numbers of the columns outside its key, as far as these are certain; 0 where they are not.
+
+    What has the same columns as before keeps their numbers: a column that was dropped and added again looks the same in
+    the stream, and rows of the old one may still come. Whoever reads the table itself learns the new number.
+
+    Args:
+        schema: as the stream described the table; nothing is changed of what was read from the catalog with rows.
+        today: by the catalog, which may be later than the stream, in attribute order.
+        before: what the topic was last written with.
+    """
+    names = [column.name for column in schema.columns]
+    is_todays = [name for name in today if name in names] == names
+    known = dict(today) if is_todays else {}
+    if before is not None and before.fingerprint == schema.fingerprint:
+        known |= {column.name: column.number for column in before.columns if column.number}
     columns = (
-        replace(column, number=column.number or numbers.get(column.name) or known.get(column.name, 0))
+        column if column.number or column.name in schema.key else replace(column, number=known.get(column.name, 0))
         for column in schema.columns
     )
     return replace(schema, columns=tuple(columns))

@@ -203,22 +203,27 @@ def _carries(relation: Relation, key: Sequence[str]) -> bool:
 
 def shape_change(before: TableSchema, now: TableSchema) -> str:
     """What of a table's rows that do not change looks different from now on, in words; empty when nothing does."""
-    old, new = ({column.name: column for column in each.columns} for each in (before, now))
-    former = {column.number: column.name for column in before.columns if column.number}
-    renamed = {name: former[each.number] for name, each in new.items() if name not in old and each.number in former}
-    renamed = {name: other for name, other in renamed.items() if other not in new}
-    both = [(old[name], each) for name, each in new.items() if name in old]
+    pairs = [(was, _same_column(was, now)) for was in before.columns]
+    kept = [(was, column) for was, column in pairs if column is not None]
+    gone = [was.name for was, column in pairs if column is None]
+    added = [each.name for each in now.columns if each not in [column for _, column in kept]]
+    again = [name for name in gone if name in added]
     parts = (
-        ("renamed", [f"{other} → {name}" for name, other in renamed.items()]),
-        ("added", [name for name in new if name not in old and name not in renamed]),
-        ("dropped", [name for name in old if name not in new and name not in renamed.values()]),
+        ("renamed", [f"{was.name} → {column.name}" for was, column in kept if was.name != column.name]),
+        ("added", [name for name in added if name not in again]),
+        ("dropped", [name for name in gone if name not in again]),
         (
             "of another type",
-            [f"{was.name} ({was.sql_type} → {now.sql_type})" for was, now in both if was.sql_type != now.sql_type],
+            [f"{each.name} ({was.sql_type} → {each.sql_type})" for was, each in kept if was.sql_type != each.sql_type],
         ),
-        (
-            "dropped and added again",
-            [was.name for was, now in both if was.sql_type == now.sql_type and 0 != was.number != now.number != 0],
-        ),
+        ("dropped and added again", again),
     )
     return "; ".join(f"{what}: {', '.join(names)}" for what, names in parts if names)
+
+
+def _same_column(was: SchemaColumn, now: TableSchema) -> SchemaColumn | None:
+    """What has become of a column: found by its number, and by its name only where a number is not known."""
+    for column in now.columns:
+        if column.number == was.number if column.number and was.number else column.name == was.name:
+            return column
+    return None

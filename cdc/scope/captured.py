@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -298,12 +297,8 @@ class CapturedTables:
     def _schema(self, table: TableEncoder, info: TableInfo | None) -> TableSchema:
         """The definition as it is put on record."""
         today = [] if info is None else list(map(_numbered, info.columns, info.numbers))
-        schema = self.successions.kept(table.schema, today)
-        others = {each.name: each.number for each in today if each.name not in schema.key}
-        before = self.successions.last(table.topic)
-        if before is not None:
-            before = replace(before, columns=tuple(each for each in before.columns if each.name not in schema.key))
-        return numbered(schema, others, before)
+        numbers = {each.name: each.number for each in today}
+        return numbered(self.successions.kept(table.schema, today), numbers, self.successions.last(table.topic))
 
     def _uncertain(self, table: TableEncoder, info: TableInfo) -> Demand | None:
         """The backfill for a topic that goes on, maybe with rows of another column of its key's name."""

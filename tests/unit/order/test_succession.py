@@ -91,7 +91,23 @@ def test_a_column_that_was_dropped_and_added_again_is_another_one() -> None:
     assert shape_change(before, now) == "renamed: b → z; dropped and added again: c"
     unknown = replace(now, columns=tuple(replace(each, number=0) for each in now.columns))
     assert shape_change(unknown, now) == shape_change(now, unknown) == ""
-    assert numbered(unknown, {"c": 5}, now).columns == tuple(
-        SchemaColumn(name, "text", number) for name, number in (("a", 1), ("z", 2), ("c", 5))
+    swapped = replace(
+        before, columns=tuple(SchemaColumn(name, "text", i) for name, i in (("a", 1), ("c", 2), ("b", 3)))
     )
+    assert shape_change(before, swapped) == "renamed: b → c, c → b"
     assert parse_schema(schema_value(now)) == now
+
+
+def test_numbers_are_on_record_only_where_they_are_certain() -> None:
+    """The catalog may be later than the stream: by name alone, a column got the number of another one."""
+    stream = written("a")
+
+    def numbers(today: dict[str, int], before: TableSchema | None = None) -> list[int]:
+        return [column.number for column in numbered(stream, today, before).columns]
+
+    assert numbers({"a": 1, "b": 2, "c": 3}) == [0, 2, 3], "of a key column nothing is said here"
+    assert numbers({"a": 1, "c": 2, "b": 3}) == [0, 0, 0], "names were exchanged"
+    assert numbers({"a": 1, "b": 2}) == [0, 0, 0], "a column is gone"
+    before = numbered(stream, {"a": 1, "b": 2, "c": 3}, None)
+    assert numbers({"a": 1, "b": 2, "c": 4}, before) == [0, 2, 3], "rows of the former column may still come"
+    assert numbers({"a": 1, "c": 2, "b": 3}, before) == [0, 2, 3]
