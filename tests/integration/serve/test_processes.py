@@ -89,6 +89,30 @@ def test_a_process_that_is_killed_is_replaced(planted_folder: PlantedView, start
     service.stop()
 
 
+def test_a_process_that_crashed_has_its_store_looked_through(
+    planted_folder: PlantedView, start: Start, tmp_path: Path
+) -> None:
+    """It was started again and again, and crashed again; nobody was told why."""
+    service = start("--no-feed")
+    with service.client() as client:
+        assert client.get(ROW).status_code == 200
+        [before] = service.wait_children(1)
+        data = tmp_path / "view" / "tables" / "data.mdb"
+        damaged = data.read_bytes().replace(b'"amount":"1.50"', b'"amount":"9.99"')  # of rows that nobody asks for
+        with data.open("r+b") as file:
+            file.write(damaged)
+        before.send_signal(signal.SIGBUS)
+        service.wait_said("the store is damaged")
+        eventually(lambda: before.pid not in {each.pid for each in service.children()})
+    assert '"signal": "SIGBUS"' in service.said()
+    assert "Fatal Python error: Bus error" in service.said()
+    with service.client() as client:
+        got = client.get(ROW)
+        assert (got.status_code, got.json()["type"]) == (503, "store-away")
+        assert "is damaged: what was read is not what was written" in got.json()["detail"]
+    service.stop()
+
+
 def test_nothing_is_left_when_the_parent_is_killed(planted_folder: PlantedView, start: Start) -> None:
     service = start("--no-feed", "--workers", "2")
     with service.client() as client:
