@@ -389,3 +389,24 @@ def _keys(connection: psycopg.Connection[Any], sql_type: str) -> list[tuple[str,
 )  # fmt: skip
 def test_the_types_that_need_not_keep_it(old: str, new: str) -> None:
     assert not keeps_text(old, new)
+
+
+def test_a_replica_is_equal_after_its_source_got_other_keys(database: Database, deploy: Deploy) -> None:
+    """Old rows go and new ones come; where a column cannot hold the new values, the printed command mends it."""
+    database.execute(f"{MADE}; CREATE TABLE s (id int PRIMARY KEY, n int)")
+    database.execute("INSERT INTO s SELECT i, i FROM generate_series(1, 40) i")
+    deployment = deploy(source={"tables": ["public.t", "public.s"], "on_gap": "rebackfill"})
+    deployment.start()
+    deployment.wait_backfilled("public.t", "public.s")
+    deployment.assert_equal("public.t", "public.s")
+    database.execute(f"{RENUMBERED}; UPDATE t SET n = 1 WHERE id <= 20; DELETE FROM t WHERE id > 30")
+    database.execute("ALTER TABLE s ALTER id TYPE text; UPDATE s SET n = 1 WHERE n < 20; DELETE FROM s WHERE n > 30")
+    deployment.wait_backfilled("public.t", "public.s")
+    command = 'ALTER TABLE "public"."s" ALTER COLUMN "id" TYPE text USING "id"::text;'
+    deployment.sink.wait_said("and the source's is text")
+    assert command in deployment.sink.said().replace('\\"', '"')
+    deployment.sink.stop()
+    deployment.replica.execute(command)
+    deployment.sink.start()
+    deployment.wait_backfilled("public.t", "public.s")
+    deployment.assert_equal("public.t", "public.s")
