@@ -83,8 +83,8 @@ class Resumption:
         self._source = identify(sql)
         self._known: Mapping[str, KnownTopic] = {}
         self._own = {self._progress_topic, schemas_topic(config.name)}
-        self.before: Collection[str] | None = None
-        """The tables that were captured as of ``refuse``; None when nothing was published ever."""
+        self.before: Mapping[str, int] | None = None
+        """The tables that were captured as of ``refuse``, and their oids; None when nothing was published ever."""
         self.recorded: dict[str, KnownTopic] = {}
         """The topics as they were on record at ``resume``."""
         self.seen: dict[str, KnownTopic] = {}
@@ -102,7 +102,7 @@ class Resumption:
             GapError: the topics were published from another database, or a topic's partitions are not what they were.
         """
         stored, known, members = self._read(fenced=False)
-        self.before = None if stored is None else frozenset(members)
+        self.before = None if stored is None else {table: each.table for table, each in members.items()}
         self._compare_source(stored)
         self._known = known
         for gap in topic_gaps(known, self._look(known), dict.fromkeys(known, ())):

@@ -25,7 +25,7 @@ from cdc.daemon.worker import Worker
 from cdc.errors import CdcError, SourceBusy, SourceRefused
 from cdc.order.demand import Demand
 from cdc.scope.captured import CapturedTables
-from cdc.scope.choice import LeftOut, choose, left_out, tell
+from cdc.scope.choice import LeftOut, choose, left_out, renamed, tell
 from cdc.scope.topics import state_topic
 from cdc.source.catalog import find_tables, unlogged
 from cdc.source.connect import LOOK_S, connect
@@ -212,9 +212,13 @@ class ScopeWatch:
 
     def _tell_of_the_gone(self, tables: Sequence[TableInfo]) -> None:
         topics = {each.qualified_name: state_topic(self.config, each.namespace, each.name) for each in tables}
-        for name in sorted(topics.keys() - self._gone):
+        new = sorted(topics.keys() - self._gone)
+        oids = {each.qualified_name: each.oid for each in tables}
+        now = {each.old: each.new for each in renamed(self._connection(), {name: oids[name] for name in new}, ())}
+        for name in new:
+            what = f"has another name now, {now[name]}" if name in now else "is gone"
             log.warning(
-                "a captured table is gone (dropped or renamed); its topic keeps the last rows",
+                f"a captured table {what}; its topic keeps the last rows",
                 table=name,
                 remedy=f"when nobody reads it any more: kafka-topics.sh --delete --topic {topics[name]}",
             )

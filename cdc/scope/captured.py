@@ -22,7 +22,7 @@ from cdc.order.demand import Demand
 from cdc.order.succession import NewBeginning, Successions, shape_change
 from cdc.publish.topics import TopicAdmin
 from cdc.record import SchemaColumn, TableSchema
-from cdc.scope.choice import LeftOut, choose, refuse, tell, unusable
+from cdc.scope.choice import LeftOut, choose, refuse, renamed, tell, unusable
 from cdc.scope.topics import history_topics, state_topic, topic_specifications
 from cdc.source.catalog import table_info
 from cdc.source.table import TableInfo
@@ -40,7 +40,7 @@ class CapturedTables:
         connection: for looking up tables.
         admin: creates topics.
         told: which tables were told to be left out in this process, and why.
-        before: tables that were captured before; None when nothing was published ever.
+        before: tables that were captured before, and the oid of each; None when nothing was published ever.
         refuse_foreign: raises ``TopicRefused`` when one of these topics holds another program's records.
 
     Attributes:
@@ -56,7 +56,7 @@ class CapturedTables:
         connection: psycopg.Connection[Any],
         admin: TopicAdmin,
         told: MutableMapping[str, str],
-        before: Collection[str] | None,
+        before: Mapping[str, int] | None,
         *,
         refuse_foreign: Callable[[Collection[str]], None],
     ) -> None:
@@ -75,8 +75,21 @@ class CapturedTables:
         self.tables, left = choose(connection, config, before)
         self.left_out = {each.table for each in left}
         tell(left, told)
+        self._tell_of_the_renamed(before or {})
         self.histories = history_topics(config, self.tables)
         self._infos = {(each.namespace, each.name): each for each in self.tables}
+
+    def _tell_of_the_renamed(self, before: Mapping[str, int]) -> None:
+        """Of what was captured before and has another name now, which ``source.tables`` does not reach."""
+        for each in renamed(self._connection, before, self.tables):
+            log.warning(
+                "a table that was captured has another name now: its changes are not published any more, "
+                "its topic keeps the last rows",
+                table=each.old,
+                name=each.new,
+                remedy=f"add {each.new} to source.tables, where it gets a topic of its own; "
+                f"or let it have its old name again: {each.back}",
+            )
 
     @property
     def topics(self) -> Mapping[str, Sequence[str]]:

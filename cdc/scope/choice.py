@@ -10,8 +10,9 @@ the role may not read any more, is to be granted again: until then its changes s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import psycopg
@@ -19,12 +20,12 @@ import structlog
 
 from cdc.config import Config
 from cdc.errors import SourceRefused
-from cdc.source.catalog import find_others, find_tables
+from cdc.source.catalog import find_others, find_tables, names_of
 from cdc.source.preflight_tables import check_scope
 from cdc.source.publication import inspect_publication
 from cdc.source.rights import table_rights, why_unreadable
 from cdc.source.table import TableInfo, quoted, why_unusable
-from cdc.table_names import in_yaml
+from cdc.table_names import in_yaml, parts, qualified
 
 Cause: TypeAlias = Literal["table", "rights", "publication"]
 
@@ -60,15 +61,15 @@ class Scope(NamedTuple):
 def choose(
     connection: psycopg.Connection[Any],
     config: Config,
-    before: Collection[str] | None = (),
+    before: Mapping[str, int] | None = MappingProxyType({}),
     *,
     may_be_empty: bool = False,
 ) -> Scope:
     """The tables that ``source.tables`` names.
 
     Args:
-        before: tables that were captured before: without its rights, such a table is no reason to skip its changes.
-            None when nothing was published ever.
+        before: tables that were captured before, and the oid of each: without its rights, such a table is no reason to
+            skip its changes. None when nothing was published ever.
         may_be_empty: for who only wants to know.
 
     Raises:
@@ -87,11 +88,55 @@ def choose(
     tables = tuple(each for each in found if each.qualified_name not in names)
     if not tables and not may_be_empty:
         refuse(left)
-        raise SourceRefused(
-            f"no table matches source.tables ({', '.join(source.tables)})",
-            remedy="correct source.tables, or create the tables first",
-        )
+        raise _nothing_matches(source.tables, renamed(connection, before or {}, ()))
     return Scope(tables, tuple(left))
+
+
+class Renamed(NamedTuple):
+    """A table that was captured and has another name now; ``back`` is the command that gives it its own again."""
+
+    old: str
+    new: str
+    back: str
+
+
+def renamed(
+    connection: psycopg.Connection[Any], before: Mapping[str, int], tables: Sequence[TableInfo]
+) -> list[Renamed]:
+    """What became of tables that were captured before.
+
+    Args:
+        before: with the oid of each.
+        tables: that are captured now: their names, and the tables themselves, are left out.
+    """
+    names, oids = {each.qualified_name for each in tables}, {each.oid for each in tables}
+    away = {old: oid for old, oid in before.items() if old not in names and oid not in oids}
+    now = names_of(connection, away.values()) if away else {}
+    found = []
+    for old, oid in away.items():
+        if oid in now and qualified(*now[oid]) != old:
+            (namespace, name), (own, own_name) = now[oid], parts(old)
+            back = [f"ALTER TABLE {quoted(namespace, name)} SET SCHEMA {quoted(own)};"] if namespace != own else []
+            back += [f"ALTER TABLE {quoted(own, name)} RENAME TO {quoted(own_name)};"] if name != own_name else []
+            found.append(Renamed(old, qualified(namespace, name), " ".join(back)))
+    return found
+
+
+def _nothing_matches(patterns: Sequence[str], away: Sequence[Renamed]) -> SourceRefused:
+    text, remedy = (
+        f"no table matches source.tables ({', '.join(patterns)})",
+        "correct source.tables, or create the tables first",
+    )
+    if away:
+        text += "".join(f"; {each.old} is called {each.new} now" for each in away)
+        names = ", ".join(in_yaml(each.new) for each in away)
+        remedy = "\n".join(
+            [
+                f"source.tables: [{names}]  # each gets a topic of its own under the new name, and is published again",
+                *(f"{each.back}  -- or let it have its old name and topic again" for each in away),
+            ]
+        )
+    return SourceRefused(text, remedy=remedy)
 
 
 def left_out(connection: psycopg.Connection[Any], config: Config, tables: Sequence[TableInfo]) -> list[LeftOut]:

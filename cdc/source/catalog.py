@@ -5,7 +5,7 @@ For preflight, publication and re-reading only: a row of the stream is decoded f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -91,6 +91,16 @@ def exists(connection: psycopg.Connection[Any], oid: int) -> bool:
     """Whether there is a table with this OID, under whatever name."""
     with source_errors("looking a table up"):
         return connection.execute("SELECT FROM pg_catalog.pg_class WHERE oid = %s", (oid,)).rowcount > 0
+
+
+def names_of(connection: psycopg.Connection[Any], oids: Collection[int]) -> dict[int, tuple[str, str]]:
+    """By oid of a table: namespace and name that it has now; without what is gone or has a name that is not UTF-8."""
+    query = sql.SQL(
+        "SELECT c.oid::bigint, n.nspname::text, c.relname::text FROM pg_catalog.pg_class c"
+        " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY({}::bigint[]::oid[]) AND {}"
+    ).format(sql.Literal(list(oids)), readable(connection, "n.nspname", "c.relname"))
+    with source_errors("looking a table up"):
+        return {oid: (namespace, name) for oid, namespace, name in connection.execute(query).fetchall()}
 
 
 def unlogged(connection: psycopg.Connection[Any], tables: Iterable[TableInfo]) -> list[str]:

@@ -90,6 +90,9 @@ def _backfill_problems(backfill: BackfillProgress) -> list[Problem]:
     if not backfill.whole and not backfill.is_open:
         text = f"the topic of {backfill.table} does not hold every row: its backfill was {backfill.state}"
         return [Problem("topics", text, f"cdc backfill {shlex.quote(backfill.table)}", SICK)]
+    if not backfill.whole and backfill.cause == "gap":  # rows that were there are missing, or under keys of before
+        text = f"the topic of {backfill.table} is published anew behind a gap, and does not hold every row until then"
+        return [Problem("topics", text, "wait for its backfill, which the line of its table shows", SICK)]
     return []
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cdc.change import Column, Relation, ReplicaIdentity
+from cdc.contract.key_identity import key_change
 from cdc.contract.schema import numbered, parse_schema, schema_value
 from cdc.order.succession import Successions, shape_change
 from cdc.record import SchemaColumn, TableSchema
@@ -111,3 +112,65 @@ def test_numbers_are_on_record_only_where_they_are_certain() -> None:
     before = numbered(stream, {"a": 1, "b": 2, "c": 3}, None)
     assert numbers({"a": 1, "b": 2, "c": 4}, before) == [0, 2, 3], "rows of the former column may still come"
     assert numbers({"a": 1, "c": 2, "b": 3}, before) == [0, 2, 3]
+
+
+def columns(*each: tuple[str, int]) -> tuple[SchemaColumn, ...]:
+    return tuple(SchemaColumn(name, "int4", number, 23) for name, number in each)
+
+
+def of(*each: tuple[str, int], key: str = "id", relation_id: int = 7) -> TableSchema:
+    return replace(written(key, relation_id=relation_id), key=(key,), columns=columns(*each))
+
+
+@pytest.mark.parametrize(
+    ("before", "stream", "today", "number"),
+    [
+        (of(("id", 1), ("n", 2)), "id n", columns(("id", 1), ("n", 2)), 1),
+        (of(("n", 2), ("id", 3)), "n id", columns(("n", 2), ("id", 4)), 3),  # replaced later: the catalog tells
+        (of(("id", 1), ("u", 2)), "u id", columns(("id", 1), ("u", 2)), 0),  # names exchanged for a while
+        (of(("id", 1), ("u", 2)), "old id", columns(("id", 1), ("u", 2)), 0),  # likewise, under a third name
+        (of(("id", 1), ("u", 2)), "id v", columns(("id", 1), ("v", 2), ("w", 3)), 1),  # between two migrations
+        (of(("x", 1), ("id", 2)), "y id", columns(("y", 1), ("id", 2)), 2),  # a column in front got another name
+        (of(("x", 1), ("id", 2)), "id", columns(("id", 2)), 2),  # or was dropped
+        (None, "id n", columns(("id", 1), ("n", 2)), 1),  # nothing was ever dropped
+        (None, "id n", columns(("id", 2), ("n", 3)), 0),  # something was: maybe an id
+        (None, "n id", (), 0),  # the table is gone
+        (of(("id", 0), ("n", 2)), "id n", columns(("id", 1), ("n", 2)), 0),  # never known
+        (of(("id", 1), relation_id=8), "id", columns(("id", 1)), 1),  # another table
+        (of(("id", 1), relation_id=8), "id", columns(("id", 2)), 0),
+    ],
+)
+def test_the_number_of_a_key_column_is_only_recorded_where_it_is_certain(
+    before: TableSchema | None, stream: str, today: tuple[SchemaColumn, ...], number: int
+) -> None:
+    successions = Successions([before] if before else [])
+    kept = successions.kept(of(*((name, 0) for name in stream.split())), today)
+    assert {each.name: each.number for each in kept.columns}["id"] == number
+
+
+def test_what_was_read_with_its_catalog_is_believed() -> None:
+    successions = Successions([of(("id", 1), ("n", 2))])
+    read = of(("n", 2), ("id", 4))
+    assert successions.kept(read, ()) == read
+    beginning = successions.new_beginning(read)
+    assert beginning is not None
+    assert beginning.cause == "key"
+    assert "attribute 4, and was 1" in beginning.why
+    successions.wrote(of(("id", 0), ("n", 2)))
+    beginning = successions.new_beginning(read)
+    assert beginning is not None
+    assert beginning.cause == "uncertain"
+    assert successions.new_beginning(of(("n", 0), ("id", 0))) is None  # the stream does not tell
+
+
+def test_a_type_of_a_key_column() -> None:
+    mood = SchemaColumn("id", '"public"."mood"', 1, 20000, ((1, "a"), (2, "b")))
+    assert key_change(mood, replace(mood, labels=((1, "a"), (2, "b"), (3, "c")))) == ""
+    assert key_change(mood, replace(mood, sql_type='"public"."renamed"')) == ""
+    assert "renamed" in key_change(mood, replace(mood, labels=((1, "b"), (2, "a"))))
+    assert "another type of the same name" in key_change(mood, replace(mood, type_oid=20001))
+    price = SchemaColumn("id", "numeric", 1, 20002)  # a domain, whose limit the stream does not tell
+    assert key_change(price, replace(price, type_oid=20003)) != ""
+    assert key_change(replace(price, sql_type="numeric(10,2)", type_oid=1700), price) != ""
+    assert key_change(SchemaColumn("id", "int4", 1, 23), SchemaColumn("id", "int8", 1, 20)) == ""
+    assert key_change(SchemaColumn("id", "int4", 1), SchemaColumn("id", "text", 1, 25)) == "has type text, and had int4"
