@@ -20,7 +20,7 @@ import structlog
 from cdc.apply.session import CutReport, MirrorSession
 from cdc.apply.topics import BeginAnew, RebuildOrder
 from cdc.config import Config
-from cdc.ports import ReplicaPlace, TableRejected
+from cdc.ports import ReplicaPlace, TableHeld, TableRejected
 from cdc.replay.client import TopicMissing
 from cdc.replay.reader import TopicReader
 
@@ -52,9 +52,19 @@ def run_mirror(
         CdcError: retryable after an outage: call again, everything goes on from what the replica stores.
     """
     _collect_rarely()
-    replica.upgrade()
+    with replica.watching(stop):
+        replica.upgrade()
+        _run_sessions(config, replica, stop, on_cut, order or RebuildOrder())
+
+
+def _run_sessions(
+    config: Config,
+    replica: ReplicaPlace,
+    stop: threading.Event,
+    on_cut: Callable[[CutReport], None],
+    order: RebuildOrder,
+) -> None:
     stopped: set[str] = set()
-    order = order or RebuildOrder()
     while not stop.is_set():
         with (
             closing(replica.writer(stopped)) as rows,
@@ -73,7 +83,7 @@ def run_mirror(
                 log.error("a record stops its table, the others go on", error=error.message, remedy=error.remedy)
                 rows.stop_table(error.topic, error.reason, error.record)
                 stopped.add(error.topic)
-            except BeginAnew:
+            except (BeginAnew, TableHeld):
                 session.abandon()
             except TopicMissing as error:
                 session.abandon()
