@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -274,11 +273,11 @@ class ReplicaPlace(Protocol):
     def upgrade(self) -> None:
         """Make what the writer itself keeps there, or bring it to the version that this program needs."""
 
-    def watching(self, stop: threading.Event) -> AbstractContextManager[None]:
+    def watching(self, on_failure: Callable[[], None]) -> AbstractContextManager[None]:
         """While the block lasts, see for whom writers wait, and tell.
 
         Args:
-            stop: is set should a defect end that.
+            on_failure: called should a defect end that; the block's end then raises it.
         """
 
     def writer(self, stopped: Collection[str] = ()) -> ReplicaWriter[Any]:

@@ -5,7 +5,6 @@ PostgreSQL is the one that there is. A second one passes the same tests, ``tests
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -34,11 +33,11 @@ class ReplicaDatabase(Protocol):
     def upgrade(self) -> None:
         """Make the sink's own tables, or bring them to the version that this program needs."""
 
-    def watching(self, stop: threading.Event) -> AbstractContextManager[None]:
+    def watching(self, on_failure: Callable[[], None]) -> AbstractContextManager[None]:
         """While the block lasts, see for whom the sink waits, and tell.
 
         Args:
-            stop: is set should a defect end that.
+            on_failure: called should a defect end that; the block's end then raises it.
         """
 
     def writer(self, stopped: Collection[str] = ()) -> ReplicaWriter[Any]:

@@ -162,6 +162,11 @@ def waits_of(session: Session, pids: Collection[int]) -> list[Wait]:
     ]
 
 
+def holders(session: Session, key: str) -> dict[int, str]:
+    """Who holds the advisory lock that was made of ``key``: pids, and what that lock is on."""
+    return {pid: place for place, pid in session.execute(_HOLDERS, [key]).fetchall()}
+
+
 def describe(session: Session, blockers: Collection[int]) -> Told:
     """Who they are: pid, application, user, since when in a transaction, and the query without its values."""
     who, ends = _chain(session, blockers, _CHAIN)
@@ -301,12 +306,10 @@ class LockWaits:
         """
         if _ONE_SINK in self._held:
             return
-        rows = session.execute(_HOLDERS, [key]).fetchall()
-        if rows:
-            blockers = tuple(pid for _, pid in rows)
-            told = describe(session, blockers)
+        if found := holders(session, key):
+            told = describe(session, found)
             with self._mutex:
-                self._held[_ONE_SINK] = _Held(_ONE_SINK, rows[0][0], blockers, told, time.monotonic())
+                self._held[_ONE_SINK] = _Held(_ONE_SINK, next(iter(found.values())), (*found,), told, time.monotonic())
 
     def became_the_one(self) -> None:
         """This sink has the lock."""
@@ -372,16 +375,16 @@ class LockWaits:
 
 
 @contextlib.contextmanager
-def watching(waits: LockWaits, connect: Callable[[], Session], stop: threading.Event) -> Iterator[None]:
+def watching(waits: LockWaits, connect: Callable[[], Session], on_failure: Callable[[], None]) -> Iterator[None]:
     """Look, in a thread, as long as the block lasts.
 
     Args:
         waits: what is looked for.
         connect: makes the connection that the thread asks on.
-        stop: is set should the thread end by a defect.
+        on_failure: called should a defect end the thread; the block's end then raises it.
     """
     over = threading.Event()
-    worker = Worker(lambda: _watch(waits, connect, over), name="lock watch", on_failure=stop.set)
+    worker = Worker(lambda: _watch(waits, connect, over), name="lock watch", on_failure=on_failure)
     worker.start()
     try:
         yield

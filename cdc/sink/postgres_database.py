@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, cast
@@ -56,10 +55,10 @@ class PostgresDatabase:
         """Create or migrate the tables of schema ``cdc``."""
         upgrade(self._engine)
 
-    def watching(self, stop: threading.Event) -> AbstractContextManager[None]:
+    def watching(self, on_failure: Callable[[], None]) -> AbstractContextManager[None]:
         """While the block lasts, a thread sees for whom the sink waits, and tells."""
         name = f"{self._application_name} lock watch"
-        return watching(self._waits, lambda: replica_session(self._connection, name), stop)
+        return watching(self._waits, lambda: replica_session(self._connection, name), on_failure)
 
     def writer(self, stopped: Collection[str] = ()) -> PostgresReplica:
         """A new session of the sink; to be closed."""

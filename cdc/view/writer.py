@@ -9,7 +9,6 @@ What does not change rows (a table is taken up, or stopped) is committed at once
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
@@ -249,7 +248,7 @@ class ViewPlace:
     def upgrade(self) -> None:
         """A store has one format; another one is refused when it is read."""
 
-    def watching(self, stop: threading.Event) -> AbstractContextManager[None]:  # noqa: ARG002
+    def watching(self, on_failure: Callable[[], None]) -> AbstractContextManager[None]:  # noqa: ARG002
         """Nobody is waited for here."""
         return nullcontext()
 

@@ -144,6 +144,7 @@ def test_the_remedy_that_is_printed_ends_the_wait(
             assert "which waits for pid" in line["holder"]
             assert line["remedy"].endswith(f"SELECT pg_terminate_backend({reader.info.backend_pid});")
             replica.execute(line["remedy"].partition("or: ")[2])
+            mirror.wait_for_cut(21)
             wait_for_state(replica, "items", "exact")
         finally:
             reader.close()
