@@ -179,6 +179,12 @@ class SinkMetrics:
         self.table_state = Enum(
             "cdc_sink_table_state", "State of the replica table.", ["table"], states=TABLE_STATES, registry=registry
         )
+        self.lock_wait_seconds = Gauge(
+            "cdc_sink_lock_wait_seconds",
+            "For how long rows have been waiting for a lock that somebody holds on the table; 0 when nobody does.",
+            ["table"],
+            registry=registry,
+        )
         self.restarts = Counter(
             "cdc_sink_restarts",
             "Attempts after an error that was worth trying again, by its class.",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from cdc.errors import ReplicaRefused
@@ -39,6 +40,10 @@ class TableRejected(ReplicaRefused):
         self.reason = reason
         self.record = record
         super().__init__(message or f"rows of topic {topic!r}: {reason}", remedy=remedy)
+
+
+class TableHeld(Exception):
+    """Somebody's lock keeps rows out of a topic's table: another session goes on without it until the lock is gone."""
 
 
 class TopicFacts(NamedTuple):
@@ -227,6 +232,9 @@ class ReplicaWriter(Protocol[Rows]):
     def active(self) -> Collection[str]:
         """Topics whose tables take rows."""
 
+    def may_return(self) -> bool:
+        """Whether another session would take up a table that is left out because of somebody's lock. Asks nobody."""
+
     def meet_source(self, source: SourceIdentity) -> None:
         """From now on, refuse to mirror a table of the source into itself. Call it before ``learn``."""
 
@@ -242,6 +250,7 @@ class ReplicaWriter(Protocol[Rows]):
 
         Raises:
             TableRejected: the database rejects a record.
+            TableHeld: a table's lock is somebody's for longer than a moment; nothing of the open transaction is left.
             ReplicaUnavailable: nothing of the open transaction is left.
         """
 
@@ -250,6 +259,7 @@ class ReplicaWriter(Protocol[Rows]):
 
         Raises:
             TableRejected: rows that were taken one by one break a constraint together.
+            TableHeld: as for ``write``.
             ReplicaUnavailable: nothing of the open transaction is left, or its outcome is unknown.
         """
 
@@ -262,6 +272,13 @@ class ReplicaPlace(Protocol):
 
     def upgrade(self) -> None:
         """Make what the writer itself keeps there, or bring it to the version that this program needs."""
+
+    def watching(self, on_failure: Callable[[], None]) -> AbstractContextManager[None]:
+        """While the block lasts, see for whom writers wait, and tell.
+
+        Args:
+            on_failure: called should a defect end that; the block's end then raises it.
+        """
 
     def writer(self, stopped: Collection[str] = ()) -> ReplicaWriter[Any]:
         """A new session; to be closed.

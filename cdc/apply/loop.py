@@ -20,7 +20,7 @@ import structlog
 from cdc.apply.session import CutReport, MirrorSession
 from cdc.apply.topics import BeginAnew, RebuildOrder
 from cdc.config import Config
-from cdc.ports import ReplicaPlace, TableRejected
+from cdc.ports import ReplicaPlace, TableHeld, TableRejected
 from cdc.replay.client import TopicMissing
 from cdc.replay.reader import TopicReader
 
@@ -52,33 +52,34 @@ def run_mirror(
         CdcError: retryable after an outage: call again, everything goes on from what the replica stores.
     """
     _collect_rarely()
-    replica.upgrade()
     stopped: set[str] = set()
     order = order or RebuildOrder()
-    while not stop.is_set():
-        with (
-            closing(replica.writer(stopped)) as rows,
-            closing(TopicReader(config.kafka.client_options())) as reader,
-            ThreadPoolExecutor(max_workers=1, thread_name_prefix="replica") as thread,
-        ):
-            if not wait_for_lock(rows.lock, config.name, stop):
-                return
-            session = MirrorSession(
-                config, reader=reader, replica=rows, writer=thread, stop=stop, on_cut=on_cut, order=order
-            )
-            try:
-                session.run()
-            except TableRejected as error:
-                session.abandon()
-                log.error("a record stops its table, the others go on", error=error.message, remedy=error.remedy)
-                rows.stop_table(error.topic, error.reason, error.record)
-                stopped.add(error.topic)
-            except BeginAnew:
-                session.abandon()
-            except TopicMissing as error:
-                session.abandon()
-                log.warning("a topic is gone", error=error.message)
-                stop.wait(_LOCK_POLL_S)
+    with replica.watching(stop.set):
+        replica.upgrade()
+        while not stop.is_set():
+            with (
+                closing(replica.writer(stopped)) as rows,
+                closing(TopicReader(config.kafka.client_options())) as reader,
+                ThreadPoolExecutor(max_workers=1, thread_name_prefix="replica") as thread,
+            ):
+                if not wait_for_lock(rows.lock, config.name, stop):
+                    return
+                session = MirrorSession(
+                    config, reader=reader, replica=rows, writer=thread, stop=stop, on_cut=on_cut, order=order
+                )
+                try:
+                    session.run()
+                except TableRejected as error:
+                    session.abandon()
+                    log.error("a record stops its table, the others go on", error=error.message, remedy=error.remedy)
+                    rows.stop_table(error.topic, error.reason, error.record)
+                    stopped.add(error.topic)
+                except (BeginAnew, TableHeld):
+                    session.abandon()
+                except TopicMissing as error:
+                    session.abandon()
+                    log.warning("a topic is gone", error=error.message)
+                    stop.wait(_LOCK_POLL_S)
 
 
 def _collect_rarely() -> None:

@@ -50,6 +50,10 @@ class SinkMeter:
         for table in report.tables.values():
             metrics.table_state.labels(table.name).state(table.state)
 
+    def waits(self, table: str, seconds: float) -> None:
+        """A table has been waiting for somebody's lock for so long; 0 when that is over."""
+        self.metrics.lock_wait_seconds.labels(table).set(seconds)
+
     def retried(self, error: CdcError) -> None:
         """An attempt ended with an error that is worth another."""
         self._is_working = False
@@ -75,13 +79,13 @@ def run_sink(
         CdcError: the operator must act.
     """
     meter = SinkMeter()
+    replica = open_replica(config, application_name=f"cdc sink {config.name}", on_wait=meter.waits)
 
     def session(works: Callable[[], None]) -> None:
         def on_cut(report: CutReport) -> None:
             works()
             meter.cut(report)
 
-        replica = open_replica(config, application_name=f"cdc sink {config.name}")
         run_mirror(config, replica, stop, on_cut, order)
 
     http = config.http

@@ -131,6 +131,7 @@ class MirrorSession:
         self._told: set[str] = set()
         self._rows: Counter[str] = Counter()
         self._under_way: Future[CutReport | None] | None = None
+        self._is_spilled = False
 
     def run(self) -> None:
         """Mirror until ``stop`` is set.
@@ -148,6 +149,7 @@ class MirrorSession:
             if self._under_way is not None and self._under_way.done():
                 self._settle()
             self._topics.look()
+            self._take_back()
             self._judge.ask()
             self._leave_behind()
             self._advance()
@@ -181,7 +183,7 @@ class MirrorSession:
         self._replica.meet_source(self._source)
         self._learn(self._read_schemas())
         if not self._stop.is_set():
-            self._order.close(self._tables.values())
+            self._order.close(self._tables.values(), self._held())
         self._reader.add(dict.fromkeys(progress, progress_start))
         return not self._stop.is_set()
 
@@ -196,6 +198,12 @@ class MirrorSession:
         if why_anew(stored, self._restored.topic_ids.get(topic, ""), facts):
             return 0
         return stored.get(0, 0)
+
+    def _take_back(self) -> None:
+        """Tables that somebody's lock kept out come in again with a new session; parts of a transaction come first."""
+        if not self._is_spilled and self._replica.may_return():
+            self._settle()
+            raise BeginAnew
 
     def _leave_behind(self) -> None:
         """A first backfill may bring more than the replica can take; the other tables go on without its table."""
@@ -224,6 +232,7 @@ class MirrorSession:
                 self._learn(self._read_schemas())
                 batches = self._prepare(spilled)
                 self._hand_over(lambda: self._replica.write(batches))
+                self._is_spilled = True
             else:
                 self._reader.hold(buffer.ahead())
 
@@ -245,6 +254,7 @@ class MirrorSession:
             caught_up_at=self._judge.caught_up_at,
         )
         rows, self._rows = self._rows, Counter()
+        self._is_spilled = False
         self._hand_over(lambda: self._write_cut(batches, place, offsets, rows, standing))
 
     def _write_cut(
@@ -351,9 +361,19 @@ class MirrorSession:
         self._topics.take_up({each: self._tables[each] for each in active.difference(self._topics.watched)})
         self._judge.bound(self._topics.compaction_lag_s)
         for table in self._replica.tables().values():
-            if table.topic not in self._topics.watched and table.topic not in self._told:
+            is_stopped = table.state == "stopped" and table.topic not in self._topics.watched
+            if is_stopped and table.topic not in self._told:
                 self._told.add(table.topic)
                 log.error("table is stopped", table=table.name, topic=table.topic, reason=table.reason)
+
+    def _held(self) -> list[str]:
+        """``namespace.table`` of those that take no rows for now, though nothing is wrong with them."""
+        active, tables = self._replica.active(), self._replica.tables()
+        return [
+            name
+            for topic, name in self._tables.items()
+            if topic not in active and topic in tables and tables[topic].state != "stopped"
+        ]
 
     def _published(self) -> Published | None:
         """What the progress topic holds; None while it does not say, and we do not know, whose topics these are."""

@@ -49,8 +49,8 @@ class RebuildOrder:
         """Whether this one is to be rebuilt."""
         return self._everything or table in self._tables
 
-    def close(self, known: Collection[str]) -> None:
-        """All known tables were begun: nothing is left of it.
+    def close(self, known: Collection[str], held: Collection[str] = ()) -> None:
+        """All known tables were begun: nothing is left of it but for those that somebody's lock keeps out.
 
         Raises:
             ConfigError: it names a table that nobody publishes.
@@ -60,7 +60,7 @@ class RebuildOrder:
                 f"--rebuild: the bridge publishes no table {', '.join(unknown)}",
                 remedy=f"name some of: {', '.join(sorted(known))}",
             )
-        self._tables.clear()
+        self._tables = {each for each in held if self.names(each)}
         self._everything = False
 
 

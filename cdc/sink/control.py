@@ -80,15 +80,19 @@ mirrored_table: Final = sa.Table(
     sa.Column("read_since", sa.DateTime(timezone=True)),
     sa.Column("table_oid", sa.BigInteger),
     sa.Column("table_file", sa.BigInteger),
+    sa.Column("held_by", sa.Text),
+    sa.Column("held_since", sa.DateTime(timezone=True)),
 )
 """``state``, one of ``metrics.TABLE_STATES``:
 
 - ``loading`` until the first cut, and while the topic does not hold the whole table, yet or after a gap;
-- ``catching_up`` while the topic may have lost, by compaction, rows of the moment that the table shows;
+- ``catching_up`` while the topic may have lost, by compaction, rows of the moment that the table shows; and while
+  somebody's lock keeps rows out of it;
 - ``rebuilding`` while the topic is read from its beginning over older rows, for ``reason``; ``seen_table`` then holds
   the keys that were met so far;
 - ``exact``: equal to the source at ``cut.lsn``;
 - ``stopped`` for ``reason``, with the culprit.
 
 ``read_since`` is ``cut.caught_up_at`` of a table that is not part of the cut. ``table_oid`` is the replica table's: a
-table's name outlives the table. ``table_file`` is its ``relfilenode``: a table outlives what is emptied."""
+table's name outlives the table. ``table_file`` is its ``relfilenode``: a table outlives what is emptied. ``held_by``
+says whose lock keeps rows out of a table, which is left out of the cut for that, since ``held_since``."""

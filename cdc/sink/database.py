@@ -5,7 +5,8 @@ PostgreSQL is the one that there is. A second one passes the same tests, ``tests
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from cdc.config import Config
@@ -31,6 +32,13 @@ class ReplicaDatabase(Protocol):
 
     def upgrade(self) -> None:
         """Make the sink's own tables, or bring them to the version that this program needs."""
+
+    def watching(self, on_failure: Callable[[], None]) -> AbstractContextManager[None]:
+        """While the block lasts, see for whom the sink waits, and tell.
+
+        Args:
+            on_failure: called should a defect end that; the block's end then raises it.
+        """
 
     def writer(self, stopped: Collection[str] = ()) -> ReplicaWriter[Any]:
         """A new session of the sink; to be closed.
@@ -61,16 +69,22 @@ class ReplicaDatabase(Protocol):
         """
 
 
-def open_replica(config: Config, *, application_name: str) -> ReplicaDatabase:
+def open_replica(
+    config: Config,
+    *,
+    application_name: str,
+    on_wait: Callable[[str, float], None] = lambda _table, _seconds: None,
+) -> ReplicaDatabase:
     """The replica that the configuration names.
 
     Args:
         config: with a ``sink`` section.
         application_name: under which the server sees us.
+        on_wait: told in a thread for how many seconds a table waits for somebody's lock; 0 when that is over.
 
     Raises:
         ConfigError: there is no sink section.
     """
     if config.sink is None:
         raise ConfigError("there is no sink section", remedy="add sink: {dsn: …} to the configuration")
-    return PostgresDatabase(config.name, config.sink, application_name)
+    return PostgresDatabase(config.name, config.sink, application_name, on_wait)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Final
 
 import psycopg
@@ -28,9 +28,10 @@ from cdc.record import Progress, SourceIdentity, TableSchema
 from cdc.sink.batch import RenderedBatch, TableStatements
 from cdc.sink.control import cut, partition_offset
 from cdc.sink.errors import CutRejected, RecordRejected, first_line, is_retryable, replica_errors
+from cdc.sink.locks import WAIT_FOR_ROWS, WAIT_LONG, LockWaits
 from cdc.sink.naming import ReplicaNaming
 from cdc.sink.registry import TableRegistry
-from cdc.sink.session import is_database, try_lock
+from cdc.sink.session import is_database, lock_key, try_lock
 
 _RECORD_CUT: Final = """
     INSERT INTO cdc.cut (name, lsn, applied_lsn, commit_ts, system_identifier, timeline, database_oid, applied_at,
@@ -58,14 +59,18 @@ class PostgresReplica:
         engine: to the replica, its ``cdc`` tables current.
         name: of the sink.
         naming: where source tables go.
+        waits: which tables are left out because of somebody's lock.
         stopped: topics that this process has stopped already.
 
     Raises:
         ReplicaUnavailable: the replica cannot be reached.
     """
 
-    def __init__(self, engine: sa.Engine, name: str, naming: ReplicaNaming, stopped: Collection[str] = ()) -> None:
+    def __init__(
+        self, engine: sa.Engine, name: str, naming: ReplicaNaming, waits: LockWaits, stopped: Collection[str] = ()
+    ) -> None:
         self._name = name
+        self._waits = waits
         self._naming = naming
         self._initially_stopped = stopped
         self._connection = engine.connect()
@@ -75,7 +80,7 @@ class PostgresReplica:
         self._topic_ids: dict[str, str] = {}
         self._written: Counter[str] = Counter()
         self._staged: set[str] = set()
-        self._is_open = False
+        self._is_open = self._waits_briefly = False
 
     def lock(self) -> bool:
         """Become the only sink of this name, until ``close``; False when another session is.
@@ -85,13 +90,20 @@ class PostgresReplica:
         """
         with replica_errors("taking the lock of the one sink"):
             locked = try_lock(self._connection, self._name)
+            if locked:
+                self._waits.became_the_one()
+            else:
+                self._waits.refused(self._session, lock_key(self._name))
             self._connection.commit()
+            self._session.commit()
             return locked
 
     def restore(self) -> Restored:
         """The recorded cut and next offsets; nothing at the first start."""
         with replica_errors("reading the recorded cut"):
-            self._registry = TableRegistry(self._connection, self._name, self._naming, self._initially_stopped)
+            self._registry = TableRegistry(
+                self._connection, self._name, self._naming, self._waits, self._initially_stopped
+            )
             row = self._connection.execute(sa.select(cut).where(cut.c.name == self._name)).first()
             rows = self._connection.execute(
                 sa.select(partition_offset).where(partition_offset.c.name == self._name)
@@ -120,8 +132,14 @@ class PostgresReplica:
         """
         with replica_errors("creating replica tables"):
             emptied = self._registry.learn(schemas)
-            if not self._is_open:
+            if self._is_open:
+                self._session.execute(WAIT_LONG)
+                self._waits_briefly = False
+            else:
                 self._connection.commit()
+                self._session.commit()
+                if self._waits.held():
+                    reach("sink.after_hold")
             return emptied
 
     def begin(
@@ -140,14 +158,13 @@ class PostgresReplica:
         Raises:
             ReplicaUnavailable: nothing of the open transaction is left.
         """
-        with replica_errors("taking up a table"):
+        with replica_errors("taking up a table"), self._keeping_out(topic):
             beginning = self._registry.begin(topic, resumes=resumes, why_anew=why_anew, is_asked=is_asked, now=now)
             if beginning == "anew":
                 self._offsets = {each: offset for each, offset in self._offsets.items() if each[0] != topic}
             self._topic_ids[topic] = topic_id
             if not self._is_open:
-                self._connection.commit()
-                self._session.commit()
+                self._end()
         return beginning
 
     def know(self, topic: str, topic_id: str) -> None:
@@ -180,6 +197,13 @@ class PostgresReplica:
         """Topics whose tables take rows."""
         return self._registry.statements.keys()
 
+    def may_return(self) -> bool:
+        """Whether another session would take up a table that is left out because of somebody's lock."""
+        is_free = self._waits.may_return()
+        if is_free:
+            reach("sink.before_return")
+        return is_free
+
     def meet_source(self, source: SourceIdentity) -> None:
         """From now on, refuse to mirror a table of the source into itself. Call it before ``learn``."""
         with replica_errors("asking the replica who it is"):
@@ -205,7 +229,8 @@ class PostgresReplica:
         self._is_open = True
         with replica_errors("applying rows"):
             for batch in batches:
-                self._apply(batch)
+                with self._keeping_out(batch.topic):
+                    self._apply(batch)
                 self._written[batch.topic] += len(batch)
 
     def commit(self, progress: Progress, offsets: Mapping[Partition, int], standing: Standing) -> None:
@@ -221,6 +246,8 @@ class PostgresReplica:
         moved = {each: offset for each, offset in offsets.items() if self._offsets.get(each) != offset}
         with replica_errors("recording a cut", remedy="correct the constraint or trigger that says so, in the replica"):
             execute = self._session.execute
+            if self._waits_briefly:
+                execute(WAIT_LONG)
             execute(
                 _RECORD_CUT,
                 [
@@ -272,10 +299,17 @@ class PostgresReplica:
                 raise CutRejected(topic, first_line(error)) from error
             raise
 
+    def _keeping_out(self, topic: str) -> AbstractContextManager[None]:
+        """Statements on a topic's table, which wait for its locks for a moment only."""
+        if not self._waits_briefly:
+            self._session.execute(WAIT_FOR_ROWS)
+            self._waits_briefly = True
+        return self._waits.keeping_out(self._session, topic, self._registry.tables[topic].name)
+
     def _end(self) -> None:
         self._connection.commit()
         self._session.commit()
-        self._is_open = False
+        self._is_open = self._waits_briefly = False
         self._written.clear()
         self._staged.clear()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import psycopg
@@ -13,10 +14,11 @@ from cdc.record import SourceIdentity
 from cdc.sink.errors import replica_errors
 from cdc.sink.grants import lacking, sink_grants
 from cdc.sink.inspection import Inspection
+from cdc.sink.locks import LockWaits, watching
 from cdc.sink.naming import CONTROL_SCHEMA, ReplicaName, ReplicaNaming, naming_of
 from cdc.sink.postgres import PostgresReplica
 from cdc.sink.schema_version import upgrade
-from cdc.sink.session import describe, is_database, replica_engine
+from cdc.sink.session import describe, is_database, replica_engine, replica_session
 from cdc.sink.status import SinkStatus, read_status
 
 
@@ -27,12 +29,21 @@ class PostgresDatabase:
         name: of the sink.
         sink: its section of the configuration.
         application_name: what ``pg_stat_activity`` shows.
+        on_wait: as for ``LockWaits``.
     """
 
-    def __init__(self, name: str, sink: SinkConfig, application_name: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        sink: SinkConfig,
+        application_name: str,
+        on_wait: Callable[[str, float], None] = lambda _table, _seconds: None,
+    ) -> None:
         self._name = name
         self._connection = sink.connection()
-        self._engine = replica_engine(self._connection, application_name=application_name)
+        self._application_name = application_name
+        self._waits = LockWaits(on_wait)
+        self._engine = replica_engine(self._connection, application_name=application_name, meet=self._waits.meet)
         self._sink = sink
 
     @property
@@ -44,9 +55,14 @@ class PostgresDatabase:
         """Create or migrate the tables of schema ``cdc``."""
         upgrade(self._engine)
 
+    def watching(self, on_failure: Callable[[], None]) -> AbstractContextManager[None]:
+        """While the block lasts, a thread sees for whom the sink waits, and tells."""
+        name = f"{self._application_name} lock watch"
+        return watching(self._waits, lambda: replica_session(self._connection, name), on_failure)
+
     def writer(self, stopped: Collection[str] = ()) -> PostgresReplica:
         """A new session of the sink; to be closed."""
-        return PostgresReplica(self._engine, self._name, self.naming, stopped)
+        return PostgresReplica(self._engine, self._name, self.naming, self._waits, stopped)
 
     def status(self) -> SinkStatus:
         """How the sink stands, running or not."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 import psycopg
 import sqlalchemy as sa
 import structlog
-from psycopg.errors import InsufficientPrivilege
+from psycopg.errors import InsufficientPrivilege, LockNotAvailable
 from sqlalchemy.dialects.postgresql import insert
 
 from cdc.errors import ConfigError
@@ -21,6 +21,7 @@ from cdc.sink.control import cut, mirrored_table, partition_offset
 from cdc.sink.errors import CutRejected, TableRefused, first_line, is_retryable
 from cdc.sink.fresh import FreshTables, is_plain
 from cdc.sink.grants import lacking
+from cdc.sink.locks import WAIT_FOR_ROWS, WAIT_FOR_SHAPE, WAIT_LONG, LockWaits
 from cdc.sink.naming import ReplicaName, ReplicaNaming
 from cdc.sink.placement import Placement, nowhere
 from cdc.sink.rebuild import SeenKeys, has_rows, seen_table
@@ -54,6 +55,7 @@ class TableRegistry:
         connection: to the replica; the caller begins and commits.
         name: of the sink.
         naming: where source tables go.
+        waits: which tables are left out because of somebody's lock.
         stopped: topics that this process has stopped already: their tables are left alone until it is restarted.
 
     Attributes:
@@ -63,9 +65,16 @@ class TableRegistry:
     """
 
     def __init__(
-        self, connection: sa.Connection, name: str, naming: ReplicaNaming, stopped: Collection[str] = ()
+        self,
+        connection: sa.Connection,
+        name: str,
+        naming: ReplicaNaming,
+        waits: LockWaits,
+        stopped: Collection[str] = (),
     ) -> None:
         self._connection = connection
+        self._waits = waits
+        waits.begin()
         # SQLAlchemy types it Any | None.
         self._session: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]
         self._name = name
@@ -90,6 +99,8 @@ class TableRegistry:
         self._known = KnownTables(self._session, {row.topic: (row.table_oid, row.table_file) for row in rows})
         self._fingerprints = {row.topic: row.fingerprint for row in rows}
         self._recorded = frozenset(self._fingerprints)
+        self._oids = {row.table_oid: (row.topic, row.replica_table) for row in rows if row.table_oid is not None}
+        self._held = {row.topic for row in rows if row.held_by is not None}
         self._seen_tables = {row.topic: row.seen_table for row in rows if row.seen_table is not None}
         self.read_since = {row.topic: row.read_since.timestamp() for row in rows if row.read_since is not None}
 
@@ -122,6 +133,8 @@ class TableRegistry:
                 known.remove(schema)
             known.append(schema)
             changed[schema.topic] = None
+        for topic in self._waits.held():
+            self._waits.hold_alike(self._session, topic, self._oids)
         for topic in sorted(changed, key=self._is_retired, reverse=True):
             self._establish(topic, self._schemas[topic])
         emptied, self._emptied = frozenset(self._emptied), set()
@@ -202,6 +215,22 @@ class TableRegistry:
             topic, state=state, reason=why or None, read_since=since, seen_table=seen_name if holds_rows else None
         )
 
+    def leave_out(self, topic: str, who: str) -> None:
+        """It takes no rows until somebody's lock is gone, and is part of no cut meanwhile."""
+        self._statements.pop(topic, None)
+        self._seen.pop(topic, None)
+        self._held.add(topic)
+        table = self._tables[topic]
+        state = _CATCHING_UP if table.state == _EXACT else table.state
+        self._tables[topic] = table._replace(state=state)
+        self._update(
+            topic,
+            state=state,
+            held_by=who,
+            held_since=sa.func.coalesce(mirrored_table.c.held_since, sa.func.clock_timestamp()),
+            read_since=sa.func.coalesce(mirrored_table.c.read_since, self._caught_up_at()),
+        )
+
     def stop(self, topic: str, reason: str, record: StoredRecord | None = None) -> None:
         """Write down why a table takes no more rows; ``record`` did it, if any."""
         self._stopped.add(topic)
@@ -265,9 +294,13 @@ class TableRegistry:
 
     def _join(self, topic: str) -> None:
         """The topic was read to its end: what was not met on the way is not in it."""
-        seen = self._seen.pop(topic, None)
+        seen, gone = self._seen.pop(topic, None), 0
         try:
-            gone = seen.finish() if seen is not None else 0
+            if seen is not None:
+                with self._waits.keeping_out(self._session, topic, self._tables[topic].name):
+                    self._session.execute(WAIT_FOR_ROWS)
+                    gone = seen.finish()
+                    self._session.execute(WAIT_LONG)
         except psycopg.Error as error:
             if is_retryable(error):
                 raise
@@ -310,8 +343,12 @@ class TableRegistry:
         self._enter(topic, str(name), newest.fingerprint)
         if topic in self._stopped:
             return
+        if (who := self._waits.held().get(topic)) is not None:
+            self.leave_out(topic, who)
+            return
         try:
             with self._connection.begin_nested():
+                self._session.execute(WAIT_FOR_SHAPE)
                 is_new = not self._known.is_there(name)
                 columns, added, is_emptied = establish(self._connection, name, schemas)
                 self._known.take_up(topic, name)
@@ -322,19 +359,32 @@ class TableRegistry:
                 statements = TableStatements(self._staged, name, schemas, columns)
                 for statement in statements.prepare:
                     self._session.execute(statement)
+                self._session.execute(WAIT_LONG)
         except TableRefused as error:
             self.stop(topic, str(error))
         except (sa.exc.DBAPIError, psycopg.Error) as error:
             cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+            if isinstance(cause, LockNotAvailable):
+                self._held_up(topic, str(name))
+                return
             if not isinstance(cause, psycopg.Error) or is_retryable(cause):
                 raise
             self.stop(topic, str(self._impossible(name, cause)))
         else:
             self._statements[topic] = statements
+            if topic in self._held:
+                self._held.discard(topic)
+                self._update(topic, held_by=None, held_since=None)
             if topic in self._seen:
                 self._seen[topic] = SeenKeys(self._session, seen_table(self._name, topic), statements)
             if is_emptied:
                 self._begin_anew(topic)
+
+    def _held_up(self, topic: str, table: str) -> None:
+        """Its lock is somebody's, and the savepoint is rolled back."""
+        self._waits.hold(self._session, topic, table)
+        self._waits.hold_alike(self._session, topic, self._oids)
+        self.leave_out(topic, self._waits.held()[topic])
 
     def _compare(self, topic: str, schemas: Sequence[TableSchema], added: Collection[str], *, is_new: bool) -> None:
         """See whether the table was as the last session left it: what was added now must be new in the source, too."""

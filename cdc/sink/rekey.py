@@ -46,6 +46,8 @@ def rekey(connection: sa.Connection, table: str, schemas: Sequence[TableSchema])
         f"ADD PRIMARY KEY ({', '.join(map(quote_identifier, key))})",
         *(f"ALTER COLUMN {quote_identifier(column)} DROP NOT NULL" for column in old if column not in key),
     ]
+    # Not a weaker lock first, which readers may hold beside us and we then wait for with theirs in our hands
+    connection.exec_driver_sql(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".replace("%", "%%"))
     connection.exec_driver_sql(f"DELETE FROM {table}".replace("%", "%%"))
     connection.exec_driver_sql(f"ALTER TABLE {table} {', '.join(actions)}".replace("%", "%%"))
     return True

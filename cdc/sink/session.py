@@ -5,7 +5,7 @@ A SQLAlchemy engine on psycopg: SQLAlchemy describes tables, psycopg carries row
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import psycopg
@@ -42,16 +42,24 @@ _REFUSALS: Final = (
 """While connecting, libpq gives words and no SQLSTATE. These no retry will change."""
 
 
-def replica_engine(connection: Mapping[str, str], *, application_name: str) -> sa.Engine:
+def replica_engine(
+    connection: Mapping[str, str],
+    *,
+    application_name: str,
+    meet: Callable[[psycopg.Connection[Any]], None] = lambda _: None,
+) -> sa.Engine:
     """An engine that makes a new connection each time, with the pinned settings.
 
     Args:
         connection: arguments for ``psycopg.conninfo.make_conninfo`` from the configuration.
         application_name: what ``pg_stat_activity`` shows, unless the configuration says otherwise.
+        meet: told of each connection.
     """
 
     def connect() -> psycopg.Connection[Any]:
-        return _connect(connection, application_name)
+        session = replica_session(connection, application_name)
+        meet(session)
+        return session
 
     return sa.create_engine("postgresql+psycopg://", creator=connect, poolclass=sa.pool.NullPool)
 
@@ -62,10 +70,13 @@ def try_lock(connection: sa.Connection, name: str) -> bool:
     The lock and the rows travel over one session: a sink that lost its session cannot write beside the next one.
     """
     return bool(
-        connection.scalar(
-            sa.text("SELECT pg_try_advisory_lock(hashtextextended(:key, 0))"), {"key": f"cdc sink {name}"}
-        )
+        connection.scalar(sa.text("SELECT pg_try_advisory_lock(hashtextextended(:key, 0))"), {"key": lock_key(name)})
     )
+
+
+def lock_key(name: str) -> str:
+    """What the lock of the one sink of this name is made of."""
+    return f"cdc sink {name}"
 
 
 def is_locked(connection: sa.Connection, name: str) -> bool:
@@ -77,7 +88,7 @@ def is_locked(connection: sa.Connection, name: str) -> bool:
                 " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
                 " AND (classid::bigint << 32 | objid::bigint) = hashtextextended(:key, 0))"
             ),
-            {"key": f"cdc sink {name}"},
+            {"key": lock_key(name)},
         )
     )
 
@@ -98,7 +109,8 @@ def describe(connection: Mapping[str, str]) -> str:
     return address(keywords_of(connection, _SETTING))
 
 
-def _connect(connection: Mapping[str, str], application_name: str) -> psycopg.Connection[Any]:
+def replica_session(connection: Mapping[str, str], application_name: str) -> psycopg.Connection[Any]:
+    """A connection with the pinned settings; arguments as for ``replica_engine``."""
     keywords = keywords_of(connection, _SETTING)
     conninfo = make_conninfo(
         **{

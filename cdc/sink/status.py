@@ -3,25 +3,54 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
 
+import psycopg
 import sqlalchemy as sa
 
 from cdc.lsn import LSN
 from cdc.sink.control import cut, mirrored_table
 from cdc.sink.errors import replica_errors
+from cdc.sink.locks import describe, holders, waits_of
 from cdc.sink.naming import CONTROL_SCHEMA
-from cdc.sink.session import is_locked
+from cdc.sink.session import is_locked, lock_key
 
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """A replica table; ``reason`` says why it is stopped or rebuilt."""
+    """A replica table.
+
+    Attributes:
+        reason: why it is stopped or rebuilt.
+        held_by: whose lock keeps rows out, while the table is left out of the cut for that; else empty.
+        held_since: since then; else None.
+    """
 
     topic: str
     replica_table: str
     state: str
     rows_applied: int
     reason: str
+    held_by: str = ""
+    held_since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SinkWait:
+    """What the running sink waits for at this moment; all its tables do.
+
+    Attributes:
+        relation: ``schema.table`` that is locked; empty when it is a row or a transaction.
+        seconds: for so long now.
+        held_by: pid, application, user, since when, query.
+        remedy: what ends it.
+    """
+
+    relation: str
+    seconds: float
+    held_by: str
+    remedy: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +62,7 @@ class SinkStatus:
         applied_lsn: how far rows are applied; None before the first cut.
         commit_ts: of the newest transaction in the cut, µs since 1970.
         running: a sink of this name holds its lock.
+        wait: for whom it waits now; None when it does not.
     """
 
     lsn: LSN | None
@@ -40,6 +70,7 @@ class SinkStatus:
     commit_ts: int
     running: bool
     tables: tuple[TableStatus, ...]
+    wait: SinkWait | None = None
 
 
 def read_status(engine: sa.Engine, name: str) -> SinkStatus:
@@ -64,7 +95,25 @@ def read_status(engine: sa.Engine, name: str) -> SinkStatus:
             commit_ts=at.commit_ts if at else 0,
             running=is_locked(connection, name),
             tables=tuple(
-                TableStatus(row.topic, row.replica_table, row.state, row.rows_applied, row.reason or "")
+                TableStatus(
+                    row.topic,
+                    row.replica_table,
+                    row.state,
+                    row.rows_applied,
+                    row.reason or "",
+                    row.held_by or "",
+                    row.held_since,
+                )
                 for row in tables
             ),
+            wait=_wait(connection, name),
         )
+
+
+def _wait(connection: sa.Connection, name: str) -> SinkWait | None:
+    session = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+    for wait in waits_of(session, holders(session, lock_key(name))):
+        if wait.blockers:
+            told = describe(session, wait.blockers)
+            return SinkWait(wait.relation, wait.seconds, told.who, told.remedy)
+    return None

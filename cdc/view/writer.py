@@ -10,6 +10,7 @@ What does not change rows (a table is taken up, or stopped) is committed at once
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import structlog
@@ -162,6 +163,10 @@ class ViewReplica:
         """Topics whose tables take rows."""
         return self._tables.active()
 
+    def may_return(self) -> bool:
+        """A store has one writer, and nobody else locks a table of it."""
+        return False
+
     def meet_source(self, source: SourceIdentity) -> None:
         """A view cannot feed its source."""
 
@@ -242,6 +247,10 @@ class ViewPlace:
 
     def upgrade(self) -> None:
         """A store has one format; another one is refused when it is read."""
+
+    def watching(self, on_failure: Callable[[], None]) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Nobody is waited for here."""
+        return nullcontext()
 
     def writer(self, stopped: Collection[str] = ()) -> ViewReplica:  # noqa: ARG002 - no record stops a table here
         """A new session; to be closed."""

@@ -11,6 +11,7 @@ from tests.fault.test_backfill_kills import BACKFILL
 from tests.fault.test_begin_anew import ENDS
 from tests.fault.test_repair_kills import REPAIR
 from tests.integration.feed.test_generations import VIEW
+from tests.integration.sink.test_locked import HOLD
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 from tests.support.topic_audit import audit
@@ -73,7 +74,7 @@ SINK = ("sink.before_apply:1", "sink.before_replica_commit:1", "sink.after_repli
 def test_every_crash_point_is_visited() -> None:
     here = {
         point.partition(":")[0]
-        for point in (*dict(BRIDGE), *(point for point, *_ in PROMPT), *SINK, *BACKFILL, *REPAIR, *ENDS, *VIEW)
+        for point in (*dict(BRIDGE), *(point for point, *_ in PROMPT), *SINK, *BACKFILL, *REPAIR, *ENDS, *VIEW, *HOLD)
     }
     assert here == crashpoints.NAMES
 

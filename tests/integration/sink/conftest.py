@@ -30,12 +30,13 @@ class Mirror:
     reports: list[CutReport] = field(default_factory=list)
     order: RebuildOrder = field(default_factory=RebuildOrder)
     error: BaseException | None = None
+    waits: dict[str, float] = field(default_factory=dict)
 
     def run(self) -> None:
         try:
             run_mirror(
                 self.config,
-                open_replica(self.config, application_name="test"),
+                open_replica(self.config, application_name="test", on_wait=self.waits.__setitem__),
                 self.stop,
                 self.reports.append,
                 self.order,

@@ -20,6 +20,7 @@ from tests.support.steps.world import NEW_KEY, OTHER_ANEW, SWAP
 from tests.support.waiting import eventually
 
 _LOCKED_S: Final = 1.5
+_HELD_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,19 @@ def _locked(trial: Trial) -> None:
         connection.close()
         return
     timer = threading.Timer(_LOCKED_S, connection.close)
+    timer.start()
+    trial.later.append(timer.join)
+
+
+def _replica_locked(trial: Trial) -> None:
+    """Somebody keeps rows out of a replica table until the sink has left it out, or a little longer than it waits."""
+    connection = trial.deployment.replica.connect(autocommit=False, options="-c lock_timeout=2s")
+    try:
+        connection.execute("LOCK TABLE t IN SHARE MODE")
+    except Error:  # the sink itself stands in a transaction on that table, or it is not there yet
+        connection.close()
+        return
+    timer = threading.Timer(_HELD_S, connection.close)
     timer.start()
     trial.later.append(timer.join)
 
@@ -189,6 +203,7 @@ DISTURBANCES: Final[dict[str, Disturbance]] = {
     "publication_without_a_table": Disturbance(_unpublished_for_a_moment, is_noticed_late=True, only=("bridge",)),
     "publication_remade": Disturbance(_publication_remade, is_noticed_late=True, only=("bridge",)),
     "locked": Disturbance(_locked),
+    "replica_locked": Disturbance(_replica_locked, only=("sink",)),
     "long_transaction": Disturbance(_long_transaction),
     "prepared_transaction": Disturbance(_prepared_transaction),
     "truncate": statement("TRUNCATE t, other"),
