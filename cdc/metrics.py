@@ -43,6 +43,15 @@ def _registry() -> CollectorRegistry:
     return registry
 
 
+def _waiting(registry: CollectorRegistry, process: str) -> Gauge:
+    return Gauge(
+        f"cdc_{process}_waiting_seconds",
+        "For how long it has waited for this server to answer; 0 while that is no more than a few seconds.",
+        ["server"],
+        registry=registry,
+    )
+
+
 class BridgeMetrics:
     """Metrics of ``cdc run``. ``table`` is ``namespace.table``."""
 
@@ -83,6 +92,7 @@ class BridgeMetrics:
             registry=registry,
         )
         self.streaming = Gauge("cdc_bridge_streaming", "1 while the replication stream is open.", registry=registry)
+        self.waiting_seconds = _waiting(registry, "bridge")
         for outcome in KAFKA_TRANSACTION_OUTCOMES:
             self.kafka_transactions.labels(outcome)
         self._add_slot(registry)
@@ -144,9 +154,11 @@ class FeedMetrics:
         )
         self.lag_seconds = Gauge(
             "cdc_feed_lag_seconds",
-            "From the commit in the source to the view's, for the newest transaction; 0 after a cut without any.",
+            "Age of what is not in the view yet: from the commit in the source to the view's, for the newest "
+            "transaction, or for how long the store has kept one waiting; 0 after a cut without any.",
             registry=registry,
         )
+        self.waiting_seconds = _waiting(registry, "feed")
         self.restarts = Counter(
             "cdc_feed_restarts",
             "Attempts after an error that was worth trying again, by its class.",
@@ -173,9 +185,11 @@ class SinkMetrics:
         )
         self.lag_seconds = Gauge(
             "cdc_sink_lag_seconds",
-            "From the commit in the source to the replica's, for the newest transaction; 0 after a cut without any.",
+            "Age of what is not in the replica yet: from the commit in the source to the replica's, for the newest "
+            "transaction, or for how long the replica has kept one waiting; 0 after a cut without any.",
             registry=registry,
         )
+        self.waiting_seconds = _waiting(registry, "sink")
         self.table_state = Enum(
             "cdc_sink_table_state", "State of the replica table.", ["table"], states=TABLE_STATES, registry=registry
         )

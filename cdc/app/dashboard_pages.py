@@ -7,9 +7,9 @@ from pathlib import Path
 
 from cdc.config import Config
 from cdc.daemon.pages import OpenPages
-from cdc.dashboard.processes import Role
 from cdc.errors import CdcError
 from cdc.options import DEFAULT_PATH, load_again
+from cdc.status.processes import Role
 
 
 class FileAsItIs:

@@ -13,9 +13,12 @@ from cdc.bridge.scope_watch import ScopeWatch
 from cdc.bridge.session import BridgeSession
 from cdc.bridge.slot_watch import SlotWatch
 from cdc.config import Config
+from cdc.contract.naming import progress_topic
 from cdc.daemon.pages import OpenPages
 from cdc.daemon.supervise import supervise
+from cdc.daemon.wait_log import WaitLog
 from cdc.order.counts import Counts
+from cdc.replay.pulse import BrokerPulse
 
 _ALLOCATIONS_PER_COLLECTION = 200_000
 
@@ -47,6 +50,8 @@ def run_bridge(
     counts = Counts()
     with (
         BridgeMeter(config.http, counts, stop, pages) as meter,
+        WaitLog(stop),
+        BrokerPulse(config.kafka.client_options(), progress_topic(config.name), stop),
         SlotWatch(config, lambda seen: meter.slot(seen.slot), stop),
         ScopeWatch(config, read, hangup, stop) as scope,
     ):

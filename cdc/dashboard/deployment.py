@@ -27,11 +27,13 @@ from cdc.scope.topics import state_topic
 from cdc.status.checkup import as_document as check_document
 from cdc.status.checkup import check_all
 from cdc.status.document import as_document
-from cdc.status.parts import read_status
+from cdc.status.parts import StatusReader
 from cdc.table_names import parts
 from cdc.topics.budget import Reader
 
 _COUNTED_S: Final = "cdc_serve_age_seconds"
+_PATIENCE_S: Final = 4.0
+"""For each part: with a server that hangs, too, a look is new within seconds."""
 
 
 class ConfiguredDeployment:
@@ -47,6 +49,7 @@ class ConfiguredDeployment:
         self._own = own
         self._config = read()
         self._follower: ProgressFollower | None = None
+        self._status = StatusReader(_PATIENCE_S, self._published)
         self._rates = Rates()
         self._since = Since()
         self._beside = Threads(3, "dashboard")
@@ -63,7 +66,7 @@ class ConfiguredDeployment:
         self._take_configuration()
         config = self._config
         asked = self._beside.submit(ask_each, config, self._own)
-        status = as_document(read_status(config, self._published), now_us=time.time_ns() // 1000)
+        status = as_document(self._status.look(config), now_us=time.time_ns() // 1000)
         processes = asked.result()
         counted, rates = together(processes), self._rates
         rates.look(time.monotonic())
@@ -94,12 +97,12 @@ class ConfiguredDeployment:
     def close(self) -> None:
         """Let connections go."""
         self._beside.shutdown()
-        if self._follower is not None:
+        if self._follower is not None and not self._status.is_reading:
             self._follower.close()
 
     def _take_configuration(self) -> None:
         config = self._read()
-        if config is not self._config and self._follower is not None:
+        if config is not self._config and self._follower is not None and not self._status.is_reading:
             self._follower.close()
             self._follower = None
         self._config = config

@@ -18,9 +18,10 @@ from cdc.dashboard.door import Door
 from cdc.dashboard.inspecting import Inspector
 from cdc.dashboard.numbers import Sample, of_registry, of_text
 from cdc.dashboard.pages import DashboardPages, Inspect
-from cdc.dashboard.processes import Own, Role
+from cdc.dashboard.processes import Own
 from cdc.dashboard.recorder import Deployment, Document
 from cdc.dashboard.remote import RemoteDeployment, Unreachable
+from cdc.status.processes import Role
 from cdc.web.problem import Problem, sentences
 
 Read: TypeAlias = Callable[[], Config]

@@ -22,6 +22,9 @@ HEALTHY: Final = (
 )
 QUIET: Final = (
     "cdc_bridge_publish_lag_seconds",
+    'cdc_bridge_waiting_seconds{server="kafka"}',
+    'cdc_sink_waiting_seconds{server="replica"}',
+    'cdc_feed_waiting_seconds{server="replica"}',
     "cdc_bridge_slot_invalidated",
     'cdc_bridge_slot_wal_status{cdc_bridge_slot_wal_status="unreserved"}',
     "cdc_bridge_slot_retained_bytes",
@@ -40,6 +43,7 @@ BROKEN: Final[dict[str, dict[str, str]]] = {
     "CdcBridgeBehind": {"cdc_bridge_publish_lag_seconds": "61x400"},
     "CdcBridgeRestarting": {'cdc_bridge_restarts_total{error="E"}': "0+1x400"},
     "CdcKafkaTransactionsAborted": {'cdc_bridge_kafka_transactions_total{outcome="aborted"}': "0+1x400"},
+    "CdcWaitsForServer": {'cdc_sink_waiting_seconds{server="replica"}': "31x400"},
     "CdcSlotInvalidated": {"cdc_bridge_slot_invalidated": "1x400"},
     "CdcSlotAboutToBeLost": {'cdc_bridge_slot_wal_status{cdc_bridge_slot_wal_status="unreserved"}': "1x400"},
     "CdcSlotKeepsWal": {"cdc_bridge_slot_retained_bytes": f"{11 * 2**30}x400"},
