@@ -83,10 +83,11 @@ class Waits:
         return max((seconds for wait, seconds in self.long() if wait.whom == whom), default=0.0)
 
     def document(self) -> list[dict[str, object]]:
-        """Plain values for ``/ready``."""
+        """Plain values for ``/ready``: of each server the longest, for several threads may wait for one."""
+        longest = {wait.whom: (wait, seconds) for wait, seconds in reversed(self.long())}
         return [
             {"for": wait.what, "whom": wait.whom, "seconds": round(seconds, 1), "remedy": wait.remedy}
-            for wait, seconds in self.long()
+            for wait, seconds in longest.values()
         ]
 
 

@@ -16,10 +16,12 @@ from cdc.config import Config
 from cdc.contract.naming import progress_topic
 from cdc.daemon.http import HealthServer
 from cdc.daemon.pages import OpenPages
+from cdc.daemon.slot_meter import SlotMeter
+from cdc.daemon.slot_watch import slot_watch
 from cdc.daemon.supervise import supervise
 from cdc.daemon.wait_log import WaitLog
 from cdc.errors import CdcError
-from cdc.metrics import SinkMetrics
+from cdc.metrics import SinkMetrics, SlotMetrics
 from cdc.record import Progress
 from cdc.replay.pulse import BrokerPulse
 from cdc.sink.database import open_replica
@@ -106,6 +108,7 @@ def run_sink(
                 HealthServer(http.host, http.sink_port, meter.metrics.registry, meter.ready, stop, pages)
             )
         beside.enter_context(WaitLog(stop))
+        beside.enter_context(slot_watch(config, SlotMeter(SlotMetrics(meter.metrics.registry)), stop))
         beside.enter_context(BrokerPulse(config.kafka.client_options(), progress_topic(config.name), stop))
         supervise(session, stop, meter.retried)
     log.info("stopped", rows=meter.rows)

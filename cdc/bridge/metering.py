@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from functools import partial
@@ -12,9 +11,10 @@ from cdc.backfill.pace import remaining_rows
 from cdc.config import HttpConfig
 from cdc.daemon.http import HealthServer
 from cdc.daemon.pages import OpenPages
+from cdc.daemon.slot_meter import SlotMeter
 from cdc.errors import CdcError
 from cdc.lsn import LSN
-from cdc.metrics import WAL_STATUSES, BridgeMetrics
+from cdc.metrics import BridgeMetrics, SlotMetrics
 from cdc.order.counts import Counts, TableCounts
 from cdc.order.engine import Engine
 from cdc.record import BackfillProgress, Progress
@@ -34,6 +34,7 @@ class BridgeMeter:
 
     def __init__(self, http: HttpConfig, counts: Counts, stop: threading.Event, more: OpenPages | None = None) -> None:
         self._metrics = BridgeMetrics()
+        self._slot = SlotMeter(SlotMetrics(self._metrics.registry))
         self._counts = counts
         self._exported: dict[str, TableCounts] = {}
         self._published: LSN | None = None
@@ -98,18 +99,7 @@ class BridgeMeter:
 
     def slot(self, state: SlotState | None) -> None:
         """The slot as the server sees it; may be called from any thread."""
-        if state is None:
-            return
-        metrics = self._metrics
-        if state.retained_bytes is not None:
-            metrics.slot_retained_bytes.set(state.retained_bytes)
-        if state.wal_status in WAL_STATUSES:
-            metrics.slot_wal_status.state(state.wal_status)
-        metrics.slot_safe_wal_bytes.set(math.inf if state.safe_wal_size is None else state.safe_wal_size)
-        if state.lag_bytes is not None:
-            metrics.slot_lag_bytes.set(state.lag_bytes)
-        metrics.slot_active.set(state.active)
-        metrics.slot_invalidated.set(state.lost)
+        self._slot.look(state)
 
     def backfill(self, progress: BackfillProgress) -> None:
         """A backfill's progress was written. What an earlier process published is not counted again."""

@@ -11,10 +11,10 @@ import structlog
 from cdc.bridge.metering import BridgeMeter
 from cdc.bridge.scope_watch import ScopeWatch
 from cdc.bridge.session import BridgeSession
-from cdc.bridge.slot_watch import SlotWatch
 from cdc.config import Config
 from cdc.contract.naming import progress_topic
 from cdc.daemon.pages import OpenPages
+from cdc.daemon.slot_watch import SlotWatch
 from cdc.daemon.supervise import supervise
 from cdc.daemon.wait_log import WaitLog
 from cdc.order.counts import Counts
@@ -52,7 +52,7 @@ def run_bridge(
         BridgeMeter(config.http, counts, stop, pages) as meter,
         WaitLog(stop),
         BrokerPulse(config.kafka.client_options(), progress_topic(config.name), stop),
-        SlotWatch(config, lambda seen: meter.slot(seen.slot), stop),
+        SlotWatch(config, lambda seen: meter.slot(None if seen is None else seen.slot), stop),
         ScopeWatch(config, read, hangup, stop) as scope,
     ):
 

@@ -72,6 +72,7 @@ class Recorder:
         self._deployment = deployment
         self._news = news
         self._is_eager = is_eager
+        self._is_kept_waiting = False
         self._watchers = 0
         self._watched_until = 0.0
         self._ended = False
@@ -130,7 +131,8 @@ class Recorder:
                 began = time.monotonic()
                 self._look(began)
                 took_s = time.monotonic() - began
-                self._rest(began, took_s * _REST)
+                # What hangs costs nothing, and must not be looked at less often for it
+                self._rest(began, WATCHED_S if self._is_kept_waiting else took_s * _REST)
         finally:
             self._deployment.close()
 
@@ -143,6 +145,7 @@ class Recorder:
             log.error("the dashboard cannot look", exc_info=True)
             text = f"the dashboard met a bug of its own: {type(error).__name__}"
             document = {"name": self.name, "error": {"text": text, "remedy": "the log says more; please report it"}}
+        self._is_kept_waiting = _has_silent_part(document)
         document |= {"at": time.time(), "took_s": time.monotonic() - now}
         with self._news:
             if now - self._sampled_at >= UNWATCHED_S - 1:
@@ -166,3 +169,8 @@ class Recorder:
     def _wait_for_watchers(self, timeout_s: float | None) -> None:
         with self._news:
             self._news.wait_for(lambda: self._ended or self._is_watched, timeout_s)
+
+
+def _has_silent_part(document: Document) -> bool:
+    status = document.get("status") or {}
+    return any(part is not None and not part["reachable"] for part in map(status.get, ("source", "topics", "sink")))

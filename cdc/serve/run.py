@@ -18,12 +18,15 @@ from cdc.config import Config
 from cdc.config.serve import ServeConfig
 from cdc.contract.naming import progress_topic
 from cdc.daemon.logs import configure
+from cdc.daemon.slot_meter import SlotMeter
+from cdc.daemon.slot_watch import slot_watch
 from cdc.daemon.wait_log import WaitLog
 from cdc.daemon.worker import Worker
 from cdc.errors import ConfigError
 from cdc.feed.meter import FeedMeter
 from cdc.feed.run import run_feeds
 from cdc.feed.stores import TABLES, TOPICS, ViewStores, wanted_view
+from cdc.metrics import SlotMetrics
 from cdc.query.desk import Served
 from cdc.replay.pulse import BrokerPulse
 from cdc.serve.children import LONGEST_STOP_S, Children, answer_as_child
@@ -84,6 +87,7 @@ def run_service(
         worker = Worker(partial(answering.run, stop), name="serve", on_failure=stop.set)
         worker.start()
         beside.enter_context(WaitLog(stop))
+        beside.enter_context(slot_watch(config, SlotMeter(SlotMetrics(meter.metrics.registry)), stop))
         if feeds:
             beside.enter_context(BrokerPulse(config.kafka.client_options(), progress_topic(config.name), stop))
         log.info("serving", url=url_of(listening, settings), processes=count)

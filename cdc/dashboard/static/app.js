@@ -9,9 +9,9 @@ import {preparePanels, showPanels} from "./panels.js";
 import {follow, keepToken} from "./stream.js";
 import {prepareTables, showTables} from "./tables.js";
 import {prepareTopics, showTopics} from "./topics.js";
-import {showWay} from "./way.js";
+import {showAges, showWay} from "./way.js";
 
-const OLD_S = 20;
+const OLD_S = 8;
 
 const known = [];
 let lost = "";
@@ -57,8 +57,9 @@ function show() {
 
 function showFreshness(look) {
   const isOld = Boolean(look) && now() - look.at > OLD_S;
-  mark($("freshness"), "data-tone", lost || isOld ? "bad" : look ? "good" : "idle");
+  mark($("freshness"), "data-tone", lost ? "bad" : isOld ? "warn" : look ? "good" : "idle");
   say($("fresh"), look ? `as of ${ago(look.at, now())}` : lost || "connecting");
+  if (look?.status) showAges(look, now());
 }
 
 const tabs = new Pool(() => {

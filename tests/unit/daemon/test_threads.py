@@ -17,12 +17,12 @@ from cdc.asking import own_bridge
 from cdc.backfill import readers, servers, sweep
 from cdc.backfill.readers import ChunkReaders
 from cdc.backfill.tasks import ReadFailure, ViewTask
-from cdc.bridge import rereader, scope_watch, slot_watch, topic_watch
+from cdc.bridge import rereader, scope_watch, topic_watch
 from cdc.brokers import BrokerAdmin
 from cdc.change import UNCHANGED_TOAST, Column, Relation, ReplicaIdentity
 from cdc.config import Config, ViewConfig
 from cdc.config.serve import ServeConfig
-from cdc.daemon import http, wait_log
+from cdc.daemon import http, slot_watch, wait_log
 from cdc.daemon.worker import Worker
 from cdc.dashboard.board import Board
 from cdc.demo import probes
@@ -207,7 +207,7 @@ class Connection:
 
 
 ENDS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "cdc/bridge/slot_watch.py": slot_watch_ends,
+    "cdc/daemon/slot_watch.py": slot_watch_ends,
     "cdc/bridge/scope_watch.py": scope_watch_ends,
     "cdc/daemon/http.py": http_server_ends,
     "cdc/daemon/wait_log.py": wait_log_ends,
