@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from cdc.config import Config
 from cdc.daemon.pages import OpenPages
@@ -22,6 +23,7 @@ class FileAsItIs:
 
     def __init__(self, path: Path | None, loaded: Config) -> None:
         self._path = path
+        self.path: Final = (path or DEFAULT_PATH).absolute()
         self._config = loaded
         self._stamp = self._look()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from cdc.config import Config
@@ -42,10 +43,12 @@ class ConfiguredDeployment:
     Args:
         read: the configuration as it is now: a reload may change it.
         own: the process that this is, if it is one of the deployment's.
+        path: where the configuration was read.
     """
 
-    def __init__(self, read: Callable[[], Config], own: Own | None) -> None:
+    def __init__(self, read: Callable[[], Config], own: Own | None, path: Path | None = None) -> None:
         self._read = read
+        self._path = path
         self._own = own
         self._config = read()
         self._follower: ProgressFollower | None = None
@@ -84,7 +87,7 @@ class ConfiguredDeployment:
         return {
             "name": config.name,
             "status": status,
-            "alarms": self._since.document(alarms(status, good_check, good_topics), time.time()),
+            "alarms": self._since.document(alarms(status, good_check, good_topics, self._path), time.time()),
             "check": check,
             "topics": topics,
             "processes": [each.document() for each in processes],

@@ -112,7 +112,8 @@ class _WhenLooked:
         if self._deployment is None:
             from cdc.dashboard.deployment import ConfiguredDeployment  # 0.4 s of CPU, which a start has not to spare
 
-            self._deployment = ConfiguredDeployment(self._read, self._own)
+            path = getattr(self._read, "path", None)  # a service was handed its configuration, and knows no file
+            self._deployment = ConfiguredDeployment(self._read, self._own, path)
         return self._deployment.look(is_watched=is_watched)
 
     def close(self) -> None:

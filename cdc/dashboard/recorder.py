@@ -172,5 +172,7 @@ class Recorder:
 
 
 def _has_silent_part(document: Document) -> bool:
+    """A server that did not answer, or a process: the look waited for it as long as it waits."""
     status = document.get("status") or {}
-    return any(part is not None and not part["reachable"] for part in map(status.get, ("source", "topics", "sink")))
+    servers = any(part is not None and not part["reachable"] for part in map(status.get, ("source", "topics", "sink")))
+    return servers or any((status.get(each) or {}).get("state") == "still" for each in ("bridge", "sink", "view"))

@@ -29,10 +29,10 @@ from cdc.slot_state import SlotState
 from cdc.source.connect import LOOK_S, connect, source_errors
 from cdc.source.retention import OpenTransaction, inspect_retention
 from cdc.source.slot import WAL_END
-from cdc.status.processes import ProcessStatus, Role, ask_ready, roles_of
+from cdc.status.processes import ProcessStatus, Role, ask_ready, roles_of, url_of
 from cdc.waits import LONG_S
 
-PATIENCE_S: Final = 8.0
+PATIENCE_S: Final = 5.0
 """For each part: a server that has not answered by then is told of as one that does not."""
 
 _APPLICATION: Final = "cdc status"
@@ -161,7 +161,9 @@ class StatusReader:
         published = part("topics")
         known: Published | None = published.answer
         processes = [
-            ProcessStatus(role, "unasked") if role_key(role) in self._hanging else asked[role_key(role)][0].result()
+            ProcessStatus(role, "hangs", url_of(config, role) or "")
+            if role_key(role) in self._hanging
+            else asked[role_key(role)][0].result()
             for role in roles
         ]
         return Status(
@@ -178,11 +180,6 @@ class StatusReader:
 def role_key(role: Role) -> str:
     """A process among the parts that are asked."""
     return f"process {role}"
-
-
-def read_status(config: Config) -> Status:
-    """One look."""
-    return StatusReader().look(config)
 
 
 def _no_answer(name: str, seconds: float) -> Part[Any]:

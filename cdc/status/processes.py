@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ Role: TypeAlias = Literal["bridge", "sink", "serve"]
 ROLES: Final[Mapping[Role, str]] = {"bridge": "cdc run", "sink": "cdc sink", "serve": "cdc serve"}
 
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
-_PATIENCE_S: Final = 5.0
+_PATIENCE_S: Final = 3.0
 """A process that is busy answers within milliseconds, on a machine that is overloaded within a second or two."""
 _LARGEST: Final = 64 * 1024
 
@@ -35,8 +34,8 @@ class ProcessStatus:
     """One process.
 
     Attributes:
-        state: answers; hangs: it takes connections and answers none; silent: nobody is there; unasked: there is no port
-            to ask.
+        state: answers; hangs: the kernel takes connections for it, or drops them, and nobody answers; silent: nobody is
+            there; unasked: there is no port to ask.
         url: of its port.
         is_ready: what it says of itself.
         waits: for whom it has waited for long.
@@ -86,7 +85,7 @@ def ask_ready(config: Config, role: Role) -> ProcessStatus:
             return _said(role, url, error.read(_LARGEST))
     except OSError as error:
         is_slow = isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError)
-        return ProcessStatus(role, "hangs" if is_slow and _takes_connections(url) else "silent", url)
+        return ProcessStatus(role, "hangs" if is_slow else "silent", url)
 
 
 def _said(role: Role, url: str, body: bytes) -> ProcessStatus:
@@ -99,13 +98,3 @@ def _said(role: Role, url: str, body: bytes) -> ProcessStatus:
     except (ValueError, TypeError, KeyError, AttributeError):
         return ProcessStatus(role, "silent", url)  # somebody else has the port
     return ProcessStatus(role, "answers", url, is_ready, waits, str(said.get("error", "")), str(said.get("remedy", "")))
-
-
-def _takes_connections(url: str) -> bool:
-    """Whether anybody listens there: the kernel takes connections for a process that stands still."""
-    host, _, port = url.removeprefix("http://").rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
-    except OSError:
-        return False
-    return True

@@ -143,7 +143,7 @@ def _said_of(process: ProcessStatus) -> Standing | None:
     """What a process tells by its answer, or by not answering; None when that is nothing out of the ordinary."""
     name = "service" if process.role == "serve" else process.role
     if process.state == "hangs":
-        text = f"the {name}'s process takes connections at {process.url} and answers none: it stands still"
+        text = f"the {name}'s process does not answer at {process.url}: it stands still, or cannot be reached from here"
         return Standing("still", ((text, _look_for(process.role)),))
     if process.waits:
         reasons = tuple(

@@ -36,7 +36,13 @@ def with_process(process, status=HEALTHY):
     ("status", "part", "state", "words", "code"),
     [
         (with_process(replace(BRIDGE, is_ready=False, waits=(WAIT,))), "bridge", "waiting", "12 s for Kafka", DOWN),
-        (with_process(replace(BRIDGE, state="hangs")), "bridge", "still", "answers none: it stands still", DOWN),
+        (
+            with_process(replace(BRIDGE, state="hangs")),
+            "bridge",
+            "still",
+            "does not answer at http://127.0.0.1:9187: it stands still",
+            DOWN,
+        ),
         (
             with_process(
                 replace(BRIDGE, is_ready=False, error="no broker"),
