@@ -29,6 +29,7 @@ from cdc.status.checkup import as_document as check_document
 from cdc.status.checkup import check_all
 from cdc.status.document import as_document
 from cdc.status.parts import StatusReader
+from cdc.status.remedies import for_file
 from cdc.table_names import parts
 from cdc.topics.budget import Reader
 
@@ -94,6 +95,7 @@ class ConfiguredDeployment:
             "tables": tables(status, counted, rates, self._topic_of),
             "figures": _figures(status, _with_zeros(counted, processes), rates, good_topics),
             "single": counted.single,
+            "reconciliation": {"command": for_file("cdc reconcile", self._path)},
             "has": {"sink": config.sink is not None, "view": config.view is not None},
         }
 

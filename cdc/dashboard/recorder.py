@@ -27,6 +27,8 @@ UNWATCHED_S: Final = 15.0
 _TOUCHED_S: Final = 10.0
 _REST: Final = 10.0
 """Times what a look took: it is at work an eleventh of the time at most, and most of that it waits for servers."""
+_REST_IN_TROUBLE: Final = 1.0
+"""Then somebody wants to see when it is over, and a look takes long because it waits for whoever does not answer."""
 
 SERIES: Final = (
     "changes_s",
@@ -72,7 +74,7 @@ class Recorder:
         self._deployment = deployment
         self._news = news
         self._is_eager = is_eager
-        self._is_kept_waiting = False
+        self._is_in_trouble = False
         self._watchers = 0
         self._watched_until = 0.0
         self._ended = False
@@ -131,8 +133,7 @@ class Recorder:
                 began = time.monotonic()
                 self._look(began)
                 took_s = time.monotonic() - began
-                # What hangs costs nothing, and must not be looked at less often for it
-                self._rest(began, WATCHED_S if self._is_kept_waiting else took_s * _REST)
+                self._rest(began, took_s * (_REST_IN_TROUBLE if self._is_in_trouble else _REST))
         finally:
             self._deployment.close()
 
@@ -145,7 +146,7 @@ class Recorder:
             log.error("the dashboard cannot look", exc_info=True)
             text = f"the dashboard met a bug of its own: {type(error).__name__}"
             document = {"name": self.name, "error": {"text": text, "remedy": "the log says more; please report it"}}
-        self._is_kept_waiting = _has_silent_part(document)
+        self._is_in_trouble = _is_in_trouble(document)
         document |= {"at": time.time(), "took_s": time.monotonic() - now}
         with self._news:
             if now - self._sampled_at >= UNWATCHED_S - 1:
@@ -171,8 +172,9 @@ class Recorder:
             self._news.wait_for(lambda: self._ended or self._is_watched, timeout_s)
 
 
-def _has_silent_part(document: Document) -> bool:
-    """A server that did not answer, or a process: the look waited for it as long as it waits."""
+def _is_in_trouble(document: Document) -> bool:
+    """A server does not answer, or a process does not run as it should."""
     status = document.get("status") or {}
     servers = any(part is not None and not part["reachable"] for part in map(status.get, ("source", "topics", "sink")))
-    return servers or any((status.get(each) or {}).get("state") == "still" for each in ("bridge", "sink", "view"))
+    states = {(status.get(each) or {}).get("state") for each in ("bridge", "sink", "view")}
+    return servers or bool(states - {"running", "unknown", None})

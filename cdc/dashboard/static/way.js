@@ -9,7 +9,7 @@ const OLD_S = 8;
 const STATES = {
   good: "good", running: "good", exact: "good", streaming: "good", answers: "good", published: "good",
   loading: "busy", catching_up: "busy", rebuilding: "busy", suspect: "busy",
-  degraded: "warn", old: "warn", "kept waiting": "warn", "waiting for a server": "bad", retrying: "bad", "stands still": "bad", unknown: "idle",
+  degraded: "warn", old: "warn", "kept waiting": "warn", waiting: "bad", retrying: "bad", "stands still": "bad", unknown: "idle",
   stopped: "bad", down: "bad", lost: "bad", unreachable: "bad", missing: "bad",
 };
 
@@ -41,7 +41,7 @@ class Box {
 }
 
 /** How bridge, sink and view stand, as cdc status has it; what is well is said by a better word than running. */
-const STANDING = {waiting: "waiting for a server", still: "stands still", blocked: "kept waiting"};
+const STANDING = {waiting: "waiting", still: "stands still", blocked: "kept waiting"};
 
 function standing(of, well) {
   return of?.state === "running" ? well : STANDING[of?.state] ?? of?.state ?? "unknown";
@@ -139,7 +139,7 @@ function topics({topics: to, backfills}, figures, look) {
   boxes.topics.show(state, [
     ["published to", to.published_lsn ?? DASH],
     ["newest commit", to.age_seconds === null || to.age_seconds === undefined ? DASH : `${seconds(to.age_seconds)} ago`],
-    ["whole", `${count(whole)} of ${count(backfills.length)}`, "topics that hold every row of their table"],
+    ["whole", to.reachable ? `${count(whole)} of ${count(backfills.length)}` : DASH, "topics that hold every row of their table"],
     ["on disk", bytes(look.topics?.bytes)],
   ]);
 }
