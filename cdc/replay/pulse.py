@@ -29,7 +29,7 @@ _SILENT: Final = {
     KafkaError._TRANSPORT,
     KafkaError.REQUEST_TIMED_OUT,
 }
-_LONGEST_CALL_S: Final = 2 * _PATIENCE_S
+_LONGEST_CALL_S: Final = 1.0
 """For what is under way when the process ends."""
 
 

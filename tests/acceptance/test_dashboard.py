@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -197,6 +198,23 @@ def test_a_bridge_that_is_down_is_said_by_the_sinks_page_and_by_its_own(browser:
         deployment.start_bridge()
         expect(alarm).to_have_count(0, timeout=30_000)
         expect(own.page.locator(".alarm", has_text="What you see is old")).to_have_count(0, timeout=30_000)
+
+
+def test_a_box_whose_figures_are_old_turns_amber_and_says_how_old(browser: Browser, shown: Shown) -> None:
+    """The process that looks stands still: what it said last was green, and stayed green."""
+    with visit(browser, shown.bridge) as seen:
+        state = seen.page.locator(".box.bridge .state")
+        expect(state).to_have_text("streaming", timeout=20_000)
+        shown.deployment.bridge.signal(signal.SIGSTOP)
+        try:
+            for box in ("source", "bridge", "topics", "replica"):
+                old = seen.page.locator(f".box.{box} .state")
+                expect(old).to_have_text(re.compile(r"^[\d.]+ s old$"), timeout=40_000)
+                expect(old).to_have_attribute("data-tone", "warn")
+        finally:
+            shown.deployment.bridge.signal(signal.SIGCONT)
+        expect(state).to_have_text("streaming", timeout=40_000)
+        expect(state).to_have_attribute("data-tone", "good")
 
 
 def test_a_key_is_looked_up_in_topic_source_and_history(browser: Browser, shown: Shown) -> None:

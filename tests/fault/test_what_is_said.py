@@ -353,6 +353,35 @@ def test_it_is_said_and_taken_back(world: World, name: str, capsys: pytest.Captu
             picture(page, f"{name}, over")
 
 
+def test_the_others_tell_of_the_slot_while_the_bridge_is_dead(world: World, tmp_path: Path) -> None:
+    """The slot's metrics died with the bridge, exactly when WAL fills the disk."""
+    live, port = world.live, free_port()
+    overview = ServeProcess(live.config, tmp_path / "overview.log", "--port", str(port), command="dashboard")
+    world.ports["overview"] = port
+    try:
+        overview.start()
+        live.bridge.kill()
+        for name, label in (("sink", ""), ("serve", ""), ("overview", f'{{bridge="{live.name}"}}')):
+            wanted = [
+                f"cdc_slot_active{label} 0.0",
+                f"cdc_slot_retained_bytes{label} ",
+                f"cdc_slot_seconds_to_full{label} ",
+            ]
+
+            def told(name: str = name, wanted: list[str] = wanted) -> bool:
+                said = world.get(name, "/metrics")[1]
+                return all(each in said and f"{each}NaN" not in said for each in wanted)
+
+            eventually(told, 20, lambda name=name: f"{name}: {world.get(name, '/metrics')[1]}")  # type: ignore[misc]
+        code, said, _ = status_said(world)
+        assert code == 4
+        assert f"no bridge reads slot {live.slot()} start the bridge: cdc run -c {live.config}" in said
+    finally:
+        del world.ports["overview"]
+        overview.kill()
+        live.start_bridge()
+
+
 @contextmanager
 def opened(world: World, name: str) -> Iterator[Page]:
     with open_browser() as browser:
