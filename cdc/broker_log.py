@@ -55,6 +55,10 @@ class BrokerLog:
         else:
             self._log.log(level, message, *details)
 
+    def silent(self, text: str) -> None:
+        """A broker takes what it is sent and does not answer, which its client does not find strange yet."""
+        self._missed(text)
+
     def answered(self) -> None:
         """A broker did what it was asked to."""
         with self._lock:

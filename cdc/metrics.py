@@ -6,7 +6,6 @@ Naming: https://prometheus.io/docs/practices/naming/
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -41,6 +40,59 @@ def _registry() -> CollectorRegistry:
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     return registry
+
+
+def _waiting(registry: CollectorRegistry, process: str) -> Gauge:
+    return Gauge(
+        f"cdc_{process}_waiting_seconds",
+        "For how long it has waited for this server to answer; 0 while that is no more than a few seconds.",
+        ["server"],
+        registry=registry,
+    )
+
+
+class SlotMetrics:
+    """The slot as PostgreSQL sees it. Every process tells it that may ask the source: a bridge that died cannot.
+
+    Args:
+        registry: of the process.
+        labels: ``bridge`` where a process tells of several.
+    """
+
+    def __init__(self, registry: CollectorRegistry, labels: Sequence[str] = ()) -> None:
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"cdc_slot_{name}", text, labels, registry=registry)
+
+        self.retained_bytes = gauge("retained_bytes", "WAL that PostgreSQL keeps on disk for the slot.")
+        self.wal_status = Enum(
+            "cdc_slot_wal_status",
+            "wal_status of the slot; unreserved means that WAL is about to be lost, lost that it is.",
+            labels,
+            states=WAL_STATUSES,
+            registry=registry,
+        )
+        self.safe_wal_bytes = gauge(
+            "safe_wal_bytes",
+            "WAL that may still be written before the slot can be lost; +Inf without max_slot_wal_keep_size.",
+        )
+        self.seconds_to_full = gauge(
+            "seconds_to_full",
+            "Until that room is used up, at the rate of the last minutes; +Inf while it does not shrink.",
+        )
+        self.lag_bytes = gauge("lag_bytes", "WAL written and not confirmed by the bridge.")
+        self.active = gauge("active", "1 while somebody reads from the slot.")
+        self.invalidated = gauge("invalidated", "1 when the server gave the slot up: changes are missing.")
+
+    def gauges(self) -> tuple[Gauge, ...]:
+        """All but the state."""
+        return (
+            self.retained_bytes,
+            self.safe_wal_bytes,
+            self.seconds_to_full,
+            self.lag_bytes,
+            self.active,
+            self.invalidated,
+        )
 
 
 class BridgeMetrics:
@@ -83,37 +135,10 @@ class BridgeMetrics:
             registry=registry,
         )
         self.streaming = Gauge("cdc_bridge_streaming", "1 while the replication stream is open.", registry=registry)
+        self.waiting_seconds = _waiting(registry, "bridge")
         for outcome in KAFKA_TRANSACTION_OUTCOMES:
             self.kafka_transactions.labels(outcome)
-        self._add_slot(registry)
         self._add_backfill(registry)
-
-    def _add_slot(self, registry: CollectorRegistry) -> None:
-        self.slot_retained_bytes = Gauge(
-            "cdc_bridge_slot_retained_bytes", "WAL that PostgreSQL keeps on disk for the slot.", registry=registry
-        )
-        self.slot_wal_status = Enum(
-            "cdc_bridge_slot_wal_status",
-            "wal_status of the slot; unreserved means that WAL is about to be lost, lost that it is.",
-            states=WAL_STATUSES,
-            registry=registry,
-        )
-        self.slot_safe_wal_bytes = Gauge(
-            "cdc_bridge_slot_safe_wal_bytes",
-            "WAL that may still be written before the slot can be lost; +Inf without max_slot_wal_keep_size.",
-            registry=registry,
-        )
-        self.slot_lag_bytes = Gauge(
-            "cdc_bridge_slot_lag_bytes", "WAL written and not confirmed by the bridge.", registry=registry
-        )
-        self.slot_active = Gauge("cdc_bridge_slot_active", "1 while somebody reads from the slot.", registry=registry)
-        self.slot_invalidated = Gauge(
-            "cdc_bridge_slot_invalidated",
-            "1 when the server gave the slot up: changes are missing from the topics.",
-            registry=registry,
-        )
-        for gauge in (self.slot_safe_wal_bytes, self.slot_lag_bytes, self.slot_active, self.slot_invalidated):
-            gauge.set(math.nan)  # not looked yet; 0 would be an alarm
 
     def _add_backfill(self, registry: CollectorRegistry) -> None:
         self.backfill_rows = Counter(
@@ -144,9 +169,11 @@ class FeedMetrics:
         )
         self.lag_seconds = Gauge(
             "cdc_feed_lag_seconds",
-            "From the commit in the source to the view's, for the newest transaction; 0 after a cut without any.",
+            "Age of what is not in the view yet: from the commit in the source to the view's, for the newest "
+            "transaction, or for how long the store has kept one waiting; 0 after a cut without any.",
             registry=registry,
         )
+        self.waiting_seconds = _waiting(registry, "feed")
         self.restarts = Counter(
             "cdc_feed_restarts",
             "Attempts after an error that was worth trying again, by its class.",
@@ -173,9 +200,11 @@ class SinkMetrics:
         )
         self.lag_seconds = Gauge(
             "cdc_sink_lag_seconds",
-            "From the commit in the source to the replica's, for the newest transaction; 0 after a cut without any.",
+            "Age of what is not in the replica yet: from the commit in the source to the replica's, for the newest "
+            "transaction, or for how long the replica has kept one waiting; 0 after a cut without any.",
             registry=registry,
         )
+        self.waiting_seconds = _waiting(registry, "sink")
         self.table_state = Enum(
             "cdc_sink_table_state", "State of the replica table.", ["table"], states=TABLE_STATES, registry=registry
         )

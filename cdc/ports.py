@@ -270,6 +270,10 @@ class ReplicaWriter(Protocol[Rows]):
 class ReplicaPlace(Protocol):
     """Where a replica is kept, as far as the loop that fills it needs to know."""
 
+    @property
+    def called(self) -> str:
+        """For people: the replica, or what else it is."""
+
     def upgrade(self) -> None:
         """Make what the writer itself keeps there, or bring it to the version that this program needs."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -16,8 +16,11 @@ from cdc.config import Config
 from cdc.daemon.http import HealthServer
 from cdc.daemon.logs import configure, hide
 from cdc.daemon.pages import Pages
+from cdc.daemon.slot_meter import SlotMeter
+from cdc.daemon.slot_watch import slot_watch
 from cdc.daemon.supervise import stop_on_signals
 from cdc.dashboard.opening import overview_pages
+from cdc.metrics import SlotMetrics
 from cdc.options import ConfigOption, LogLevelOption, load_config
 
 _TOKEN: Final = "CDC_DASHBOARD_TOKEN"
@@ -61,7 +64,12 @@ def dashboard(
     def pages(_: CollectorRegistry) -> AbstractContextManager[Pages]:
         return overview_pages(read, token, host, tokens_file)
 
-    with HealthServer(host, port, CollectorRegistry(), lambda: (True, {}), stop, pages, elsewhere=_ELSEWHERE):
+    registry = CollectorRegistry()
+    slots = SlotMetrics(registry, ["bridge"])
+    with ExitStack() as beside:
+        for config_now in {each().name: each() for each in read if not isinstance(each, str)}.values():
+            beside.enter_context(slot_watch(config_now, SlotMeter(slots, config_now.name), stop))
+        beside.enter_context(HealthServer(host, port, registry, lambda: (True, {}), stop, pages, elsewhere=_ELSEWHERE))
         stop.wait()
 
 

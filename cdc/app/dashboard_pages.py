@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from cdc.config import Config
 from cdc.daemon.pages import OpenPages
-from cdc.dashboard.processes import Role
 from cdc.errors import CdcError
 from cdc.options import DEFAULT_PATH, load_again
+from cdc.status.processes import Role
 
 
 class FileAsItIs:
@@ -22,6 +23,7 @@ class FileAsItIs:
 
     def __init__(self, path: Path | None, loaded: Config) -> None:
         self._path = path
+        self.path: Final = (path or DEFAULT_PATH).absolute()
         self._config = loaded
         self._stamp = self._look()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -14,7 +15,8 @@ from cdc.config import Config
 from cdc.options import ConfigOption, load_config
 from cdc.status.display import as_lines, as_table
 from cdc.status.document import Document, as_document, problems
-from cdc.status.parts import Status, read_status
+from cdc.status.parts import Status, StatusReader
+from cdc.status.remedies import for_file
 
 _INTERVAL_S: Final = 1.0
 """Between two looks with --watch: the bridge's keepalives move an idle position about as often."""
@@ -43,13 +45,13 @@ def status(
         cdc status -c shop.yaml --json | jq -e .sink.exact    # false, and exit code 1, until every table is exact
     """
     loaded = load_config(config)
-    seen = _watch(loaded, as_json=as_json) if watch else _once(loaded, as_json=as_json)
+    seen = _watch(loaded, config, as_json=as_json) if watch else _once(loaded, config, as_json=as_json)
     if codes := [each.exit_code for each in problems(seen)]:
         raise typer.Exit(max(codes))
 
 
-def _once(config: Config, *, as_json: bool) -> Status:
-    seen, document = _look(config)
+def _once(config: Config, path: Path | None, *, as_json: bool) -> Status:
+    seen, document = _look(config, path, StatusReader())
     console = Console(highlight=False)
     if as_json:
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
@@ -60,10 +62,10 @@ def _once(config: Config, *, as_json: bool) -> Status:
     return seen
 
 
-def _watch(config: Config, *, as_json: bool) -> Status:
+def _watch(config: Config, path: Path | None, *, as_json: bool) -> Status:
     """Until Ctrl-C; the last look decides the exit code."""
-    console = Console(highlight=False)
-    seen, document = _look(config)
+    console, reader = Console(highlight=False), StatusReader()
+    seen, document = _look(config, path, reader)
     try:
         with Live(console=console, auto_refresh=False) as live:
             while True:
@@ -74,11 +76,14 @@ def _watch(config: Config, *, as_json: bool) -> Status:
                 else:
                     typer.echo("\n".join(as_lines(document)) + "\n")
                 time.sleep(_INTERVAL_S)
-                seen, document = _look(config)
+                seen, document = _look(config, path, reader)
     except KeyboardInterrupt:
         return seen
 
 
-def _look(config: Config) -> tuple[Status, Document]:
-    seen = read_status(config)
-    return seen, as_document(seen, now_us=time.time_ns() // 1000)
+def _look(config: Config, path: Path | None, reader: StatusReader) -> tuple[Status, Document]:
+    seen = reader.look(config)
+    document = as_document(seen, now_us=time.time_ns() // 1000)
+    for each in document["problems"]:
+        each["remedy"] = for_file(each["remedy"], path)
+    return seen, document

@@ -65,7 +65,14 @@ def run_mirror(
                 if not wait_for_lock(rows.lock, config.name, stop):
                     return
                 session = MirrorSession(
-                    config, reader=reader, replica=rows, writer=thread, stop=stop, on_cut=on_cut, order=order
+                    config,
+                    reader=reader,
+                    replica=rows,
+                    called=replica.called,
+                    writer=thread,
+                    stop=stop,
+                    on_cut=on_cut,
+                    order=order,
                 )
                 try:
                     session.run()

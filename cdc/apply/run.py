@@ -5,43 +5,56 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 
 import structlog
 
 from cdc.apply.loop import CutReport, run_mirror
 from cdc.apply.topics import RebuildOrder
 from cdc.config import Config
+from cdc.contract.naming import progress_topic
 from cdc.daemon.http import HealthServer
 from cdc.daemon.pages import OpenPages
+from cdc.daemon.slot_meter import SlotMeter
+from cdc.daemon.slot_watch import slot_watch
 from cdc.daemon.supervise import supervise
+from cdc.daemon.wait_log import WaitLog
 from cdc.errors import CdcError
-from cdc.metrics import SinkMetrics
+from cdc.metrics import SinkMetrics, SlotMetrics
 from cdc.record import Progress
+from cdc.replay.pulse import BrokerPulse
 from cdc.sink.database import open_replica
+from cdc.waits import WAITS, WHOM
 
 log = structlog.get_logger("cdc.sink")
 
 
 class SinkMeter:
-    """Turns cuts into metrics; ready once a cut was committed and no error has followed it."""
+    """Turns cuts into metrics; ready once a cut was committed, no error has followed it, and nobody is waited for."""
 
     def __init__(self) -> None:
         self.metrics = SinkMetrics()
         self.rows = 0
         self._newest: Progress | None = None
         self._commit_ts = 0
+        self._lag_s = 0.0
         self._is_working = False
+        self._error: CdcError | None = None
+        self.metrics.lag_seconds.set_function(lambda: max(self._lag_s, WAITS.longest_s("replica")))
+        for whom in WHOM:
+            self.metrics.waiting_seconds.labels(whom).set_function(partial(WAITS.longest_s, whom))
 
     def cut(self, report: CutReport) -> None:
         """The replica committed a cut."""
         metrics, progress = self.metrics, report.progress
-        self._is_working = True
+        self._is_working, self._error = True, None
         metrics.catching_up.set(not report.is_true)
         if report.is_true:
             self._newest = progress
             metrics.cut_lsn.set(progress.lsn)
         is_new = progress.commit_ts != self._commit_ts
-        metrics.lag_seconds.set(max(time.time() - progress.commit_ts / 1_000_000, 0.0) if is_new else 0.0)
+        self._lag_s = max(time.time() - progress.commit_ts / 1_000_000, 0.0) if is_new else 0.0
         self._commit_ts = progress.commit_ts
         for topic, count in report.rows.items():
             self.rows += count
@@ -56,12 +69,16 @@ class SinkMeter:
 
     def retried(self, error: CdcError) -> None:
         """An attempt ended with an error that is worth another."""
-        self._is_working = False
+        self._is_working, self._error = False, error
         self.metrics.restarts.labels(type(error).__name__).inc()
 
     def ready(self) -> tuple[bool, dict[str, object]]:
         """What ``/ready`` answers."""
-        return self._is_working, {"cut_lsn": None if self._newest is None else str(self._newest.lsn)}
+        facts: dict[str, object] = {"cut_lsn": None if self._newest is None else str(self._newest.lsn)}
+        if self._error is not None:
+            facts |= {"error": self._error.message, "remedy": self._error.remedy}
+        waits = WAITS.document()
+        return self._is_working and not waits, {**facts, "waits": waits}
 
 
 def run_sink(
@@ -89,9 +106,13 @@ def run_sink(
         run_mirror(config, replica, stop, on_cut, order)
 
     http = config.http
-    if http.sink_port is None:
+    with ExitStack() as beside:
+        if http.sink_port is not None:
+            beside.enter_context(
+                HealthServer(http.host, http.sink_port, meter.metrics.registry, meter.ready, stop, pages)
+            )
+        beside.enter_context(WaitLog(stop))
+        beside.enter_context(slot_watch(config, SlotMeter(SlotMetrics(meter.metrics.registry)), stop))
+        beside.enter_context(BrokerPulse(config.kafka.client_options(), progress_topic(config.name), stop))
         supervise(session, stop, meter.retried)
-    else:
-        with HealthServer(http.host, http.sink_port, meter.metrics.registry, meter.ready, stop, pages):
-            supervise(session, stop, meter.retried)
     log.info("stopped", rows=meter.rows)

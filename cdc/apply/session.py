@@ -53,6 +53,7 @@ from cdc.replay.backfills import Published, read_published
 from cdc.replay.cut import Cut, CutBuffer
 from cdc.replay.horizon import why_anew
 from cdc.replay.loading import LoadingTopics
+from cdc.waits import WAITS
 
 MAX_RECORDS: Final = 30_000
 MAX_BYTES: Final = 16 * 1024 * 1024
@@ -65,6 +66,8 @@ _POLL_S: Final = 0.1
 _BUSY_POLL_S: Final = 0.01
 """With a cut under way: how late it may be reported when nothing new comes in."""
 _TOPIC_POLL_S: Final = 1.0
+
+_REPLICA_REMEDY: Final = "cdc status names who holds a lock there; else look at its load and at its disk"
 
 log = structlog.get_logger("cdc.sink")
 
@@ -92,6 +95,7 @@ class MirrorSession:
         config: the whole configuration.
         reader: fresh.
         replica: fresh, and locked.
+        called: what it is, for people.
         writer: runs one job at a time.
         stop: ends it; the cut under way is finished.
         on_cut: told after each commit of the replica.
@@ -104,6 +108,7 @@ class MirrorSession:
         *,
         reader: RecordReader,
         replica: ReplicaWriter[Any],
+        called: str,
         writer: Executor,
         stop: threading.Event,
         on_cut: Callable[[CutReport], None],
@@ -115,6 +120,7 @@ class MirrorSession:
         self._stream_key = stream_key(config.source.slot)
         self._reader = reader
         self._replica = replica
+        self._called = called
         self._writer = writer
         self._stop = stop
         self._on_cut = on_cut
@@ -278,7 +284,12 @@ class MirrorSession:
 
     def _hand_over(self, job: Callable[[], CutReport | None]) -> None:
         self._settle()
-        self._under_way = self._writer.submit(job)
+
+        def waited() -> CutReport | None:
+            with WAITS.on("replica", f"{self._called} to take rows", _REPLICA_REMEDY):
+                return job()
+
+        self._under_way = self._writer.submit(waited)
 
     def _settle(self) -> None:
         """Wait for the job under way, raise what it raised, report its cut."""
@@ -350,7 +361,9 @@ class MirrorSession:
         if not definitions:
             return
         self._settle()
-        if emptied := self._replica.learn(definitions):
+        with WAITS.on("replica", f"{self._called} to take a table's definition", _REPLICA_REMEDY):
+            emptied = self._replica.learn(definitions)
+        if emptied:
             self._loading.begin_anew(
                 emptied, self._reader.look_at([self._progress_topic])[self._progress_topic].ends[0]
             )

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
+from functools import partial
 from types import TracebackType
 
 from cdc.backfill.pace import remaining_rows
 from cdc.config import HttpConfig
 from cdc.daemon.http import HealthServer
 from cdc.daemon.pages import OpenPages
+from cdc.daemon.slot_meter import SlotMeter
 from cdc.errors import CdcError
 from cdc.lsn import LSN
-from cdc.metrics import WAL_STATUSES, BridgeMetrics
+from cdc.metrics import BridgeMetrics, SlotMetrics
 from cdc.order.counts import Counts, TableCounts
 from cdc.order.engine import Engine
 from cdc.record import BackfillProgress, Progress
 from cdc.slot_state import SlotState
+from cdc.waits import WAITS, WHOM
 
 
 class BridgeMeter:
@@ -32,14 +34,18 @@ class BridgeMeter:
 
     def __init__(self, http: HttpConfig, counts: Counts, stop: threading.Event, more: OpenPages | None = None) -> None:
         self._metrics = BridgeMetrics()
+        self._slot = SlotMeter(SlotMetrics(self._metrics.registry))
         self._counts = counts
         self._exported: dict[str, TableCounts] = {}
         self._published: LSN | None = None
         self._is_streaming = False
         self._waits_for: int | None = None
+        self._error: CdcError | None = None
         self._since = time.time_ns() // 1000
         self._engine: Engine | None = None
         self._metrics.publish_lag_seconds.set_function(self._lag_s)
+        for whom in WHOM:
+            self._metrics.waiting_seconds.labels(whom).set_function(partial(WAITS.longest_s, whom))
         self._backfilled: dict[str, tuple[str, int]] = {}
         self._server: HealthServer | None = None
         if http.bridge_port is not None:
@@ -59,6 +65,8 @@ class BridgeMeter:
     def streaming(self, is_streaming: bool) -> None:
         """The stream was opened, or ended."""
         self._is_streaming = is_streaming
+        if is_streaming:
+            self._error = None
         self._metrics.streaming.set(is_streaming)
 
     def follows(self, engine: Engine) -> None:
@@ -91,18 +99,7 @@ class BridgeMeter:
 
     def slot(self, state: SlotState | None) -> None:
         """The slot as the server sees it; may be called from any thread."""
-        if state is None:
-            return
-        metrics = self._metrics
-        if state.retained_bytes is not None:
-            metrics.slot_retained_bytes.set(state.retained_bytes)
-        if state.wal_status in WAL_STATUSES:
-            metrics.slot_wal_status.state(state.wal_status)
-        metrics.slot_safe_wal_bytes.set(math.inf if state.safe_wal_size is None else state.safe_wal_size)
-        if state.lag_bytes is not None:
-            metrics.slot_lag_bytes.set(state.lag_bytes)
-        metrics.slot_active.set(state.active)
-        metrics.slot_invalidated.set(state.lost)
+        self._slot.look(state)
 
     def backfill(self, progress: BackfillProgress) -> None:
         """A backfill's progress was written. What an earlier process published is not counted again."""
@@ -118,6 +115,7 @@ class BridgeMeter:
 
     def retried(self, error: CdcError) -> None:
         """An attempt ended with an error that is worth another."""
+        self._error = error
         self._metrics.restarts.labels(type(error).__name__).inc()
 
     def _lag_s(self) -> float:
@@ -126,7 +124,11 @@ class BridgeMeter:
         return max(time.time() - since / 1_000_000, 0.0) if since else 0.0
 
     def _ready(self) -> tuple[bool, dict[str, object]]:
+        """Ready while it streams and what there is to publish gets through."""
         facts: dict[str, object] = {"published_lsn": None if self._published is None else str(self._published)}
         if self._waits_for is not None:
             facts["waiting"] = f"another bridge is active: server process {self._waits_for} reads from the slot"
-        return self._is_streaming, facts
+        elif self._error is not None:
+            facts |= {"error": self._error.message, "remedy": self._error.remedy}
+        waits = WAITS.document()
+        return self._is_streaming and not waits, {**facts, "waits": waits}

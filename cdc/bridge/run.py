@@ -12,11 +12,14 @@ from cdc.bridge.decoding import Decoding
 from cdc.bridge.metering import BridgeMeter
 from cdc.bridge.scope_watch import ScopeWatch
 from cdc.bridge.session import BridgeSession
-from cdc.bridge.slot_watch import SlotWatch
 from cdc.config import Config
+from cdc.contract.naming import progress_topic
 from cdc.daemon.pages import OpenPages
+from cdc.daemon.slot_watch import SlotWatch
 from cdc.daemon.supervise import supervise
+from cdc.daemon.wait_log import WaitLog
 from cdc.order.counts import Counts
+from cdc.replay.pulse import BrokerPulse
 
 _ALLOCATIONS_PER_COLLECTION = 200_000
 
@@ -49,7 +52,9 @@ def run_bridge(
     decoding = Decoding(config.source.slot, streaming=config.source.streaming)
     with (
         BridgeMeter(config.http, counts, stop, pages) as meter,
-        SlotWatch(config, lambda seen: meter.slot(seen.slot), stop),
+        WaitLog(stop),
+        BrokerPulse(config.kafka.client_options(), progress_topic(config.name), stop),
+        SlotWatch(config, lambda seen: meter.slot(None if seen is None else seen.slot), stop),
         ScopeWatch(config, read, hangup, stop) as scope,
     ):
 

@@ -12,9 +12,17 @@ from cdc.capture.copy_both import CopyBoth
 from cdc.capture.streamed import StreamedTransactions
 from cdc.decode.walsender import standby_status
 from cdc.lsn import LSN
+from cdc.waits import WAITS
 
-_FEEDBACK_INTERVAL_S = 10.0
-"""Well below wal_sender_timeout's default of 60 s and any sensible setting of it."""
+FEEDBACK_INTERVAL_S = 2.0
+"""Well below any sensible wal_sender_timeout; and the last sign of life is what ``cdc status`` knows of a bridge whose
+port it cannot ask. Each asks for one in return when nothing has come since the one before: a walsender has nothing to
+say for as long as the database is at rest."""
+
+_SOURCE_REMEDY = (
+    "look at that process of the server: is it stopped, and is it busy with a big transaction? It also waits when "
+    "synchronized_standby_slots names a standby that lags"
+)
 
 
 class WalStream:
@@ -31,8 +39,9 @@ class WalStream:
         self._confirmed = confirmed
         self._received = confirmed
         self._last_feedback = 0.0
-        self._streamed = StreamedTransactions(session.read, self.feedback_if_due) if streaming else None
-        self.read = self._streamed.read if self._streamed is not None else session.read
+        self._asked: int | None = None
+        self._streamed = StreamedTransactions(self._heard, self.feedback_if_due) if streaming else None
+        self.read = self._streamed.read if self._streamed is not None else self._heard
         self.wait = session.wait
 
     @property
@@ -43,21 +52,38 @@ class WalStream:
     def confirm(self, lsn: LSN) -> None:
         """Tell the server that everything before ``lsn`` is safe, so that it may recycle the WAL."""
         self._confirmed = max(self._confirmed, lsn)
+        self._end_asking()  # who comes from a commit has not listened meanwhile
         self.feedback()
 
-    def feedback(self, received: LSN | None = None) -> None:
+    def feedback(self, received: LSN | None = None, *, reply: bool = False) -> None:
         """Send the confirmed position again, as a sign of life; ``received`` is the server's own position."""
         self._received = max(self._received, self._confirmed, received or self._received)
-        self._session.send(standby_status(self._received, self._confirmed, self._confirmed, time.time_ns() // 1000))
+        now_us = time.time_ns() // 1000
+        self._session.send(standby_status(self._received, self._confirmed, self._confirmed, now_us, reply=reply))
         self._last_feedback = time.monotonic()
 
     def feedback_if_due(self) -> None:
-        """Send a sign of life when the last one is a while ago."""
-        if time.monotonic() - self._last_feedback > _FEEDBACK_INTERVAL_S:
-            self.feedback()
+        """Send a sign of life when the last one is a while ago, and ask for one unless we wait for that already."""
+        if time.monotonic() - self._last_feedback > FEEDBACK_INTERVAL_S:
+            self.feedback(reply=self._asked is None)
+            if self._asked is None:
+                what = f"PostgreSQL to answer on the replication stream (its process {self._session.backend_pid})"
+                self._asked = WAITS.begin("source", what, _SOURCE_REMEDY)
+
+    def _heard(self, max_frames: int) -> list[bytes]:
+        frames = self._session.read(max_frames)
+        if frames and self._asked is not None:
+            self._end_asking()
+        return frames
+
+    def _end_asking(self) -> None:
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            WAITS.end(asked)
 
     def close(self) -> None:
         """End the session."""
+        self._end_asking()
         if self._streamed is not None:
             self._streamed.close()
         self._session.close()

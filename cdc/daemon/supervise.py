@@ -21,7 +21,7 @@ LONGEST_STOP_S: Final = 70.0
 """Between the first signal and the end. Longer than the bridge waits for its last Kafka commit, which is a minute; what
 is not done by then is done again at the next start, as after a kill."""
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 5.0
 
 log = structlog.get_logger("cdc")
 

@@ -5,8 +5,12 @@ Nothing is judged here: a page that judged by itself would some day say other th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from cdc.status.remedies import command_of, for_file
 
 Level: TypeAlias = Literal["error", "warning"]
 
@@ -29,13 +33,19 @@ class Alarm(NamedTuple):
     told_by: str
 
 
-def alarms(status: Mapping[str, Any], check: Mapping[str, Any] | None, topics: Mapping[str, Any] | None) -> list[Alarm]:
+def alarms(
+    status: Mapping[str, Any],
+    check: Mapping[str, Any] | None,
+    topics: Mapping[str, Any] | None,
+    path: Path | None = None,
+) -> list[Alarm]:
     """All of them, errors first, each once.
 
     Args:
         status: what ``cdc status --json`` prints.
         check: what ``cdc check --json`` prints; None before it was looked.
         topics: as ``TopicsHealth`` tells it; None before it was looked.
+        path: of the configuration, for the commands of remedies.
     """
     found = [Alarm("error", each["part"], each["text"], each["remedy"], "cdc status") for each in status["problems"]]
     for each in () if check is None else check["findings"]:
@@ -46,6 +56,7 @@ def alarms(status: Mapping[str, Any], check: Mapping[str, Any] | None, topics: M
         for each in topic["findings"]:
             if each["level"] == "error":
                 found.append(Alarm("error", "topics", f"{topic['topic']}: {each['text']}", each["remedy"], each["by"]))
+    found = [each._replace(remedy=for_file(each.remedy, path)) for each in found]
     return sorted(found, key=lambda each: each.level != "error")
 
 
@@ -61,6 +72,19 @@ class Since:
         self._seen: dict[tuple[str, str], float] = {}
 
     def document(self, found: Sequence[Alarm], now: float) -> list[dict[str, Any]]:
-        """Plain values, with ``since``: seconds since 1970. What is gone is forgotten."""
-        self._seen = {each[1:3]: self._seen.get(each[1:3], now) for each in found}
-        return [{**each._asdict(), "since": self._seen[each[1:3]]} for each in found]
+        """Plain values, with ``since``: seconds since 1970, and what can be pasted. What is gone is forgotten."""
+        self._seen = {_key(each): self._seen.get(_key(each), now) for each in found}
+        return [
+            {
+                **each._asdict(),
+                "command": command_of(each.remedy),
+                "key": " ".join(_key(each)),
+                "since": self._seen[_key(each)],
+            }
+            for each in found
+        ]
+
+
+def _key(alarm: Alarm) -> tuple[str, str]:
+    """What stays the same while its figures change."""
+    return alarm.part, re.sub(r"\d+(?:[.,]\d+)*", "#", alarm.text)

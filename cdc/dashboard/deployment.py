@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from cdc.config import Config
@@ -27,11 +28,14 @@ from cdc.scope.topics import state_topic
 from cdc.status.checkup import as_document as check_document
 from cdc.status.checkup import check_all
 from cdc.status.document import as_document
-from cdc.status.parts import read_status
+from cdc.status.parts import StatusReader
+from cdc.status.remedies import for_file
 from cdc.table_names import parts
 from cdc.topics.budget import Reader
 
 _COUNTED_S: Final = "cdc_serve_age_seconds"
+_PATIENCE_S: Final = 4.0
+"""For each part: with a server that hangs, too, a look is new within seconds."""
 
 
 class ConfiguredDeployment:
@@ -40,13 +44,16 @@ class ConfiguredDeployment:
     Args:
         read: the configuration as it is now: a reload may change it.
         own: the process that this is, if it is one of the deployment's.
+        path: where the configuration was read.
     """
 
-    def __init__(self, read: Callable[[], Config], own: Own | None) -> None:
+    def __init__(self, read: Callable[[], Config], own: Own | None, path: Path | None = None) -> None:
         self._read = read
+        self._path = path
         self._own = own
         self._config = read()
         self._follower: ProgressFollower | None = None
+        self._status = StatusReader(_PATIENCE_S, self._published)
         self._rates = Rates()
         self._since = Since()
         self._beside = Threads(3, "dashboard")
@@ -63,7 +70,7 @@ class ConfiguredDeployment:
         self._take_configuration()
         config = self._config
         asked = self._beside.submit(ask_each, config, self._own)
-        status = as_document(read_status(config, self._published), now_us=time.time_ns() // 1000)
+        status = as_document(self._status.look(config), now_us=time.time_ns() // 1000)
         processes = asked.result()
         counted, rates = together(processes), self._rates
         rates.look(time.monotonic())
@@ -81,25 +88,26 @@ class ConfiguredDeployment:
         return {
             "name": config.name,
             "status": status,
-            "alarms": self._since.document(alarms(status, good_check, good_topics), time.time()),
+            "alarms": self._since.document(alarms(status, good_check, good_topics, self._path), time.time()),
             "check": check,
             "topics": topics,
             "processes": [each.document() for each in processes],
             "tables": tables(status, counted, rates, self._topic_of),
             "figures": _figures(status, _with_zeros(counted, processes), rates, good_topics),
             "single": counted.single,
+            "reconciliation": {"command": for_file("cdc reconcile", self._path)},
             "has": {"sink": config.sink is not None, "view": config.view is not None},
         }
 
     def close(self) -> None:
         """Let connections go."""
         self._beside.shutdown()
-        if self._follower is not None:
+        if self._follower is not None and not self._status.is_reading:
             self._follower.close()
 
     def _take_configuration(self) -> None:
         config = self._read()
-        if config is not self._config and self._follower is not None:
+        if config is not self._config and self._follower is not None and not self._status.is_reading:
             self._follower.close()
             self._follower = None
         self._config = config

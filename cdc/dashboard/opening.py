@@ -18,9 +18,10 @@ from cdc.dashboard.door import Door
 from cdc.dashboard.inspecting import Inspector
 from cdc.dashboard.numbers import Sample, of_registry, of_text
 from cdc.dashboard.pages import DashboardPages, Inspect
-from cdc.dashboard.processes import Own, Role
+from cdc.dashboard.processes import Own
 from cdc.dashboard.recorder import Deployment, Document
 from cdc.dashboard.remote import RemoteDeployment, Unreachable
+from cdc.status.processes import Role
 from cdc.web.problem import Problem, sentences
 
 Read: TypeAlias = Callable[[], Config]
@@ -111,7 +112,8 @@ class _WhenLooked:
         if self._deployment is None:
             from cdc.dashboard.deployment import ConfiguredDeployment  # 0.4 s of CPU, which a start has not to spare
 
-            self._deployment = ConfiguredDeployment(self._read, self._own)
+            path = getattr(self._read, "path", None)  # a service was handed its configuration, and knows no file
+            self._deployment = ConfiguredDeployment(self._read, self._own, path)
         return self._deployment.look(is_watched=is_watched)
 
     def close(self) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple
 
 from cdc.config import Config
 from cdc.dashboard.numbers import Numbers, Sample, numbers, of_url
+from cdc.status.processes import Role, roles_of, url_of
 
-Role: TypeAlias = Literal["bridge", "sink", "serve"]
-
-_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 _OPTIONS: Final[dict[Role, str]] = {"bridge": "http.bridge_port", "sink": "http.sink_port", "serve": "serve.port"}
 
 
@@ -43,10 +41,7 @@ class Process(NamedTuple):
 
 def ask_each(config: Config, own: Own | None) -> list[Process]:
     """This process from within, the others at their ports."""
-    wanted: list[Role] = ["bridge"]
-    wanted += ["sink"] if config.sink is not None else []
-    wanted += ["serve"] if config.view is not None else []
-    return [_ask(config, role, own) for role in wanted]
+    return [_ask(config, role, own) for role in roles_of(config)]
 
 
 def together(processes: Iterable[Process]) -> Numbers:
@@ -57,24 +52,13 @@ def together(processes: Iterable[Process]) -> Numbers:
 def _ask(config: Config, role: Role, own: Own | None) -> Process:
     if own is not None and own.role == role:
         return Process(role, "here", "this process", list(own.read()))
-    url = _url(config, role)
-    if url is None:
+    address = url_of(config, role)
+    if address is None:
         return Process(role, "unasked", f"{_OPTIONS[role]} names no port to ask")
+    url = f"{address}/metrics"
     try:
         return Process(role, "answers", url, of_url(url))
     except OSError as error:
         if getattr(error, "code", None) in (401, 403):
             return Process(role, "unasked", f"{url} asks for a token")
         return Process(role, "silent", f"{url} does not answer")
-
-
-def _url(config: Config, role: Role) -> str | None:
-    host, port = config.http.host, config.http.bridge_port if role == "bridge" else config.http.sink_port
-    scheme = "http"
-    if role == "serve":
-        host, port = config.serve.host, config.serve.port
-        scheme = "https" if config.serve.tls_cert else "http"
-    if not port or scheme == "https":
-        return None
-    host = _ANYWHERE.get(host, f"[{host}]" if ":" in host else host)
-    return f"{scheme}://{host}:{port}/metrics"

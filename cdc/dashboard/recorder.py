@@ -27,6 +27,8 @@ UNWATCHED_S: Final = 15.0
 _TOUCHED_S: Final = 10.0
 _REST: Final = 10.0
 """Times what a look took: it is at work an eleventh of the time at most, and most of that it waits for servers."""
+_REST_IN_TROUBLE: Final = 1.0
+"""Then somebody wants to see when it is over, and a look takes long because it waits for whoever does not answer."""
 
 SERIES: Final = (
     "changes_s",
@@ -72,6 +74,7 @@ class Recorder:
         self._deployment = deployment
         self._news = news
         self._is_eager = is_eager
+        self._is_in_trouble = False
         self._watchers = 0
         self._watched_until = 0.0
         self._ended = False
@@ -130,7 +133,7 @@ class Recorder:
                 began = time.monotonic()
                 self._look(began)
                 took_s = time.monotonic() - began
-                self._rest(began, took_s * _REST)
+                self._rest(began, took_s * (_REST_IN_TROUBLE if self._is_in_trouble else _REST))
         finally:
             self._deployment.close()
 
@@ -143,6 +146,7 @@ class Recorder:
             log.error("the dashboard cannot look", exc_info=True)
             text = f"the dashboard met a bug of its own: {type(error).__name__}"
             document = {"name": self.name, "error": {"text": text, "remedy": "the log says more; please report it"}}
+        self._is_in_trouble = _is_in_trouble(document)
         document |= {"at": time.time(), "took_s": time.monotonic() - now}
         with self._news:
             if now - self._sampled_at >= UNWATCHED_S - 1:
@@ -166,3 +170,11 @@ class Recorder:
     def _wait_for_watchers(self, timeout_s: float | None) -> None:
         with self._news:
             self._news.wait_for(lambda: self._ended or self._is_watched, timeout_s)
+
+
+def _is_in_trouble(document: Document) -> bool:
+    """A server does not answer, or a process does not run as it should."""
+    status = document.get("status") or {}
+    servers = any(part is not None and not part["reachable"] for part in map(status.get, ("source", "topics", "sink")))
+    states = {(status.get(each) or {}).get("state") for each in ("bridge", "sink", "view")}
+    return servers or bool(states - {"running", "unknown", None})

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 
 from cdc.apply.loop import CutReport
 from cdc.errors import CdcError
 from cdc.metrics import FeedMetrics
+from cdc.waits import WAITS, WHOM
 
 
 class FeedMeter:
@@ -16,13 +18,17 @@ class FeedMeter:
     def __init__(self) -> None:
         self.metrics = FeedMetrics()
         self._commit_ts = 0
+        self._lag_s = 0.0
+        self.metrics.lag_seconds.set_function(lambda: max(self._lag_s, WAITS.longest_s("replica")))
+        for whom in WHOM:
+            self.metrics.waiting_seconds.labels(whom).set_function(partial(WAITS.longest_s, whom))
 
     def cut(self, report: CutReport) -> None:
         """The tables of a bridge were committed."""
         progress = report.progress
         is_new = progress.commit_ts != self._commit_ts
         lag_s = max(time.time() - progress.commit_ts / 1_000_000, 0.0)
-        self.metrics.lag_seconds.set(lag_s if is_new else 0.0)
+        self._lag_s = lag_s if is_new else 0.0
         self._commit_ts = progress.commit_ts
         self.applied(
             {report.tables[topic].name: count for topic, count in report.rows.items() if topic in report.tables}

@@ -20,6 +20,7 @@ from cdc.broker_log import BROKER_LOG
 from cdc.brokers import CONNECTING, bad_option, connect, refused_connection
 from cdc.contract.header import HEADER_NAME
 from cdc.errors import CdcError, FencedError, TopicRefused, TopicUnavailable
+from cdc.waits import KAFKA_REMEDY, WAITS
 
 COMMIT_DEADLINE_S = 60.0
 _SLICE_S = 1.0
@@ -106,7 +107,8 @@ class TransactionalProducer:
             TopicRefused: the broker does not let us use the transactional id.
         """
         connect(self._producer)
-        self._until_done("init_transactions", self._producer.init_transactions, COMMIT_DEADLINE_S)
+        with WAITS.on("kafka", "Kafka to let the producer begin", KAFKA_REMEDY):
+            self._until_done("init_transactions", self._producer.init_transactions, COMMIT_DEADLINE_S)
 
     def commit(self) -> None:
         """Commit the open Kafka transaction; on return all of it is readable.
@@ -118,7 +120,8 @@ class TransactionalProducer:
         """
         if not self._open:
             return
-        self._until_done("commit_transaction", self._producer.commit_transaction, COMMIT_DEADLINE_S)
+        with WAITS.on("kafka", "Kafka to commit a transaction", KAFKA_REMEDY):
+            self._until_done("commit_transaction", self._producer.commit_transaction, COMMIT_DEADLINE_S)
         BROKER_LOG.answered()
         self._open = False
         self._topics.clear()
@@ -165,15 +168,16 @@ class TransactionalProducer:
         """Let librdkafka send; a queue that stays full is a broker that is gone."""
         deadline = time.monotonic() + COMMIT_DEADLINE_S
         full = len(self._producer)
-        while len(self._producer) >= full:
-            try:
-                self._producer.poll(0.01)
-            except KafkaException as error:
-                raise self._error("produce", error) from error
-            if self._failure is not None:
-                raise self._failure
-            if time.monotonic() > deadline:
-                raise TopicUnavailable("Kafka takes no records any more: the send queue stayed full for a minute")
+        with WAITS.on("kafka", "Kafka to take records: the send queue is full", KAFKA_REMEDY):
+            while len(self._producer) >= full:
+                try:
+                    self._producer.poll(0.01)
+                except KafkaException as error:
+                    raise self._error("produce", error) from error
+                if self._failure is not None:
+                    raise self._failure
+                if time.monotonic() > deadline:
+                    raise TopicUnavailable("Kafka takes no records any more: the send queue stayed full for a minute")
 
     def _until_done(self, what: str, call: Any, deadline_s: float) -> None:
         deadline = time.monotonic() + deadline_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -41,8 +41,13 @@ async def one_table(desk: Desk, asked: Asked, name: str) -> Answer:
     return as_json(_told(facts, table, await _count(desk, part, table)))
 
 
-async def readiness(desk: Desk) -> Answer:
-    """Whether every table has rows to answer from; names no table, for everybody may ask."""
+async def readiness(desk: Desk, waits: Sequence[Mapping[str, object]]) -> Answer:
+    """Whether every table has rows to answer from; names no table, for everybody may ask.
+
+    Args:
+        desk: what there is to ask.
+        waits: for whom the feed waits. What is there is answered from meanwhile.
+    """
     facts = await desk.facts()
     loads = [each for each in facts if not is_ready(each)]
     said: dict[str, object] = {
@@ -50,6 +55,8 @@ async def readiness(desk: Desk) -> Answer:
         "state": state_of(facts, time.time()),
         "tables": sum(len(each.tables) for each in facts),
     }
+    if waits:
+        said["waits"] = waits
     if loads:
         said |= loading(loads[0], time.time())
     return as_json(said, status=503 if loads else 200)

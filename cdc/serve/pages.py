@@ -22,7 +22,7 @@ from cdc.query.parameters import WAITING, Query, parse_query
 from cdc.query.past import Past
 from cdc.query.watch import Watch
 from cdc.query.watching import Watching
-from cdc.serve.published import Published
+from cdc.serve.published import Published, feed_waits
 from cdc.serve.tally import Page
 from cdc.view.facts import TableFacts
 from cdc.web.body import MAX_BODY, read_body
@@ -208,7 +208,7 @@ class Pages:
         return as_json({"live": True})
 
     async def _ready(self, _: Call, __: Asked) -> Answer:
-        return await tables.readiness(self._desk)
+        return await tables.readiness(self._desk, feed_waits(self._published.more()))
 
     async def _metrics(self, _: Call, asked: Asked) -> Answer:
         if not asked.access.metrics:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -14,6 +15,10 @@ from cdc.metrics import ServedTable, ServedView, ServeMetrics
 from cdc.query.answer import Answer
 from cdc.serve.tally import Tally
 from cdc.view.table_view import TableView
+
+_WAITS: Final = re.compile(rb'^cdc_feed_waiting_seconds\{server="(kafka|source|replica)"\} ([0-9.e+]+)$', re.MULTILINE)
+_SERVERS: Final = {"kafka": "Kafka to answer", "source": "the source to answer", "replica": "the store to take rows"}
+_LOOK: Final = "look at that server: does it answer, and has its disk room?"
 
 
 class Published(NamedTuple):
@@ -52,3 +57,17 @@ def _served(views: Sequence[TableView]) -> ServedView | None:
     caught_up_at = min((each.caught_up_at for each in facts), default=0.0)
     age_s = max(now - caught_up_at, 0) if caught_up_at else math.nan
     return ServedView(max((each.lsn for each in facts), default=0), age_s, tables)
+
+
+def feed_waits(said: bytes) -> list[dict[str, object]]:
+    """For whom the process that fills the view waits, as its metrics have it.
+
+    Args:
+        said: these, as Prometheus reads them.
+    """
+    found = ((server.decode(), float(seconds)) for server, seconds in _WAITS.findall(said))
+    return [
+        {"for": _SERVERS[server], "whom": server, "seconds": seconds, "remedy": _LOOK}
+        for server, seconds in found
+        if seconds
+    ]

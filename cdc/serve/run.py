@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -19,13 +19,19 @@ from prometheus_client.exposition import generate_latest
 
 from cdc.config import Config
 from cdc.config.serve import ServeConfig
+from cdc.contract.naming import progress_topic
 from cdc.daemon.logs import configure
+from cdc.daemon.slot_meter import SlotMeter
+from cdc.daemon.slot_watch import slot_watch
+from cdc.daemon.wait_log import WaitLog
 from cdc.daemon.worker import Worker
 from cdc.errors import ConfigError
 from cdc.feed.meter import FeedMeter
 from cdc.feed.run import run_feeds
 from cdc.feed.stores import TABLES, TOPICS, ViewStores, wanted_view
+from cdc.metrics import SlotMetrics
 from cdc.query.desk import Served
+from cdc.replay.pulse import BrokerPulse
 from cdc.serve.children import LONGEST_STOP_S, Children, answer_as_child
 from cdc.serve.http import Server
 from cdc.serve.listening import ServerThread, listen, url_of
@@ -79,7 +85,7 @@ def run_service(
     in_memory = view.store == MEMORY
     check(settings, in_memory=in_memory, feeds=feeds)
     _tell_crashes()
-    with closing(listen(settings)) as listening:
+    with closing(listen(settings)) as listening, ExitStack() as beside:
         count = 1 if in_memory else settings.workers
         shared = Shared(config, log_level, listening, shared_cells(count), shared_notice(), open_pages)
         meter, stores = FeedMeter(), ViewStores(config)
@@ -87,6 +93,10 @@ def run_service(
         answering = _Here(shared, stores, tell) if in_memory else _There(shared, count, tell, stores)
         worker = Worker(partial(answering.run, stop), name="serve", on_failure=stop.set)
         worker.start()
+        beside.enter_context(WaitLog(stop))
+        beside.enter_context(slot_watch(config, SlotMeter(SlotMetrics(meter.metrics.registry)), stop))
+        if feeds:
+            beside.enter_context(BrokerPulse(config.kafka.client_options(), progress_topic(config.name), stop))
         log.info("serving", url=url_of(listening, settings), processes=count)
         try:
             run_feeds(config, stop, stores, meter) if feeds else stop.wait()

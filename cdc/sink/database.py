@@ -30,6 +30,10 @@ class ReplicaDatabase(Protocol):
     def naming(self) -> ReplicaNaming:
         """Where source tables go."""
 
+    @property
+    def called(self) -> str:
+        """For people."""
+
     def upgrade(self) -> None:
         """Make the sink's own tables, or bring them to the version that this program needs."""
 

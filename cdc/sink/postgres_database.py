@@ -51,6 +51,11 @@ class PostgresDatabase:
         """Where source tables go; a new one each time, which no table has a place in yet."""
         return naming_of(self._sink)
 
+    @property
+    def called(self) -> str:
+        """For people."""
+        return "the replica"
+
     def upgrade(self) -> None:
         """Create or migrate the tables of schema ``cdc``."""
         upgrade(self._engine)

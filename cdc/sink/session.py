@@ -79,18 +79,17 @@ def lock_key(name: str) -> str:
     return f"cdc sink {name}"
 
 
-def is_locked(connection: sa.Connection, name: str) -> bool:
-    """Whether a sink of this name holds the lock that ``try_lock`` takes; without touching it."""
-    return bool(
-        connection.scalar(
-            sa.text(
-                "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
-                " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-                " AND (classid::bigint << 32 | objid::bigint) = hashtextextended(:key, 0))"
-            ),
-            {"key": lock_key(name)},
-        )
+def lock_holder(connection: sa.Connection, name: str) -> int | None:
+    """The session that holds the lock which ``try_lock`` takes, without touching it; None when nobody does."""
+    pid: int | None = connection.scalar(
+        sa.text(
+            "SELECT min(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+            " AND (classid::bigint << 32 | objid::bigint) = hashtextextended(:key, 0)"
+        ),
+        {"key": lock_key(name)},
     )
+    return pid
 
 
 def is_database(connection: sa.Connection, source: SourceIdentity) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from rich import box
 from rich.console import Group
@@ -48,6 +48,18 @@ def as_table(document: Document) -> Group:
     return Group(parts, *([tables] if tables.row_count else []), end)
 
 
+_STATES: Final[Mapping[str, str]] = {
+    "running": "running",
+    "waiting": "waiting for a server",
+    "retrying": "trying again and again",
+    "still": "standing still",
+    "blocked": "kept waiting by a lock",
+    "down": "not running",
+    "unknown": "unknown",
+}
+"""How bridge and sink stand; the problems say why."""
+
+
 def _parts(document: Document) -> list[tuple[str, str]]:
     source, topics, sink = document["source"], document["topics"], document["sink"]
     rows = [("source", _silence(source)), ("topics", _silence(topics))]
@@ -55,6 +67,8 @@ def _parts(document: Document) -> list[tuple[str, str]]:
         rows[0] = ("source", f"WAL {source['wal_lsn']}, {_slot_text(source['slot'])}")
     if "published_lsn" in topics:
         rows[1] = ("topics", _topics_text(topics))
+    if document["bridge"]["why"]:
+        rows.insert(1, ("bridge", _STATES[document["bridge"]["state"]]))
     rows += [("left out", each["reason"]) for each in source.get("left_out", ())]
     rows += [("backfill", _backfill_text(each)) for each in document["backfills"] if each["state"] != "done"]
     if done := sum(each["state"] == "done" for each in document["backfills"]):
@@ -101,7 +115,7 @@ def _slot_text(slot: Mapping[str, Any] | None) -> str:
 
 
 def _sink_text(sink: Mapping[str, Any]) -> str:
-    state = "running" if sink["running"] else "not running"
+    state = _STATES[sink["state"]]
     if sink["applied_lsn"] is None:
         return f"{state}, no cut yet"
     if sink["cut_lsn"] is None:

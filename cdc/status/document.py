@@ -16,6 +16,8 @@ from cdc.sink.status import SinkStatus, TableStatus
 from cdc.slot_state import SlotState
 from cdc.source.retention import Retention, dangers
 from cdc.status.parts import SourceStatus, Status
+from cdc.status.standing import Standing, bridge_standing, sink_standing, view_standing
+from cdc.waits import LONG_S
 
 Document: TypeAlias = dict[str, Any]
 
@@ -46,26 +48,38 @@ def problems(status: Status) -> list[Problem]:
         if part is not None and part.error is not None:
             remedy = part.error.remedy or f"is it up, and is the section {_SECTIONS[name]} of the configuration right?"
             found.append(Problem(name, part.error.message, remedy, DOWN))
+    bridge = bridge_standing(status)
     if (source := status.source.answer) is not None:
-        found += _slot_problems(status.slot_name, source)
+        found += _slot_problems(status.slot_name, source, bridge)
     if status.topics.error is None and status.topics.answer is None:
         found.append(Problem("topics", "nothing is published yet", "start the bridge: cdc run", DOWN))
     for backfill in status.backfills:
         found += _backfill_problems(backfill)
-    if status.sink is not None and (sink := status.sink.answer) is not None:
-        found += _sink_problems(sink)
+    found += _standing_problems("bridge", bridge)
+    if status.sink is not None:
+        found += _standing_problems("sink", sink_standing(status))
+        if (sink := status.sink.answer) is not None:
+            found += _stopped_tables(sink)
+    found += _standing_problems("view", view_standing(status))
     return found
 
 
-def _slot_problems(name: str, source: SourceStatus) -> list[Problem]:
+def _standing_problems(part: str, standing: Standing) -> list[Problem]:
+    code = SICK if standing.state == "blocked" else DOWN
+    return [Problem(part, text, remedy, code) for text, remedy in standing.reasons]
+
+
+def _slot_problems(name: str, source: SourceStatus, bridge: Standing) -> list[Problem]:
     slot = source.slot
     if slot is None:
+        if bridge.reasons:
+            return []  # a bridge is there, and says why it has not made one
         return [Problem("source", f"there is no slot {name}", "start the bridge, which makes it: cdc run", DOWN)]
     if slot.lost:
         why = slot.invalidation_reason or slot.wal_status
         return [Problem("source", f"slot {name} is lost ({why}): changes are missing", "see cdc check", SICK)]
     found = []
-    if not slot.active:
+    if not slot.active and not bridge.reasons:
         found.append(Problem("source", f"no bridge reads slot {name}", "start the bridge: cdc run", DOWN))
     found += [
         Problem("source", f"{each.reason}; it is not captured", each.remedy, SICK)
@@ -96,10 +110,8 @@ def _backfill_problems(backfill: BackfillProgress) -> list[Problem]:
     return []
 
 
-def _sink_problems(sink: SinkStatus) -> list[Problem]:
+def _stopped_tables(sink: SinkStatus) -> list[Problem]:
     found = []
-    if not sink.running:
-        found.append(Problem("sink", "no sink runs", "start the sink: cdc sink", DOWN))
     for table in sink.tables:
         if table.state == "stopped":
             reason, _, remedy = table.reason.partition("\n  remedy: ")
@@ -124,12 +136,25 @@ def as_document(status: Status, *, now_us: int) -> Document:
         "source": {"reachable": status.source.reachable, **_source(source)},
         "topics": {"reachable": status.topics.reachable, **_topics(published, source, clock_us)},
         "backfills": [_backfill(each) for each in status.backfills],
+        "bridge": _standing(bridge_standing(status)),
         "sink": None,
+        "view": _standing(view_standing(status)),
     }
     if status.sink is not None:
         backfills = {each.topic: each for each in status.backfills}
-        document["sink"] = {"reachable": status.sink.reachable, **_sink(status.sink.answer, published, backfills)}
+        standing = sink_standing(status)
+        document["sink"] = {
+            "reachable": status.sink.reachable,
+            **_standing(standing),
+            **_sink(status.sink.answer, standing, published, backfills, clock_us),
+        }
     return document
+
+
+def _standing(standing: Standing) -> Document:
+    """``state`` and, where it is not as it should be, ``why`` and for how long."""
+    why = "; ".join(text for text, _ in standing.reasons)
+    return {"state": standing.state, "why": why or None, "state_seconds": standing.since_s}
 
 
 def _source(source: SourceStatus | None) -> Document:
@@ -149,7 +174,7 @@ def _source(source: SourceStatus | None) -> Document:
             "waiting_bridges": source.waiting,
             "confirmed_flush_lsn": _lsn(slot.confirmed_flush_lsn),
             "lag_bytes": slot.lag_bytes,
-            "lag_seconds": _slot_lag_s(slot, source.confirm_lag_s),
+            "lag_seconds": _slot_lag_s(slot, source),
             "wal_status": slot.wal_status,
             "retained_bytes": slot.retained_bytes,
             "safe_wal_size": slot.safe_wal_size,
@@ -159,11 +184,17 @@ def _source(source: SourceStatus | None) -> Document:
     }
 
 
-def _slot_lag_s(slot: SlotState, confirm_lag_s: float | None) -> float | None:
-    """Seconds that the slot is behind; None without a reader, when bytes alone tell: there may be no commit in them."""
+def _slot_lag_s(slot: SlotState, source: SourceStatus) -> float | None:
+    """Seconds that the slot is behind; None without a reader, when bytes alone tell: there may be no commit in them.
+
+    PostgreSQL measures it when something is confirmed. From a reader that is silent it hears nothing, and says 0.
+    """
     if slot.lag_bytes == 0:
         return 0.0
-    return confirm_lag_s or 0.0 if slot.active else None
+    if not slot.active:
+        return None
+    silent_s = source.heard_s if source.heard_s is not None and source.heard_s >= LONG_S else 0.0
+    return max(source.confirm_lag_s or 0.0, silent_s)
 
 
 def _topics(published: Progress | None, source: SourceStatus | None, clock_us: int) -> Document:
@@ -195,7 +226,13 @@ def _backfill(backfill: BackfillProgress) -> Document:
     }
 
 
-def _sink(sink: SinkStatus | None, published: Progress | None, backfills: Mapping[str, BackfillProgress]) -> Document:
+def _sink(
+    sink: SinkStatus | None,
+    standing: Standing,
+    published: Progress | None,
+    backfills: Mapping[str, BackfillProgress],
+    clock_us: int,
+) -> Document:
     """``exact``: the replica shows one moment of the source. Not yet is no problem, but something to alert on."""
     if sink is None:
         return {}
@@ -205,9 +242,9 @@ def _sink(sink: SinkStatus | None, published: Progress | None, backfills: Mappin
         unapplied_bytes = max(published.lsn - sink.applied_lsn, 0)
     if sink.lsn is not None and published is not None:
         lag_bytes = max(published.lsn - sink.lsn, 0)
-        lag_seconds = _age_s(sink.commit_ts, published.commit_ts) if lag_bytes else 0.0
+        lag_seconds = _sink_lag_s(sink, published, clock_us)
     return {
-        "running": sink.running,
+        "running": standing.state != "down",
         "exact": sink.lsn is not None and all(each.state == "exact" for each in sink.tables),
         "cut_lsn": _lsn(sink.lsn),
         "applied_lsn": _lsn(sink.applied_lsn),
@@ -227,6 +264,21 @@ def _sink(sink: SinkStatus | None, published: Progress | None, backfills: Mappin
             for each in sink.tables
         ],
     }
+
+
+def _sink_lag_s(sink: SinkStatus, published: Progress, clock_us: int) -> float | None:
+    """Age of the oldest thing in the topics that is not in the replica yet; 0 when all is there.
+
+    Its commit is younger than the replica's newest one, and it came into the topics after they held nothing that the
+    replica did not. Where there is no newer commit, only the position moved, since the last cut at the earliest.
+    """
+    assert sink.lsn is not None
+    if published.lsn <= sink.lsn:
+        return 0.0
+    if published.commit_ts <= sink.commit_ts:
+        return sink.applied_s
+    ages = [each for each in (_age_s(sink.commit_ts, clock_us), sink.level_s) if each is not None]
+    return min(ages, default=None)
 
 
 def _under_way(table: TableStatus, backfill: BackfillProgress | None) -> str | None:

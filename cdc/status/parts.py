@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import Final, Generic, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+import psycopg
 
 from cdc.bridge.slot_wait import waiting_application
 from cdc.brokers import BrokerAdmin
+from cdc.capture.stream import FEEDBACK_INTERVAL_S
 from cdc.config import Config
 from cdc.contract.naming import progress_topic
 from cdc.contract.progress import stream_key
 from cdc.daemon.threads import Threads
-from cdc.errors import CdcError
+from cdc.errors import CdcError, ReplicaUnavailable, SourceUnavailable, TopicUnavailable
 from cdc.lsn import LSN
 from cdc.record import BackfillProgress, Progress
 from cdc.replay.backfills import Published, read_published
@@ -23,6 +29,11 @@ from cdc.slot_state import SlotState
 from cdc.source.connect import LOOK_S, connect, source_errors
 from cdc.source.retention import OpenTransaction, inspect_retention
 from cdc.source.slot import WAL_END
+from cdc.status.processes import ProcessStatus, Role, ask_ready, roles_of, url_of
+from cdc.waits import LONG_S
+
+PATIENCE_S: Final = 5.0
+"""For each part: a server that has not answered by then is told of as one that does not."""
 
 _APPLICATION: Final = "cdc status"
 
@@ -56,6 +67,7 @@ class SourceStatus:
         oldest: the oldest transaction with an id in the cluster, for which the slot may keep WAL.
         role: as which we looked.
         left_out: tables that the patterns reach and that are not captured.
+        heard_s: since the bridge last said anything to its walsender; None without one, or when we may not see it.
     """
 
     wal_lsn: LSN
@@ -67,6 +79,7 @@ class SourceStatus:
     oldest: OpenTransaction | None = None
     role: str = ""
     left_out: tuple[LeftOut, ...] = ()
+    heard_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +95,7 @@ class Status:
     topics: Part[Progress]
     sink: Part[SinkStatus] | None
     backfills: tuple[BackfillProgress, ...] = ()
+    processes: tuple[ProcessStatus, ...] = ()
 
 
 ReadPublished: TypeAlias = Callable[[Config], Published]
@@ -97,27 +111,90 @@ def read_once(config: Config) -> Published:
     return read_published(admin, progress_topic(config.name), stream_key(config.source.slot))
 
 
-def read_status(config: Config, published_now: ReadPublished = read_once) -> Status:
-    """Ask all parts at once, so that one that is down delays only itself.
+class StatusReader:
+    """Looks again and again. For one thread, which waits for no part longer than it says.
+
+    A part that hangs is not asked again before it has answered, so that no more than one thread hangs with it. What it
+    answers at last is old, and is not used.
 
     Args:
-        config: of the deployment.
+        patience_s: how long a look waits for each part.
         published_now: reads the progress topic; who looks often remembers what was read.
     """
-    threads = Threads(3, "status")
-    source = threads.submit(_ask, lambda: _source(config))
-    topics = threads.submit(_ask, lambda: published_now(config))
-    sink = threads.submit(_ask, lambda: _replica(config)) if config.sink is not None else None
-    threads.shutdown()
-    published = topics.result()
-    known = published.answer
-    return Status(
-        name=config.name,
-        slot_name=config.source.slot,
-        source=source.result(),
-        topics=Part(known.stream if known is not None else None, published.error),
-        sink=None if sink is None else sink.result(),
-        backfills=tuple(each.progress for _, each in sorted(known.backfills.items())) if known is not None else (),
+
+    def __init__(self, patience_s: float = PATIENCE_S, published_now: ReadPublished = read_once) -> None:
+        self._patience_s = patience_s
+        self._published_now = published_now
+        self._hanging: dict[str, tuple[Future[Any], float]] = {}
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the progress topic is still being read for an earlier look."""
+        return "topics" in self._hanging and not self._hanging["topics"][0].done()
+
+    def look(self, config: Config) -> Status:
+        """Ask all parts at once, so that one that is down delays only itself."""
+        roles = roles_of(config)
+        threads = Threads(3 + len(roles), "status")
+        asked: dict[str, tuple[Future[Any], float]] = {}
+
+        def ask(name: str, question: Callable[[], Any]) -> None:
+            hanging = self._hanging.get(name)
+            if hanging is None or hanging[0].done():
+                hanging = threads.submit(question), time.monotonic()
+            asked[name] = hanging
+
+        ask("source", lambda: _ask(lambda: _source(config)))
+        ask("topics", lambda: _ask(lambda: self._published_now(config)))
+        if config.sink is not None:
+            ask("sink", lambda: _ask(lambda: _replica(config)))
+        for role in roles:
+            ask(role_key(role), partial(ask_ready, config, role))
+        threads.shutdown()
+        wait([future for future, _ in asked.values()], self._patience_s)
+        self._hanging = {name: each for name, each in asked.items() if not each[0].done()}
+
+        def part(name: str) -> Part[Any]:
+            future, began = asked[name]
+            return _no_answer(name, time.monotonic() - began) if name in self._hanging else future.result()
+
+        published = part("topics")
+        known: Published | None = published.answer
+        processes = [
+            ProcessStatus(role, "hangs", url_of(config, role) or "")
+            if role_key(role) in self._hanging
+            else asked[role_key(role)][0].result()
+            for role in roles
+        ]
+        return Status(
+            name=config.name,
+            slot_name=config.source.slot,
+            source=part("source"),
+            topics=Part(known.stream if known is not None else None, published.error),
+            sink=None if config.sink is None else part("sink"),
+            backfills=tuple(each.progress for _, each in sorted(known.backfills.items())) if known is not None else (),
+            processes=tuple(processes),
+        )
+
+
+def role_key(role: Role) -> str:
+    """A process among the parts that are asked."""
+    return f"process {role}"
+
+
+def _no_answer(name: str, seconds: float) -> Part[Any]:
+    kinds: dict[str, tuple[type[CdcError], str]] = {
+        "source": (SourceUnavailable, "the source takes connections or queries"),
+        "topics": (TopicUnavailable, "Kafka takes requests"),
+        "sink": (ReplicaUnavailable, "the replica takes connections or queries"),
+    }
+    kind, does = kinds[name]
+    return Part(
+        None,
+        kind(
+            f"no answer for {seconds:.0f} s: {does} and answers none",
+            remedy="look at that server: is it stopped, is its disk full, is the network to it cut?",
+        ),
     )
 
 
@@ -152,7 +229,35 @@ def _source(config: Config) -> SourceStatus:
             retention.oldest,
             retention.role,
             choose(conn, config, may_be_empty=True).left_out,
+            None if slot is None or slot.active_pid is None else _heard_s(conn, slot.active_pid),
         )
+
+
+def _heard_s(conn: psycopg.Connection[Any], pid: int) -> float | None:
+    """Since the bridge last spoke. It stamps that by its own clock, which may differ: what looks old is asked twice.
+
+    Args:
+        conn: to the source.
+        pid: of the walsender.
+    """
+
+    def look() -> tuple[Any, float] | None:
+        with source_errors("asking for the bridge's last word"):
+            found = conn.execute(
+                "SELECT reply_time, extract(epoch FROM clock_timestamp() - reply_time)::float8"
+                " FROM pg_stat_replication WHERE pid = %s AND reply_time IS NOT NULL",
+                (pid,),
+            ).fetchone()
+        return found if found is None else (found[0], found[1])
+
+    before = look()
+    if before is None or before[1] < LONG_S:
+        return None if before is None else max(before[1], 0.0)
+    time.sleep(FEEDBACK_INTERVAL_S + 0.5)
+    now = look()
+    if now is None:
+        return None
+    return 0.0 if now[0] != before[0] else now[1]
 
 
 def _replica(config: Config) -> SinkStatus:

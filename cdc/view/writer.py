@@ -245,6 +245,11 @@ class ViewPlace:
         self._name = name
         self._view = view
 
+    @property
+    def called(self) -> str:
+        """For people."""
+        return "the view's store"
+
     def upgrade(self) -> None:
         """A store has one format; another one is refused when it is read."""
 

@@ -22,7 +22,7 @@ RULES: Final[list[dict[str, Any]]] = [
 DASHBOARD: Final[dict[str, Any]] = json.loads((ROOT / "config" / "grafana" / "cdc.json").read_text())
 PANELS: Final[list[dict[str, Any]]] = [each for each in DASHBOARD["panels"] if each["type"] != "row"]
 STATES: Final = {
-    "cdc_bridge_slot_wal_status": metrics.WAL_STATUSES,
+    "cdc_slot_wal_status": metrics.WAL_STATUSES,
     "cdc_bridge_backfill_state": metrics.BACKFILL_STATES,
     "cdc_sink_table_state": metrics.TABLE_STATES,
     "cdc_serve_table_state": metrics.VIEW_STATES,
@@ -107,5 +107,8 @@ def test_every_alert_is_explained_as_it_is() -> None:
 def test_every_job_is_scraped_in_the_example() -> None:
     scraped = yaml.safe_load((PROMETHEUS / "scrape.yml").read_text())["scrape_configs"]
     named = {job for _, expression in expressions() for job in re.findall(r'job="([^"]+)"', expression)}
-    assert named == {each["job_name"] for each in scraped}
-    assert all("bridge" in target["labels"] for each in scraped for target in each["static_configs"])
+    assert named | {"cdc-dashboard"} == {each["job_name"] for each in scraped}
+    labelled = {
+        each["job_name"] for each in scraped for target in each["static_configs"] if "bridge" in target["labels"]
+    }
+    assert labelled == named, "what cdc dashboard tells has the label already"

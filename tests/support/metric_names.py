@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cdc import metrics
@@ -18,7 +18,9 @@ def known_metrics() -> dict[str, str]:
     """Kind by name: counter, gauge, state or histogram."""
     served = metrics.ServeMetrics(lambda: metrics.ServeNumbers({}, {}, 0, 0), lambda: None)
     makers = (metrics.BridgeMetrics, metrics.SinkMetrics, metrics.FeedMetrics)
-    registries = (*(make().registry for make in makers), served.registry)
+    slot = CollectorRegistry()
+    metrics.SlotMetrics(slot)
+    registries = (*(make().registry for make in makers), slot, served.registry)
     found = [metric for registry in registries for metric in registry.collect()]
     return {each.name: _KINDS[each.type] for each in found if each.name.startswith("cdc_")}
 
@@ -32,7 +34,9 @@ def labels_by_series() -> Mapping[str, set[str]]:
     for metric in (each for one in made for each in vars(one).values()):
         if names := getattr(metric, "_labelnames", ()):
             metric.labels(*names)  # until then, there is no series
-    registries = (*(each.registry for each in made), metrics.ServeMetrics(lambda: numbers, lambda: view).registry)
+    slot = CollectorRegistry()
+    metrics.SlotMetrics(slot)
+    registries = (*(each.registry for each in made), slot, metrics.ServeMetrics(lambda: numbers, lambda: view).registry)
     found: dict[str, set[str]] = {}
     for registry in registries:
         for family in text_string_to_metric_families(generate_latest(registry).decode()):

@@ -5,19 +5,22 @@ import {ago, plural} from "./format.js";
 
 const SIGNS = {error: "Error", warning: "Warning"};
 
-const pool = new Pool(() => {
+const row = () => {
   const sign = h("span", {class: "sign"});
   const part = h("span", {class: "part"});
   const text = h("p", {class: "alarm-text"});
+  const prose = h("p", {class: "remedy-text"});
   const code = h("pre", {class: "remedy", tabindex: "0", role: "group"});
   const copy = h("button", {type: "button", class: "copy", onclick: () => copied(copy, code.textContent)}, "Copy");
   const since = h("span", {class: "since"});
   const mend = h("div", {class: "mend"}, code, copy);
   return {
-    node: h("li", {class: "alarm"}, h("p", {class: "alarm-head"}, sign, part, since), text, mend),
-    sign, part, text, code, since, mend, copy,
+    node: h("li", {class: "alarm"}, h("p", {class: "alarm-head"}, sign, part, since), text, prose, mend),
+    sign, prose, part, text, code, since, mend, copy,
   };
-});
+};
+const pool = new Pool(row);
+const standingPool = new Pool(row);
 
 async function copied(button, text) {
   try {
@@ -29,26 +32,41 @@ async function copied(button, text) {
   setTimeout(() => say(button, "Copy"), 2000);
 }
 
+/** What is wrong now is an alarm; what has been so since the start, and harms nobody yet, stands below the way of a row. */
+export const isLive = (each) => each.level === "error" || each.told_by === "cdc status" || !each.told_by;
+
 export function showAlarms(found, look, now) {
-  children($("alarm-list"), pool.of(found, (each) => `${each.part} ${each.text}`, (made, each) => {
+  const live = found.filter(isLive);
+  const standing = found.filter((each) => !isLive(each));
+  list($("alarm-list"), pool, live, now);
+  list($("standing-list"), standingPool, standing, now);
+  $("standing").hidden = standing.length === 0;
+  say($("standing-title"), plural(standing.length, "standing warning"));
+  $("no-alarms").hidden = live.length > 0;
+  say($("no-alarms"), calm(look, now));
+}
+
+function list(place, pool, found, now) {
+  children(place, pool.of(found, (each) => each.key ?? `${each.part} ${each.text}`, (made, each) => {
     mark(made.node, "data-level", each.level);
     say(made.sign, SIGNS[each.level] ?? each.level);
     say(made.part, each.told_by ? `${each.part} · ${each.told_by}` : each.part);
     say(made.text, each.text);
-    say(made.code, each.remedy);
+    const command = each.command ?? "";
+    say(made.code, command);
+    say(made.prose, each.remedy);
+    made.prose.hidden = !each.remedy || each.remedy === command;
     mark(made.code, "aria-label", `What to do: ${each.part}`);
     mark(made.copy, "aria-label", `Copy what to do: ${each.part}`);
-    made.mend.hidden = !each.remedy;
+    made.mend.hidden = !command;
     say(made.since, each.since ? `since ${ago(each.since, now).replace(" ago", "")}`.replace("since just now", "just now") : "");
   }));
-  $("no-alarms").hidden = found.length > 0;
-  say($("no-alarms"), calm(look, now));
 }
 
 function calm(look, now) {
   if (!look?.status) return "Nothing has been looked at yet.";
   const {check} = look;
-  if (!check) return "None. The checks of cdc check are being made.";
+  if (!check) return "None in cdc status. The checks of cdc check are being made.";
   if (check.error) return `None in cdc status. cdc check could not be made: ${check.error.text}.`;
-  return `None. cdc status is healthy, and ${plural(check.findings.length, "check")} of cdc check passed ${ago(check.at, now)}.`;
+  return `None. cdc status is healthy, and ${plural(check.findings.length, "check")} of cdc check were made ${ago(check.at, now)}.`;
 }

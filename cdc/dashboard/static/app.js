@@ -1,6 +1,6 @@
 // The page: follows the events of the server, and shows the deployment that is chosen.
 
-import {showAlarms} from "./alarms.js";
+import {isLive, showAlarms} from "./alarms.js";
 import {Past, prepareCharts, showCharts} from "./charts.js";
 import {$, Pool, children, h, mark, say} from "./dom.js";
 import {ago, plural} from "./format.js";
@@ -9,9 +9,9 @@ import {preparePanels, showPanels} from "./panels.js";
 import {follow, keepToken} from "./stream.js";
 import {prepareTables, showTables} from "./tables.js";
 import {prepareTopics, showTopics} from "./topics.js";
-import {showWay} from "./way.js";
+import {showAges, showWay} from "./way.js";
 
-const OLD_S = 20;
+const OLD_S = 8;
 
 const known = [];
 let lost = "";
@@ -37,14 +37,15 @@ function show() {
   showChoice();
   if (!look) return;
   say($("name"), look.name);
-  const errors = found.filter(({level}) => level === "error").length;
-  const warnings = found.length - errors;
+  const live = found.filter(isLive);
+  const errors = live.filter(({level}) => level === "error").length;
+  const warnings = live.length - errors;
   const words = [errors ? plural(errors, "error") : "", warnings ? plural(warnings, "warning") : ""].filter(Boolean).join(", ");
   say($("verdict"), words || "All is well");
   mark($("verdict"), "data-tone", errors ? "bad" : warnings ? "warn" : "good");
   document.title = `${words ? `${words} · ` : ""}${look.name} · cdc`;
   mark($("icon"), "href", errors ? "/dashboard/icon-alarm.svg" : "/dashboard/icon.svg");
-  for (const each of document.querySelectorAll("main > :not(#alarms)")) each.hidden = !look.status;
+  for (const each of document.querySelectorAll("main > :not(#alarms, #standing)")) each.hidden = !look.status;
   if (!look.status) return;
   showWay(look);
   showCharts(deployment.past, look);
@@ -57,8 +58,9 @@ function show() {
 
 function showFreshness(look) {
   const isOld = Boolean(look) && now() - look.at > OLD_S;
-  mark($("freshness"), "data-tone", lost || isOld ? "bad" : look ? "good" : "idle");
+  mark($("freshness"), "data-tone", lost ? "bad" : isOld ? "warn" : look ? "good" : "idle");
   say($("fresh"), look ? `as of ${ago(look.at, now())}` : lost || "connecting");
+  if (look?.status) showAges(look, now());
 }
 
 const tabs = new Pool(() => {
@@ -71,7 +73,7 @@ function showChoice() {
   $("deployments").hidden = known.length < 2;
   if (known.length < 2) return;
   children($("deployments"), tabs.of(known.map((each, number) => ({...each, number})), ({number}) => number, (made, each) => {
-    const found = alarmsOf(each);
+    const found = alarmsOf(each).filter(isLive);
     const tone = !each.look ? "idle" : found.some(({level}) => level === "error") ? "bad" : found.length ? "warn" : "good";
     mark(made.node, "href", `#${each.number}`);
     mark(made.node, "aria-current", each.number === chosen() ? "true" : null);

@@ -30,7 +30,7 @@ function state(node, text) {
 }
 
 const pool = new Pool((row) => {
-  const cells = Object.fromEntries(COLUMNS.map(({name, text}) => [name, h(name === "table" ? "th" : "td", {class: text ? null : "number", scope: name === "table" ? "row" : null})]));
+  const cells = Object.fromEntries(COLUMNS.map(({name, title, text}) => [name, h(name === "table" ? "th" : "td", {class: text ? null : "number", "data-title": title, scope: name === "table" ? "row" : null})]));
   const chips = {topic: chip(), replica: chip(), view: chip()};
   for (const [name, each] of Object.entries(chips)) cells[name].append(each);
   const bar = h("progress", {max: "1", "aria-label": `backfill of ${row.table}`});

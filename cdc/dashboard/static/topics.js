@@ -3,12 +3,14 @@
 import {$, Pool, children, h, mark, say} from "./dom.js";
 import {ago, bytes, count, lasting, plural} from "./format.js";
 
+const TITLES = [["Topic"], ["On disk", 1], ["Partitions × copies", 1], ["Compacted after", 1], ["Deletes are seen for", 1], ["Settings"]];
+
 const pool = new Pool(() => {
   const name = h("th", {scope: "row"});
-  const [size, partitions, window, lag] = [0, 0, 0, 0].map(() => h("td", {class: "number"}));
+  const [size, partitions, lag, window] = TITLES.slice(1, 5).map(([title]) => h("td", {class: "number", "data-title": title}));
   const chip = h("span", {class: "chip"});
   const text = h("span", {class: "small note"});
-  return {node: h("tr", {}, name, size, partitions, lag, window, h("td", {}, chip, text)), name, size, partitions, window, lag, chip, text};
+  return {node: h("tr", {}, name, size, partitions, lag, window, h("td", {"data-title": "Settings"}, h("span", {}, chip, text))), name, size, partitions, window, lag, chip, text};
 });
 const findings = new Pool(() => {
   const [chip, text] = [h("span", {class: "chip"}), h("span", {})];
@@ -47,9 +49,8 @@ export function showTopics(topics, now) {
 }
 
 export function prepareTopics() {
-  const titles = [["Topic"], ["On disk", 1], ["Partitions × copies", 1], ["Compacted after", 1], ["Deletes are seen for", 1], ["Settings"]];
   $("topics").append(
-    h("thead", {}, h("tr", {}, titles.map(([title, number]) => h("th", {scope: "col", class: number ? "number" : null}, title)))),
+    h("thead", {}, h("tr", {}, TITLES.map(([title, number]) => h("th", {scope: "col", class: number ? "number" : null}, title)))),
     body,
   );
 }

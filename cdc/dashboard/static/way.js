@@ -3,10 +3,13 @@
 import {$, children, h, mark, say} from "./dom.js";
 import {DASH, bytes, count, rate, seconds} from "./format.js";
 
+/** A look is taken every other second, and with a server that hangs within six. */
+const OLD_S = 8;
+
 const STATES = {
-  good: "good", exact: "good", streaming: "good", answers: "good", published: "good",
-  loading: "busy", catching_up: "busy", rebuilding: "busy", waiting: "busy", suspect: "busy", behind: "busy",
-  degraded: "warn", unknown: "idle",
+  good: "good", running: "good", exact: "good", streaming: "good", answers: "good", published: "good",
+  loading: "busy", catching_up: "busy", rebuilding: "busy", suspect: "busy", behind: "busy",
+  degraded: "warn", old: "warn", "kept waiting": "warn", waiting: "bad", retrying: "bad", "stands still": "bad", unknown: "idle",
   stopped: "bad", down: "bad", lost: "bad", unreachable: "bad", missing: "bad",
 };
 
@@ -19,9 +22,11 @@ class Box {
     this.node = h("article", {class: `box ${place}`, "aria-label": title}, h("h3", {}, title, this.state), this.list);
   }
 
-  show(state, facts) {
+  show(state, facts, why = null) {
+    this.known = state;
     say(this.state, state.replaceAll("_", " "));
     mark(this.state, "data-tone", STATES[state] ?? "idle");
+    mark(this.state, "title", why);
     children(this.list, facts.map(([name, value, title]) => {
       if (!this.facts.has(name)) {
         const text = h("dd", {});
@@ -35,6 +40,13 @@ class Box {
   }
 }
 
+/** How bridge, sink and view stand, as cdc status has it; what is well is said by a better word than running. */
+const STANDING = {waiting: "waiting", still: "stands still", blocked: "kept waiting"};
+
+function standing(of, well) {
+  return of?.state === "running" ? well : STANDING[of?.state] ?? of?.state ?? "unknown";
+}
+
 class Link {
   constructor(place) {
     this.text = h("span", {class: "flow"});
@@ -42,7 +54,8 @@ class Link {
     this.node = h("div", {class: `link ${place}`}, h("p", {}, this.text, this.unit), h("span", {class: "line", "aria-hidden": "true"}));
   }
 
-  show(value, unit, flows) {
+  show(value, unit, flows, held = false) {
+    if (held) [value, flows] = [DASH, null];  // nothing goes where nobody takes it, whatever was counted before
     say(this.text, value);
     say(this.unit, unit);
     mark(this.node, "data-flow", flows === null || flows === undefined ? "unknown" : flows > 0 ? "yes" : "no");
@@ -58,6 +71,18 @@ const boxes = {
 };
 const links = {read: new Link("read"), publish: new Link("publish"), apply: new Link("apply"), feed: new Link("feed")};
 
+/** A box whose figures are older than they should be says so, and how old they are. */
+export function showAges(look, now) {
+  const age = look ? now - look.at : 0;
+  for (const box of Object.values(boxes)) {
+    if (!box.known) continue;
+    const isOld = age > OLD_S;
+    say(box.state, isOld ? `${seconds(age)} old` : box.known.replaceAll("_", " "));
+    mark(box.state, "data-tone", isOld ? "warn" : STATES[box.known] ?? "idle");
+    mark(box.node, "data-old", isOld ? "yes" : null);
+  }
+}
+
 export function showWay(look) {
   const wanted = [boxes.source, links.read, boxes.bridge, links.publish, boxes.topics];
   if (look.has.sink) wanted.push(links.apply, boxes.sink);
@@ -65,14 +90,16 @@ export function showWay(look) {
   mark($("way"), "data-ends", Number(look.has.sink) + Number(look.has.view));
   children($("way"), wanted.map((each) => each.node));
   const {status, figures} = look;
-  source(status, figures);
+  source(status, figures, status.bridge?.state);
   bridge(status, figures, look);
   topics(status, figures, look);
   if (look.has.sink) replica(status, figures);
   if (look.has.view) view(look, figures);
 }
 
-function source({source: from}, figures) {
+const HEALTHY = new Set(["running"]);
+
+function source({source: from}, figures, bridgeState) {
   const slot = from.slot;
   const state = !from.reachable ? "unreachable" : !("wal_lsn" in from) ? "unknown" : "good";
   boxes.source.show(state === "good" ? "answers" : state, [
@@ -81,7 +108,8 @@ function source({source: from}, figures) {
     ["kept for the slot", slot ? bytes(slot.retained_bytes) : DASH],
     ["its limit", limit(slot), "max_slot_wal_keep_size"],
   ]);
-  links.read.show(slot ? bytes(slot.lag_bytes) : DASH, "not confirmed", figures.wal_bytes_s);
+  const isHeld = !slot || !HEALTHY.has(bridgeState);
+  links.read.show(slot ? bytes(slot.lag_bytes) : DASH, "not confirmed", isHeld ? null : figures.wal_bytes_s);
 }
 
 function limit(slot) {
@@ -92,18 +120,17 @@ function limit(slot) {
 
 function bridge({source: from, topics: to}, figures, look) {
   const slot = from.slot;
-  let state = "unknown";
-  if (slot === null) state = "missing";
-  else if (slot) state = slot.invalidation_reason || slot.wal_status === "lost" ? "lost" : slot.active ? "streaming" : "down";
-  boxes.bridge.show(state, [
+  const stands = look.status.bridge;
+  boxes.bridge.show(standing(stands, "streaming"), [
     ["behind", slot ? seconds(slot.lag_seconds) : DASH],
     ["slot", slot ? slot.wal_status ?? DASH : DASH],
     ["stand-by", slot ? count(slot.waiting_bridges) : DASH, "bridges that wait for the slot"],
     ["retries", count(look.single.cdc_bridge_restarts_total)],
-  ]);
+  ], stands?.why);
   const changes = figures.changes_s;
-  if (changes !== null) links.publish.show(rate(changes), "changes/s", changes);
-  else links.publish.show(perSecond(figures.published_bytes_s), "of WAL", figures.published_bytes_s);
+  const isHeld = !to.reachable || !HEALTHY.has(stands?.state);
+  if (changes !== null) links.publish.show(rate(changes), "changes/s", changes, isHeld);
+  else links.publish.show(perSecond(figures.published_bytes_s), "of WAL", figures.published_bytes_s, isHeld);
 }
 
 function topics({topics: to, backfills}, figures, look) {
@@ -112,7 +139,7 @@ function topics({topics: to, backfills}, figures, look) {
   boxes.topics.show(state, [
     ["published to", to.published_lsn ?? DASH],
     ["newest commit", to.age_seconds === null || to.age_seconds === undefined ? DASH : `${seconds(to.age_seconds)} ago`],
-    ["whole", `${count(whole)} of ${count(backfills.length)}`, "topics that hold every row of their table"],
+    ["whole", to.reachable ? `${count(whole)} of ${count(backfills.length)}` : DASH, "topics that hold every row of their table"],
     ["on disk", bytes(look.topics?.bytes)],
   ]);
 }
@@ -120,31 +147,28 @@ function topics({topics: to, backfills}, figures, look) {
 function replica({sink}, figures) {
   const states = sink.tables?.map((each) => each.state) ?? [];
   const exact = states.filter((each) => each === "exact").length;
-  let state = "unknown";
+  const worst = ["stopped", "catching_up", "rebuilding", "loading"].find((each) => states.includes(each));
+  let state = standing(sink, worst ?? (sink.cut_lsn ? "exact" : "loading"));
   if (!sink.reachable) state = "unreachable";
-  else if ("running" in sink) {
-    const worst = ["stopped", "catching_up", "rebuilding", "loading"].find((each) => states.includes(each));
-    state = !sink.running ? "down" : worst ?? (sink.cut_lsn ? "exact" : "loading");
-  }
   boxes.sink.show(state, [
     ["behind", sink.lag_seconds === null || sink.lag_seconds === undefined ? DASH : `${seconds(sink.lag_seconds)}, ${bytes(sink.lag_bytes)}`],
     ["cut at", sink.cut_lsn ?? DASH, "the replica equals the source at this LSN"],
     ["exact", states.length ? `${count(exact)} of ${count(states.length)}` : DASH],
-  ]);
-  links.apply.show(rate(figures.applied_s), "rows/s", figures.applied_s);
+  ], sink.why);
+  links.apply.show(rate(figures.applied_s), "rows/s", figures.applied_s, !HEALTHY.has(sink.state) || !sink.reachable);
 }
 
 function view(look, figures) {
   const states = look.tables.rows.map((each) => each.view).filter(Boolean);
   const worst = ["degraded", "suspect", "loading", "behind"].find((each) => states.includes(each));
-  const process = look.processes.find((each) => each.role === "serve");
-  const state = states.length ? worst ?? "exact" : process?.state === "silent" ? "down" : "unknown";
+  const stands = look.status.view;
+  const state = standing(stands?.state === "unknown" ? null : stands, states.length ? worst ?? "exact" : "unknown");
   boxes.view.show(state, [
     ["age", seconds(look.single.cdc_serve_age_seconds), "since it was known to show everything that the topics hold"],
     ["requests", `${rate(figures.requests_s)}/s`],
     ["watches", count(look.single.cdc_serve_watches)],
-  ]);
-  links.feed.show(rate(figures.fed_s), "rows/s", figures.fed_s);
+  ], stands?.why);
+  links.feed.show(rate(figures.fed_s), "rows/s", figures.fed_s, !["running", "unknown"].includes(stands?.state));
 }
 
 function perSecond(value) {

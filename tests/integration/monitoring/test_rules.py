@@ -18,13 +18,16 @@ HEALTHY: Final = (
     'up{job="cdc-sink"}',
     'up{job="cdc-serve"}',
     "cdc_bridge_streaming",
-    "cdc_bridge_slot_active",
+    "cdc_slot_active",
 )
 QUIET: Final = (
     "cdc_bridge_publish_lag_seconds",
-    "cdc_bridge_slot_invalidated",
-    'cdc_bridge_slot_wal_status{cdc_bridge_slot_wal_status="unreserved"}',
-    "cdc_bridge_slot_retained_bytes",
+    'cdc_bridge_waiting_seconds{server="kafka"}',
+    'cdc_sink_waiting_seconds{server="replica"}',
+    'cdc_feed_waiting_seconds{server="replica"}',
+    "cdc_slot_invalidated",
+    'cdc_slot_wal_status{cdc_slot_wal_status="unreserved"}',
+    "cdc_slot_retained_bytes",
     'cdc_sink_table_state{table="t",cdc_sink_table_state="stopped"}',
     "cdc_sink_lag_seconds",
     "cdc_sink_catching_up",
@@ -41,10 +44,12 @@ BROKEN: Final[dict[str, dict[str, str]]] = {
     "CdcBridgeBehind": {"cdc_bridge_publish_lag_seconds": "61x400"},
     "CdcBridgeRestarting": {'cdc_bridge_restarts_total{error="E"}': "0+1x400"},
     "CdcKafkaTransactionsAborted": {'cdc_bridge_kafka_transactions_total{outcome="aborted"}': "0+1x400"},
-    "CdcSlotInvalidated": {"cdc_bridge_slot_invalidated": "1x400"},
-    "CdcSlotAboutToBeLost": {'cdc_bridge_slot_wal_status{cdc_bridge_slot_wal_status="unreserved"}': "1x400"},
-    "CdcSlotKeepsWal": {"cdc_bridge_slot_retained_bytes": f"{11 * 2**30}x400"},
-    "CdcSlotUnread": {"cdc_bridge_slot_active": "0x400"},
+    "CdcWaitsForServer": {'cdc_sink_waiting_seconds{server="replica"}': "31x400"},
+    "CdcSlotInvalidated": {"cdc_slot_invalidated": "1x400"},
+    "CdcSlotAboutToBeLost": {'cdc_slot_wal_status{cdc_slot_wal_status="unreserved"}': "1x400"},
+    "CdcSlotFillsUp": {'cdc_slot_seconds_to_full{job="cdc-sink"}': "3599x400"},
+    "CdcSlotKeepsWal": {"cdc_slot_retained_bytes": f"{11 * 2**30}x400"},
+    "CdcSlotUnread": {"cdc_slot_active": "0x400"},
     "CdcBackfillFailed": {'cdc_bridge_backfill_state{table="t",cdc_bridge_backfill_state="failed"}': "1x400"},
     "CdcSinkDown": {'up{job="cdc-sink"}': "0x400"},
     "CdcSinkBehind": {"cdc_sink_lag_seconds": "61x400"},
@@ -135,9 +140,9 @@ def test_a_second_bridge_that_waits_is_no_alarm(tmp_path: Path) -> None:
     unknown = " ".join(["NaN"] * 20)  # for which promtool has no shorter form
     waiting = {
         'cdc_bridge_streaming{instance="b"}': "0x400",
-        'cdc_bridge_slot_active{instance="b"}': unknown,
-        'cdc_bridge_slot_invalidated{instance="b"}': unknown,
-        'cdc_bridge_slot_safe_wal_bytes{instance="b"}': unknown,
+        'cdc_slot_active{instance="b"}': unknown,
+        'cdc_slot_invalidated{instance="b"}': unknown,
+        'cdc_slot_safe_wal_bytes{instance="b"}': unknown,
         'up{job="cdc-bridge",instance="c"}': "0x400",
     }
     check(tmp_path, firing(waiting, [], minute=19))
@@ -146,8 +151,8 @@ def test_a_second_bridge_that_waits_is_no_alarm(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("safe", "alerts"), [("1000", ["CdcSlotAboutToBeLost"]), ("9000", []), ("+Inf", [])])
 def test_a_slot_with_less_than_a_quarter_left_is_about_to_be_lost(tmp_path: Path, safe: str, alerts: list[str]) -> None:
     series = {
-        "cdc_bridge_slot_safe_wal_bytes": f"{safe} {safe} {safe} {safe}",
-        "cdc_bridge_slot_retained_bytes": "9000x9",
+        "cdc_slot_safe_wal_bytes": f"{safe} {safe} {safe} {safe}",
+        "cdc_slot_retained_bytes": "9000x9",
     }
     check(tmp_path, firing(series, alerts, minute=3))
 
@@ -180,3 +185,15 @@ def test_prometheus_takes_the_expressions_of_the_dashboard(tmp_path: Path) -> No
     file = tmp_path / "dashboard.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
     assert f"{len(rules)} rules found" in promtool("check", "rules", file)
+
+
+def test_wal_that_fills_the_disk_is_told_by_the_sink_when_the_bridge_is_dead(tmp_path: Path) -> None:
+    """Its metrics are gone with it, exactly when they are wanted."""
+    gone = {f"cdc_slot_{each}": "_x400" for each in ("active", "invalidated", "retained_bytes")}
+    sinks = {
+        'cdc_slot_retained_bytes{job="cdc-sink"}': f"{11 * 2**30}x400",
+        'cdc_slot_seconds_to_full{job="cdc-sink"}': "600x400",
+        'cdc_slot_active{job="cdc-sink"}': "0x400",
+    }
+    dead = {'up{job="cdc-bridge"}': "0x400", "cdc_bridge_streaming": "_x400", **gone, **sinks}
+    check(tmp_path, firing(dead, ["CdcBridgeDown", "CdcSlotFillsUp", "CdcSlotKeepsWal", "CdcSlotUnread"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -126,7 +127,8 @@ def test_all_parts_healthy(busy):
     assert topics["published_lsn"] == slot["confirmed_flush_lsn"]
     assert topics["commit_time"] == "2023-11-14T22:13:21.500000+00:00"
     assert topics["age_seconds"] > 0
-    assert (sink["running"], sink["lag_bytes"], sink["lag_seconds"]) == (True, 96, 1.5)
+    assert (sink["running"], sink["state"], sink["lag_bytes"]) == (True, "running", 96)
+    assert 0 < sink["lag_seconds"] < 60, "the topics held nothing more a moment ago, however old the commits are"
     assert sink["tables"] == [
         {
             "topic": "shop.public.t",
@@ -138,7 +140,7 @@ def test_all_parts_healthy(busy):
         }
     ]
     assert plain.exit_code == 0
-    assert "96 B, 1.5 s behind the topics" in plain.output
+    assert re.search(r"running, cut .*: 96 B, \d+\.\d s behind the topics", plain.output)
     assert "mirror.t: exact, 1,234 rows applied" in plain.output
     assert plain.output.endswith("is healthy\n")
 
@@ -202,6 +204,7 @@ def test_no_sink_configured(busy):
 
 
 def test_watch_looks_again_until_interrupted(busy):
+    busy.database.execute("update cdc.cut set lsn = lsn + 96, applied_lsn = applied_lsn + 96")  # nothing is to be done
     busy.file.write_text(yaml.safe_dump(busy.document))
     command = [sys.executable, "-c", _COMMAND, "-c", str(busy.file), "--watch", "--json"]
     with busy.running(), subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

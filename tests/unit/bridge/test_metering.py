@@ -37,15 +37,21 @@ def value(meter: BridgeMeter, name: str, **labels: str) -> float | None:
     return meter._metrics.registry.get_sample_value(f"cdc_bridge_{name}", labels)
 
 
+def of_slot(meter: BridgeMeter, name: str) -> float | None:
+    return meter._metrics.registry.get_sample_value(f"cdc_slot_{name}")
+
+
 def test_slot(meter: BridgeMeter) -> None:
-    unknown = value(meter, "slot_safe_wal_bytes")
+    unknown = of_slot(meter, "safe_wal_bytes")
     assert unknown is not None
     assert math.isnan(unknown), "0 would be an alarm"
     meter.slot(SLOT)
-    names = ("slot_safe_wal_bytes", "slot_lag_bytes", "slot_active", "slot_invalidated", "slot_retained_bytes")
-    assert [value(meter, name) for name in names] == [math.inf, 5, 0, 0, 7]
+    names = ("safe_wal_bytes", "lag_bytes", "active", "invalidated", "retained_bytes")
+    assert [of_slot(meter, name) for name in names] == [math.inf, 5, 0, 0, 7]
     meter.slot(replace(SLOT, active=True, safe_wal_size=3, wal_status="lost"))
-    assert [value(meter, name) for name in names] == [3, 5, 1, 1, 7]
+    assert [of_slot(meter, name) for name in names] == [3, 5, 1, 1, 7]
+    meter.slot(None)
+    assert all(math.isnan(of_slot(meter, name) or 0) for name in names), "old figures are no figures"
 
 
 def test_backfill(meter: BridgeMeter) -> None:

@@ -17,12 +17,12 @@ from cdc.asking import own_bridge
 from cdc.backfill import readers, servers, sweep
 from cdc.backfill.readers import ChunkReaders
 from cdc.backfill.tasks import ReadFailure, ViewTask
-from cdc.bridge import rereader, scope_watch, slot_watch, topic_watch
+from cdc.bridge import rereader, scope_watch, topic_watch
 from cdc.brokers import BrokerAdmin
 from cdc.change import UNCHANGED_TOAST, Column, Relation, ReplicaIdentity
 from cdc.config import Config, ViewConfig
 from cdc.config.serve import ServeConfig
-from cdc.daemon import http
+from cdc.daemon import http, slot_watch, wait_log
 from cdc.daemon.worker import Worker
 from cdc.dashboard.board import Board
 from cdc.demo import probes
@@ -31,6 +31,7 @@ from cdc.errors import CdcError, SourceRefused, SourceUnavailable
 from cdc.feed import run as feed
 from cdc.order.needs import Rows
 from cdc.publish import prompt
+from cdc.replay import pulse
 from cdc.serve import run as service
 from cdc.source.connect import source_errors
 from cdc.store import redis_lock
@@ -69,6 +70,21 @@ def scope_watch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     stop, hangup = threading.Event(), threading.Event()
     with scope_watch.ScopeWatch(CONFIG, boom, hangup, stop):
         hangup.set()
+        assert stop.wait(10)
+
+
+def wait_log_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wait_log.WaitLog, "_look", boom)
+    stop = threading.Event()
+    with wait_log.WaitLog(stop):
+        assert stop.wait(10)
+
+
+def pulse_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulse, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(pulse.BrokerPulse, "_answers", boom)
+    stop = threading.Event()
+    with pulse.BrokerPulse(CONFIG.kafka.client_options(), "shop.__progress", stop):
         assert stop.wait(10)
 
 
@@ -191,9 +207,11 @@ class Connection:
 
 
 ENDS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "cdc/bridge/slot_watch.py": slot_watch_ends,
+    "cdc/daemon/slot_watch.py": slot_watch_ends,
     "cdc/bridge/scope_watch.py": scope_watch_ends,
     "cdc/daemon/http.py": http_server_ends,
+    "cdc/daemon/wait_log.py": wait_log_ends,
+    "cdc/replay/pulse.py": pulse_ends,
     "cdc/backfill/readers.py": reader_ends,
     "cdc/backfill/sweep.py": sweep_ends,
     "cdc/asking/own_bridge.py": own_bridge_ends,
@@ -243,7 +261,7 @@ def test_every_thread_of_ours_is_among_these() -> None:
 def test_the_sinks_writing_thread_raises_in_the_session() -> None:
     """The session settles what it handed over before it hands over more, in every pass, and at its end."""
     session = MirrorSession.__new__(MirrorSession)
-    session._under_way = None
+    session._under_way, session._called = None, "the replica"
     with ThreadPoolExecutor(max_workers=1) as session._writer:
         session._hand_over(boom)
         with pytest.raises(Bug):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from cdc.dashboard.alarms import Alarm, Since, alarms
 from cdc.dashboard.numbers import Numbers
@@ -74,6 +75,21 @@ def test_an_alarm_keeps_the_moment_when_it_came() -> None:
     assert since.document([alarm._replace(remedy="start it")], 20.0)[0]["since"] == 10.0
     assert since.document([], 30.0) == []
     assert since.document([alarm], 40.0)[0]["since"] == 40.0
+
+
+def test_an_alarm_whose_figures_change_is_the_same_one() -> None:
+    since, alarm = Since(), Alarm("error", "bridge", "the bridge has waited 8 s for Kafka", "", "cdc status")
+    before = since.document([alarm], 10.0)[0]
+    now = since.document([alarm._replace(text="the bridge has waited 1,012.5 s for Kafka")], 20.0)[0]
+    assert (now["since"], now["key"]) == (10.0, before["key"])
+
+
+def test_commands_name_the_file_and_prose_is_no_command() -> None:
+    down = replace(HEALTHY, sink=Part(replace(SINK, running=False)))
+    found = Since().document(alarms(as_document(down, now_us=0), None, None, Path("/etc/shop.yaml")), 0.0)
+    assert [(each["remedy"], each["command"]) for each in found] == [
+        ("start the sink: cdc sink -c /etc/shop.yaml", "cdc sink -c /etc/shop.yaml")
+    ]
 
 
 def test_a_table_is_one_row_whoever_tells_of_it() -> None:

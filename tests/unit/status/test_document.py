@@ -44,7 +44,15 @@ def test_lags_are_measured_by_the_clock_of_the_source():
     document = as_document(HEALTHY, now_us=999_000_000)
     assert document["source"]["slot"]["lag_seconds"] == 0.25
     assert (document["topics"]["lag_bytes"], document["topics"]["age_seconds"]) == (1_000, 1.0)
-    assert (document["sink"]["lag_bytes"], document["sink"]["lag_seconds"]) == (1_000, 2.0)
+    assert (document["sink"]["lag_bytes"], document["sink"]["lag_seconds"]) == (1_000, 3.0)
+
+
+def test_a_replica_that_was_level_a_moment_ago_is_not_behind_by_the_minutes_without_a_commit():
+    """Ten idle minutes counted: they are between two commits, and nothing was missing meanwhile."""
+    idle = replace(SINK, commit_ts=57_000_000 - 600_000_000, level_s=0.4, applied_s=0.7)
+    assert as_document(replace(HEALTHY, sink=Part(idle)), now_us=0)["sink"]["lag_seconds"] == 0.4
+    moved_only = replace(idle, commit_ts=PROGRESS.commit_ts)
+    assert as_document(replace(HEALTHY, sink=Part(moved_only)), now_us=0)["sink"]["lag_seconds"] == 0.7
 
 
 def test_a_table_that_is_left_out_is_a_problem_only_if_it_is_spelled_out():
@@ -131,7 +139,7 @@ def test_lines():
         "source  WAL 0/2710, slot cdc_shop read by pid 77, confirmed 0/2328: 1,000 B, 0.2 s behind; "
         "keeps 4.9 KiB of WAL (reserved)",
         "topics  published 0/2328 and part of a big transaction, 1,000 B behind the source; newest commit 1.0 s ago",
-        "sink    running, cut 0/1F40: 1,000 B, 2.0 s behind the topics",
+        "sink    running, cut 0/1F40: 1,000 B, 3.0 s behind the topics",
         "table   public.t: exact, 12 rows applied",
         "shop is healthy",
     ]

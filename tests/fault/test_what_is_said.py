@@ -1,0 +1,399 @@
+"""Disturbance × what is said: within ten seconds everything that tells of a deployment says so, and takes it back.
+
+Each disturbance leaves sessions and sockets open, which is why nobody noticed them: servers and processes that stand
+still, a table that somebody locked. ``cdc status`` (text and exit code), ``/ready``, ``/metrics``, the log and the page
+are compared with what they have to say, then with "all is well" when it is over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import psutil
+import pytest
+from playwright.sync_api import Page
+
+from cdc.stack import KafkaBroker, PostgresServer
+from cdc.stack.embedded import free_port
+from tests.support.bridge_process import CdcProcess
+from tests.support.browser import open_browser
+from tests.support.deployment import Deployment, deployed
+from tests.support.forked import run_command
+from tests.support.process_tree import family, send
+from tests.support.serve_process import ServeProcess
+from tests.support.servers import OwnStack, fresh_database
+from tests.support.waiting import eventually
+
+SAID_WITHIN_S: Final = 10.0
+"""On a machine that has nothing else to do; a busy one has four times as long."""
+PICTURES: Final = os.environ.get("CDC_TEST_PICTURES", "")
+"""A folder for pictures of the page in each of these states, for people to look at."""
+
+
+class World:
+    """A deployment on servers of its own, with a bridge, a sink, and a view that is served."""
+
+    def __init__(
+        self, kafka: KafkaBroker, source: PostgresServer, replica: PostgresServer, live: Deployment, serve: ServeProcess
+    ) -> None:
+        self.kafka, self.source_server, self.replica_server = kafka, source, replica
+        self.live, self.serve = live, serve
+        self.ports = {
+            "bridge": live.settings["http"]["bridge_port"],
+            "sink": live.settings["http"]["sink_port"],
+            "serve": live.settings["serve"]["port"],
+        }
+
+    def process(self, name: str) -> CdcProcess:
+        return {"bridge": self.live.bridge, "sink": self.live.sink, "serve": self.serve}[name]
+
+    def walsender(self) -> int:
+        return int(self.live.source.execute("select active_pid from pg_replication_slots")[0][0])
+
+    def change(self) -> None:
+        """Something to move."""
+        self.live.source.execute("update items set note = clock_timestamp()::text where id = 1")
+
+    def get(self, name: str, path: str) -> tuple[int, str]:
+        """Status and body; 0 of a process that does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[name]}{path}", timeout=2) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def shown(self, name: str) -> dict[str, Any]:
+        """What the page of this process shows."""
+        code, body = self.get(name, "/dashboard/state")
+        return ((json.loads(body)["deployments"] or [None])[0] or {}) if code == 200 else {}
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """What happens, and what has to be said of it.
+
+    Attributes:
+        begin: lasts as long as the block.
+        moves: whether rows are changed meanwhile.
+        code: of ``cdc status``.
+        told: words of its problems.
+        ready: HTTP status of ``/ready`` by process; 0 for no answer.
+        page: process whose page is asked, part of the document and its state there.
+        waits: process and server of the metric.
+        logs: process and words of its log.
+    """
+
+    begin: Callable[[World], AbstractContextManager[object]]
+    code: int
+    told: str
+    page: tuple[str, str, str]
+    ready: Mapping[str, int] = field(default_factory=dict)
+    waits: tuple[tuple[str, str], ...] = ()
+    logs: tuple[tuple[str, str], ...] = ()
+    moves: bool = True
+
+
+@contextmanager
+def stopped(*pids: int) -> Iterator[None]:
+    """As a machine whose disk is gone: connections stay, and nobody answers."""
+    trees = [each for pid in pids for each in family(pid)]
+    send(trees, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        send(trees, signal.SIGCONT)
+
+
+@contextmanager
+def locked(world: World) -> Iterator[None]:
+    """Somebody holds the replica table."""
+    with world.live.replica.connect() as holder, holder.transaction():
+        holder.execute("lock table items in access exclusive mode")
+        yield
+
+
+@contextmanager
+def one_stopped(pid: int) -> Iterator[None]:
+    """This process alone."""
+    psutil.Process(pid).send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        psutil.Process(pid).send_signal(signal.SIGCONT)
+
+
+DISTURBANCES: Final[dict[str, Disturbance]] = {
+    "a broker that stands still": Disturbance(
+        lambda world: stopped(world.kafka.pid),
+        4,
+        r"topics: .*no answer.*bridge: the bridge has waited \d+ s for Kafka.*"
+        r"sink: the sink has waited \d+ s for Kafka.*view: the service has waited \d+ s for Kafka",
+        ("bridge", "bridge", "waiting"),
+        {"bridge": 503, "sink": 503, "serve": 200},
+        (("bridge", "kafka"), ("sink", "kafka"), ("feed", "kafka")),
+        (("bridge", "Kafka does not answer"), ("sink", "Kafka does not answer"), ("serve", "Kafka does not answer")),
+    ),
+    "a replica table that somebody locked": Disturbance(
+        locked,
+        3,
+        r"sink: .*items.*process \d+ of the replica keeps it.*lock table items.*pg_terminate_backend\(\d+\)",
+        ("sink", "sink", "blocked"),
+    ),
+    "a bridge that stands still": Disturbance(
+        lambda world: one_stopped(world.live.bridge.pid),
+        4,
+        r"bridge: the bridge's process does not answer at .*: it stands still.*kill -CONT",
+        ("sink", "bridge", "still"),
+        {"bridge": 0, "sink": 200},
+    ),
+    "a sink that stands still": Disturbance(
+        lambda world: one_stopped(world.live.sink.pid),
+        4,
+        r"sink: the sink's process does not answer at .*: it stands still.*kill -CONT",
+        ("bridge", "sink", "still"),
+        {"bridge": 200, "sink": 0},
+    ),
+    "a service that stands still": Disturbance(
+        lambda world: stopped(world.serve.pid),
+        4,
+        r"view: the service's process does not answer at .*: it stands still.*kill -CONT",
+        ("bridge", "view", "still"),
+        {"bridge": 200, "sink": 200, "serve": 0},
+    ),
+    "a walsender that stands still": Disturbance(
+        lambda world: one_stopped(world.walsender()),
+        4,
+        r"bridge: the bridge has waited \d+ s for PostgreSQL to answer on the replication stream",
+        ("bridge", "bridge", "waiting"),
+        {"bridge": 503, "sink": 200},
+        (("bridge", "source"),),
+        (("bridge", "PostgreSQL to answer on the replication stream"),),
+    ),
+    "a source that stands still": Disturbance(
+        lambda world: stopped(world.source_server.pid),
+        4,
+        r"source: .*no answer.*bridge: the bridge has waited \d+ s for PostgreSQL",
+        ("sink", "bridge", "waiting"),
+        {"bridge": 503, "sink": 200},
+        (("bridge", "source"),),
+        (("bridge", "PostgreSQL to answer on the replication stream"),),
+        moves=False,
+    ),
+    "a replica that stands still": Disturbance(
+        lambda world: stopped(world.replica_server.pid),
+        4,
+        r"sink: .*no answer.*the sink has waited \d+ s for the replica",
+        ("bridge", "sink", "waiting"),
+        {"bridge": 200, "sink": 503},
+        (("sink", "replica"),),
+        (("sink", "the replica to take rows"),),
+    ),
+}
+SAMPLE: Final = ("a broker that stands still", "a replica table that somebody locked")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    servers = OwnStack()
+    folder = tmp_path_factory.mktemp("said")
+    ports = [free_port() for _ in range(3)]
+    with ExitStack() as ends:
+        ends.callback(servers.close)
+        kafka, source_server, replica_server = servers.kafka(), servers.postgres(), servers.postgres()
+        source, replica = (
+            ends.enter_context(fresh_database(source_server)),
+            ends.enter_context(fresh_database(replica_server)),
+        )
+        source.execute("create table items (id integer primary key, note text)")
+        source.execute("insert into items values (1, 'one'), (2, 'two')")
+        sections = {
+            "http": {"bridge_port": ports[0], "sink_port": ports[1]},
+            "view": {"store": str(folder / "view")},
+            "serve": {"port": ports[2]},
+            "topics": {"partitions": 1},
+        }
+        live = ends.enter_context(deployed(source, kafka.bootstrap, replica, folder, sections))
+        serve = ServeProcess(live.config, folder / "serve.log")
+        live.start()
+        ends.callback(serve.kill)
+        serve.start()
+        live.wait_mirrored()
+        made = World(kafka, source_server, replica_server, live, serve)
+        eventually(lambda: made.get("serve", "/ready")[0] == 200)
+        yield made
+
+
+def status_said(world: World) -> tuple[int, str, dict[str, Any]]:
+    """Exit code, problems with their remedies, and the document."""
+    done = run_command("status", "--json", "-c", world.live.config)
+    document = json.loads(done.stdout)
+    problems = document["problems"]
+    said = " ".join(f"{each['part']}: {each['text']} {each['remedy']}" for each in problems)
+    assert all(each["remedy"] for each in problems), said
+    return done.returncode, said, document
+
+
+Check: TypeAlias = Callable[[], str]
+"""What is not as it has to be; empty when it is."""
+
+
+def saying(world: World, expected: Disturbance) -> dict[str, Check]:
+    """What has to be said, by who says it."""
+    since = {each: world.process(each).log.stat().st_size for each in world.ports}
+
+    def status() -> str:
+        code, said, _ = status_said(world)
+        return "" if code == expected.code and re.search(expected.told, said, re.DOTALL) else f"{code} {said}"
+
+    def ready(name: str, wanted: int) -> str:
+        code, body = world.get(name, "/ready")
+        return "" if code == wanted else f"{code} {body}"
+
+    def page() -> str:
+        asked, part, state = expected.page
+        found = (world.shown(asked).get("status") or {}).get(part) or {}
+        return "" if found.get("state") == state else f"{found}"
+
+    def metric(name: str, server: str) -> str:
+        _, metrics = world.get("serve" if name == "feed" else name, "/metrics")
+        wanted = rf'cdc_{name}_waiting_seconds{{server="{server}"}} [1-9]'
+        return "" if re.search(wanted, metrics) else f"no {wanted}"
+
+    def log(name: str, words: str) -> str:
+        said = world.process(name).log.read_bytes()[since[name] :].decode(errors="replace")
+        return "" if words in said else f"no {words!r} in {said[-2000:]}"
+
+    return {
+        "page": page,
+        **{f"/ready of {name}": partial(ready, name, code) for name, code in expected.ready.items()},
+        **{f"metrics of {name}": partial(metric, name, server) for name, server in expected.waits},
+        **{f"log of {name}": partial(log, name, words) for name, words in expected.logs},
+        "status": status,  # last: with a server that hangs it takes seconds
+    }
+
+
+def wellness(world: World) -> dict[str, Check]:
+    """What has to be said when all is well."""
+
+    def status() -> str:
+        code, said, document = status_said(world)
+        lag = document["sink"].get("lag_seconds")
+        return "" if code == 0 and lag is not None and lag < 5 else f"{code} {said}, behind {lag}"
+
+    def ready(name: str) -> str:
+        code, body = world.get(name, "/ready")
+        return "" if code == 200 else f"{code} {body}"
+
+    def metrics(name: str) -> str:
+        return " ".join(re.findall(r"cdc_\w+_waiting_seconds{.*} [1-9].*", world.get(name, "/metrics")[1]))
+
+    def page() -> str:
+        shown = world.shown("bridge").get("status") or {}
+        states = {part: (shown.get(part) or {}).get("state") for part in ("bridge", "sink", "view")}
+        return "" if set(states.values()) == {"running"} else f"{states}"
+
+    return {
+        "status": status,
+        "page": page,
+        **{f"/ready of {name}": partial(ready, name) for name in world.ports},
+        **{f"metrics of {name}": partial(metrics, name) for name in world.ports},
+    }
+
+
+def seconds_until(world: World, checks: Mapping[str, Check], *, moves: bool = True) -> dict[str, float]:
+    """When each of them is as it has to be, while something is there to move."""
+    began, said, last = time.monotonic(), dict[str, float](), dict[str, str]()
+
+    def all_said() -> bool:
+        if moves:
+            world.change()
+        for name, check in checks.items():
+            if name not in said and not last.update({name: check()}) and not last[name]:
+                said[name] = round(time.monotonic() - began, 1)
+        return len(said) == len(checks)
+
+    eventually(
+        all_said, SAID_WITHIN_S, lambda: "\n".join(f"{each}: {last[each]}" for each in checks if each not in said)
+    )
+    return said
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[] if each in SAMPLE else pytest.mark.long) for each in DISTURBANCES]
+)
+def test_it_is_said_and_taken_back(world: World, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = DISTURBANCES[name]
+    seconds_until(world, wellness(world))
+    with ExitStack() as looking:
+        page = looking.enter_context(opened(world, expected.page[0])) if PICTURES else None
+        checks = saying(world, expected)
+        with expected.begin(world):
+            said = seconds_until(world, checks, moves=expected.moves)
+            if page is not None:
+                picture(page, name)
+        over = seconds_until(world, wellness(world))
+        with capsys.disabled():
+            sys.stdout.write(f"\n{name}: said after {said}, taken back after {over} seconds\n")
+        if page is not None:
+            picture(page, f"{name}, over")
+
+
+def test_the_others_tell_of_the_slot_while_the_bridge_is_dead(world: World, tmp_path: Path) -> None:
+    """The slot's metrics died with the bridge, exactly when WAL fills the disk."""
+    live, port = world.live, free_port()
+    overview = ServeProcess(live.config, tmp_path / "overview.log", "--port", str(port), command="dashboard")
+    world.ports["overview"] = port
+    try:
+        overview.start()
+        live.bridge.kill()
+        for name, label in (("sink", ""), ("serve", ""), ("overview", f'{{bridge="{live.name}"}}')):
+            wanted = [
+                f"cdc_slot_active{label} 0.0",
+                f"cdc_slot_retained_bytes{label} ",
+                f"cdc_slot_seconds_to_full{label} ",
+            ]
+
+            def told(name: str = name, wanted: list[str] = wanted) -> bool:
+                said = world.get(name, "/metrics")[1]
+                return all(each in said and f"{each}NaN" not in said for each in wanted)
+
+            eventually(told, 20, lambda name=name: f"{name}: {world.get(name, '/metrics')[1]}")  # type: ignore[misc]
+        code, said, _ = status_said(world)
+        assert code == 4
+        assert f"no bridge reads slot {live.slot()} start the bridge: cdc run -c {live.config}" in said
+    finally:
+        del world.ports["overview"]
+        overview.kill()
+        live.start_bridge()
+
+
+@contextmanager
+def opened(world: World, name: str) -> Iterator[Page]:
+    with open_browser() as browser:
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.goto(f"http://127.0.0.1:{world.ports[name]}/")
+        yield page
+
+
+def picture(page: Page, name: str) -> None:
+    page.wait_for_timeout(3000)
+    path = Path(PICTURES) / re.sub(r"\W+", "-", name)
+    page.screenshot(path=f"{path}.png", full_page=False)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.screenshot(path=f"{path}-phone.png", full_page=True)
+    page.set_viewport_size({"width": 1280, "height": 900})
