@@ -173,9 +173,10 @@ class Commands(TyperGroup):
 def load(name: str) -> Any:
     """Import a command, or a group of commands, as typer's command object."""
     # Whoever imports a command may read secrets next.
-    from cdc.daemon.logs import guard_tracebacks
+    from cdc.daemon.logs import guard_tracebacks, keep_broker_lines_to_the_log
 
     guard_tracebacks()
+    keep_broker_lines_to_the_log()
     where = COMMANDS[name]
     if where.answers:
         from cdc.jobs.answers import answering, answers

@@ -13,7 +13,8 @@ import sqlalchemy as sa
 from psycopg.conninfo import make_conninfo
 
 from cdc.errors import ReplicaRefused, ReplicaUnavailable
-from cdc.pgaddress import DEFAULTS, address, keywords_of
+from cdc.long_wait import told
+from cdc.pgaddress import DEFAULTS, address, keywords_of, patience
 from cdc.pgsettings import LATER, READING, WRITING, startup_options
 from cdc.pgtls import tls_remedy
 from cdc.record import SourceIdentity
@@ -112,7 +113,8 @@ def _connect(connection: Mapping[str, str], application_name: str) -> psycopg.Co
     where, user, dbname = address(keywords), keywords.get("user", "…"), keywords.get("dbname", "…")
     try:
         # Plans are made for each batch: staging tables have no statistics and every size.
-        session = psycopg.connect(conninfo, prepare_threshold=None)
+        with told(f"the replica at {where}", "to let us connect", patience(keywords)):
+            session = psycopg.connect(conninfo, prepare_threshold=None)
         session.execute(LATER)
         session.commit()
         return session

@@ -15,7 +15,8 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 from cdc.errors import CdcError, SourceRefused, SourceUnavailable
-from cdc.pgaddress import DEFAULTS, address, keywords_of
+from cdc.long_wait import told
+from cdc.pgaddress import DEFAULTS, address, keywords_of, patience
 from cdc.pgtls import tls_remedy
 from cdc.source.sqlstates import result_error, source_error
 
@@ -111,7 +112,8 @@ def connect(
         keywords["replication"] = "database"
     conninfo = make_conninfo(**keywords)
     try:
-        conn = psycopg.connect(conninfo, autocommit=True)
+        with told(f"PostgreSQL at {address(keywords)}", "to let us connect", patience(keywords)):
+            conn = psycopg.connect(conninfo, autocommit=True)
     except psycopg.OperationalError as error:
         # "from None": the failed connection hangs on the exception and holds the password
         raise connect_error(str(error), connection) from None
