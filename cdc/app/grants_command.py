@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
 import psycopg
@@ -19,7 +20,7 @@ from cdc.source.connect import LOOK_S, connect
 from cdc.source.grants import Capture, capture_grants
 from cdc.source.publication import inspect_publication
 from cdc.source.rights import secured_tables
-from cdc.source.table import TableInfo
+from cdc.source.table import TableInfo, why_unusable
 
 grants_app = typer.Typer(
     help="Print the rights that bridge and sink need, and no more, as commands to paste.", no_args_is_help=True
@@ -58,7 +59,7 @@ def source(config: ConfigOption = None, admin: AdminOption = "") -> None:
                 database=database,
                 tables=tables,
                 grows=any("*" in pattern for pattern in loaded.source.tables),
-                secured=secured_tables(conn, tables),
+                secured=secured_tables(conn, _usable(tables)),
                 publication=loaded.source.publication,
                 mode=loaded.source.publication_mode,
                 state=inspect_publication(conn, loaded.source.publication),
@@ -82,7 +83,7 @@ def sink(config: ConfigOption = None, admin: AdminOption = "") -> None:
     replica = open_replica(loaded, application_name="cdc grants")
     naming = replica.naming
     with _look(loaded, admin) as conn:
-        schemas = {naming.name(state_topic_schema(loaded, info)).schema for info in _tables(conn, loaded)}
+        schemas = {naming.name(state_topic_schema(loaded, info)).schema for info in _usable(_tables(conn, loaded))}
     typer.echo("\n".join(replica.grants(schemas)))
 
 
@@ -112,6 +113,11 @@ def _look(config: Config, admin: str) -> psycopg.Connection[tuple[object, ...]]:
         raise SourceRefused(
             error.message, remedy="if this role does not exist yet, or has no rights yet, add: --admin user=postgres"
         ) from None
+
+
+def _usable(tables: Sequence[TableInfo]) -> list[TableInfo]:
+    """Those that are captured: the others need no rights."""
+    return [each for each in tables if why_unusable(each) is None]
 
 
 def _tables(conn: psycopg.Connection[tuple[object, ...]], config: Config) -> tuple[TableInfo, ...]:
