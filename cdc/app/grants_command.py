@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, TypeAlias
 
 import psycopg
 import typer
+from typer.core import TyperGroup
 
 from cdc.config import Config
 from cdc.errors import SourceRefused
@@ -22,8 +23,25 @@ from cdc.source.publication import inspect_publication
 from cdc.source.rights import secured_tables
 from cdc.source.table import TableInfo, why_unusable
 
+_CALLED: Final[Mapping[str, str]] = {"replica": "sink", "target": "sink", "bridge": "source", "view": "kafka"}
+"""What people call a part whose command has another name; none is near enough for the usual suggestion."""
+
+
+class _Parts(TyperGroup):
+    """The parts that need rights; suggests the right one."""
+
+    # The types are click's, which some versions of typer bring along under a private name.
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        """The command that the arguments name."""
+        if meant := _CALLED.get(args[0]):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}? (cdc grants {meant})")
+        return super().resolve_command(ctx, args)
+
+
 grants_app = typer.Typer(
-    help="Print the rights that bridge and sink need, and no more, as commands to paste.", no_args_is_help=True
+    cls=_Parts,
+    help="Print the rights that bridge and sink need, and no more, as commands to paste.",
+    no_args_is_help=True,
 )
 
 AdminOption: TypeAlias = Annotated[
