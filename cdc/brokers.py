@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
 from cdc.broker_log import BROKER_LOG
 from cdc.errors import ConfigError, TopicRefused, TopicUnavailable
+from cdc.long_wait import told
 
 CONNECTING: Final[Mapping[str, Any]] = {
     "log.connection.close": False,
@@ -30,6 +31,9 @@ CONNECTING: Final[Mapping[str, Any]] = {
 
 _CONNECTED_WITHIN_S: Final = 1.0
 _FIRST_PATIENCE_S: Final = 0.25
+_REFUSED_AFTER_BACKOFFS: Final = 35
+"""A name may stand for several addresses. The client tries one after the other, and calls all brokers down in between:
+``localhost`` is ::1 first. In so many times ``reconnect.backoff.ms``, which it doubles each time, it has tried five."""
 _SAYS_WHY: Final = {KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT}
 _NO_LEADER_YET: Final = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -96,6 +100,7 @@ class BrokerAdmin(AdminClient):
         self.options = options
         self._reports = _Reports()
         ours: dict[str, Any] = {**CONNECTING, **options, "error_cb": self._reports.take}
+        self._refused_after_s = _REFUSED_AFTER_BACKOFFS * float(ours["reconnect.backoff.ms"]) / 1000
         try:
             super().__init__(ours, logger=BROKER_LOG)
         except KafkaException as error:
@@ -104,11 +109,19 @@ class BrokerAdmin(AdminClient):
     def metadata(self, topic: str | None = None, *, timeout_s: float) -> ClusterMetadata:
         """Brokers, and one topic or all that we may see.
 
+        Where none has ever answered this client, and all refuse the connection, nobody waits for ``timeout_s``: a
+        person is told at once, and a daemon tries again by itself. Brokers that have answered may be restarting.
+
         Raises:
             TopicRefused: the brokers will not let us in, or show no certificate that we trust.
             TopicUnavailable: none answers; with the reason, if one was told.
         """
-        deadline, patience_s = time.monotonic() + timeout_s, _FIRST_PATIENCE_S
+        whom = f"Kafka at {self.options.get('bootstrap.servers')}"
+        with told(whom, "to answer", f"up to {timeout_s:g} s"):
+            return self._metadata(topic, whom, timeout_s)
+
+    def _metadata(self, topic: str | None, whom: str, timeout_s: float) -> ClusterMetadata:
+        began, patience_s = time.monotonic(), _FIRST_PATIENCE_S
         while True:
             try:
                 found = self.list_topics(topic, timeout=patience_s)
@@ -117,13 +130,14 @@ class BrokerAdmin(AdminClient):
                 self.poll(0)
                 if self._reports.refusal is not None:
                     raise self._reports.refusal from error
-                left_s = deadline - time.monotonic()
-                if left_s <= 0 or failure.code() not in _SAYS_WHY:
+                waited_s = time.monotonic() - began
+                is_hopeless = self._reports.is_hopeless and waited_s >= self._refused_after_s
+                if waited_s >= timeout_s or is_hopeless or failure.code() not in _SAYS_WHY:
                     raise TopicUnavailable(
-                        f"cannot reach Kafka: {self._reports.newest or failure.str()}",
+                        f"cannot reach {whom}: {self._reports.newest or failure.str()}",
                         remedy="is kafka.bootstrap right, and a broker up? Does security.protocol fit its listener?",
                     ) from error
-                patience_s = max(min(2 * patience_s, left_s), _FIRST_PATIENCE_S)
+                patience_s = max(min(2 * patience_s, timeout_s - waited_s), _FIRST_PATIENCE_S)
             else:
                 self.poll(0)  # what was reported until now is over
                 self._reports.forget()
@@ -181,11 +195,20 @@ class _Reports:
     def __init__(self) -> None:
         self.refusal: TopicRefused | None = None
         self.newest = ""
+        self._are_all_down = False
+        self._has_answered = False
 
     def take(self, error: KafkaError) -> None:
         self.refusal = self.refusal or refused_connection(error)
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._are_all_down = True
+        else:
             self.newest = error.str()
 
+    @property
+    def is_hopeless(self) -> bool:
+        """No broker has ever answered, and each one that we know was tried."""
+        return self._are_all_down and not self._has_answered
+
     def forget(self) -> None:
-        self.refusal, self.newest = None, ""
+        self.refusal, self.newest, self._has_answered = None, "", True

@@ -43,6 +43,12 @@ def keywords_of(connection: Mapping[str, str], setting: str) -> dict[str, str]:
         ) from None
 
 
+def patience(keywords: Mapping[str, str]) -> str:
+    """How long we are going to wait for a connection, for people: libpq counts it anew for each address of a name."""
+    seconds = {**DEFAULTS, **keywords}["connect_timeout"]
+    return "without a limit (connect_timeout=0)" if seconds.strip() in ("0", "") else f"up to {seconds} s an address"
+
+
 def address(keywords: Mapping[str, str]) -> str:
     """``user@host:port/database``, for people; never a secret."""
     host = keywords.get("host") or keywords.get("hostaddr") or "localhost"

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cdc.options import ConfigOption, load_config
+from cdc.setup.steps import rights
 from cdc.source.preflight import Finding
 from cdc.status.checkup import as_document, check_all
 
@@ -36,7 +37,9 @@ def check(
 
         cdc check -c shop.yaml --json | jq '.findings[] | select(.level == "FAIL")'
     """
-    parts = check_all(load_config(config))
+    loaded = load_config(config)
+    parts = check_all(loaded)
+    commands = list(rights(config, loaded, parts))
     console = Console(highlight=False)
     if as_json:
         typer.echo(json.dumps(as_document(parts), indent=2, ensure_ascii=False))
@@ -45,6 +48,10 @@ def check(
         console.print(as_remedies(parts), soft_wrap=True)
     else:
         typer.echo("\n".join(as_lines(parts)))
+    if commands and not as_json:
+        typer.echo(
+            "\n".join(["", "# All missing rights at once; without `| psql …` it only prints the SQL:", *commands])
+        )
     if any(finding.level == "FAIL" for findings in parts.values() for finding in findings):
         raise typer.Exit(_FAILED)
 

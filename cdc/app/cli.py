@@ -23,7 +23,7 @@ app = typer.Typer(
     cls=Commands,
     help="Change data capture from PostgreSQL to compacted Kafka topics, mirrored and proven.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
@@ -49,7 +49,7 @@ def _listed() -> None:
 
 
 for _name, _command in COMMANDS.items():
-    app.command(_name, help=_command.summary)(_listed)
+    app.command(_name, help=_command.summary, rich_help_panel=_command.group)(_listed)
 
 
 def main() -> None:

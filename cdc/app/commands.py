@@ -20,140 +20,170 @@ class Command(NamedTuple):
     """A command that is not imported yet.
 
     Attributes:
+        group: the heading in ``cdc --help`` that it stands under.
         module: of ``cdc``, room first.
         function: its name there; of a group of commands, the name of its ``Typer``.
         summary: the first line of the function's docstring or of the group's help.
         answers: its exit code 1 is an answer, so a crash must have another.
     """
 
+    group: str
     module: str
     function: str
     summary: str
     answers: bool = False
 
 
+RUN: Final = "Run"
+OBSERVE: Final = "Observe"
+REPAIR: Final = "Repair"
+LOOK: Final = "Look"
+LEARN: Final = "Learn"
+
 COMMANDS: Final[Mapping[str, Command]] = {
+    "run": Command(
+        RUN,
+        "app.run_command",
+        "run",
+        "Run the bridge: PostgreSQL's row changes to compacted topics, until SIGTERM or Ctrl-C.",
+    ),
+    "sink": Command(
+        RUN,
+        "app.sink_command",
+        "sink",
+        "Run the sink: compacted topics to replica tables, one consistent cut after another, until SIGTERM or Ctrl-C.",
+    ),
+    "serve": Command(
+        RUN,
+        "app.serve_command",
+        "serve",
+        "Keep topics as tables, and answer questions about them over HTTP, until SIGTERM or Ctrl-C.",
+    ),
     "init": Command(
+        RUN,
         "app.init_command",
         "init",
         "Look at source, Kafka and replica, write a configuration with comments, and print the next commands.",
     ),
     "check": Command(
+        RUN,
         "app.check_command",
         "check",
         "Check server, standby, rights, tables, publication, slot, topics and replica before the start. "
         "Changes nothing.",
     ),
+    "grants": Command(
+        RUN,
+        "app.grants_command",
+        "grants_app",
+        "Print the rights that bridge and sink need, and no more, as commands to paste.",
+    ),
+    "config": Command(
+        RUN, "app.config_command", "config_app", "Show the effective configuration, or the schema of the file."
+    ),
+    "tables": Command(RUN, "app.tables_command", "tables_app", "Show which tables are captured; add or remove one."),
     "status": Command(
+        OBSERVE,
         "app.status_command",
         "status",
         "Show how far slot, topics and replica are, and what is wrong with them. Changes nothing.",
     ),
+    "dashboard": Command(
+        OBSERVE,
+        "app.dashboard_command",
+        "dashboard",
+        "Show deployments in the browser, each as cdc status and cdc check see it, until SIGTERM or Ctrl-C.",
+    ),
+    "health": Command(
+        OBSERVE,
+        "app.health_command",
+        "health",
+        "Read topics with Spark from beginning to end, and report garbage, tombstones, skew and strange keys.",
+        answers=True,
+    ),
     "backfill": Command(
+        REPAIR,
         "app.backfill_command",
         "backfill",
         "Publish tables again while the stream goes on: ask the running bridge, or run one until it is done.",
     ),
-    "history": Command(
-        "app.history_command",
-        "history",
-        "Show each change of one row: time, kind, LSN, transaction and columns, old → new. Needs topics.history.",
+    "reconcile": Command(
+        REPAIR,
+        "app.reconcile_command",
+        "reconcile",
+        "Compare source, topics and replica row by row with Spark, while all of them go on.",
+        answers=True,
     ),
     "get": Command(
+        LOOK,
         "toolkit.lookup_commands",
         "get",
         "Show the row of a key as its topic has it now: columns, partition, offset, LSN, and when it was committed.",
         answers=True,
     ),
     "watch": Command(
+        LOOK,
         "toolkit.lookup_commands",
         "watch",
         "Print a line for each row that changes, as soon as it is committed, until Ctrl-C.",
     ),
-    "reconcile": Command(
-        "app.reconcile_command",
-        "reconcile",
-        "Compare source, topics and replica row by row with Spark, while all of them go on.",
-        answers=True,
-    ),
-    "health": Command(
-        "app.health_command",
-        "health",
-        "Read topics with Spark from beginning to end, and report garbage, tombstones, skew and strange keys.",
-        answers=True,
-    ),
-    "mirror": Command(
-        "app.mirror_command",
-        "mirror",
-        "Copy topics with Spark, exactly once, until SIGTERM or Ctrl-C: for tables too big or busy for one sink.",
-        answers=True,
-    ),
-    "snapshot": Command(
-        "app.snapshot_command",
-        "snapshot",
-        "Write tables as they were at one commit: Parquet files, and a manifest with the commit and the counts.",
-        answers=True,
+    "history": Command(
+        LOOK,
+        "app.history_command",
+        "history",
+        "Show each change of one row: time, kind, LSN, transaction and columns, old → new. Needs topics.history.",
     ),
     "audit": Command(
+        LOOK,
         "app.audit_command",
         "audit",
         "Write the audit trail of a table: each change with its commit, its old and new row, and what differs.",
         answers=True,
     ),
+    "snapshot": Command(
+        LOOK,
+        "app.snapshot_command",
+        "snapshot",
+        "Write tables as they were at one commit: Parquet files, and a manifest with the commit and the counts.",
+        answers=True,
+    ),
+    "mirror": Command(
+        LOOK,
+        "app.mirror_command",
+        "mirror",
+        "Copy topics with Spark, exactly once, until SIGTERM or Ctrl-C: for tables too big or busy for one sink.",
+        answers=True,
+    ),
+    "topics": Command(
+        LOOK,
+        "toolkit.topics_command",
+        "topics_app",
+        "Look at compacted topics, yours or other programs': why they are not compacted, what that costs.",
+    ),
     "connect-schema": Command(
+        LOOK,
         "app.connect_schema_command",
         "connect_schema",
         "Print a Kafka Connect sink connector (Debezium's JDBC sink) that copies one table, as JSON.",
     ),
     "demo": Command(
+        LEARN,
         "toolkit.demo_command",
         "demo",
         "Run everything once on real servers, and prove that nothing is lost, doubled or reordered.",
     ),
     "learn": Command(
+        LEARN,
         "toolkit.learn_command",
         "learn",
         "Run lessons about compacted topics: real records, segments and offsets, on a broker that is started for them.",
     ),
-    "run": Command(
-        "app.run_command",
-        "run",
-        "Run the bridge: PostgreSQL's row changes to compacted topics, until SIGTERM or Ctrl-C.",
-    ),
-    "sink": Command(
-        "app.sink_command",
-        "sink",
-        "Run the sink: compacted topics to replica tables, one consistent cut after another, until SIGTERM or Ctrl-C.",
-    ),
-    "serve": Command(
-        "app.serve_command",
-        "serve",
-        "Keep topics as tables, and answer questions about them over HTTP, until SIGTERM or Ctrl-C.",
-    ),
-    "dashboard": Command(
-        "app.dashboard_command",
-        "dashboard",
-        "Show deployments in the browser, each as cdc status and cdc check see it, until SIGTERM or Ctrl-C.",
-    ),
-    "config": Command(
-        "app.config_command", "config_app", "Show the effective configuration, or the schema of the file."
-    ),
-    "grants": Command(
-        "app.grants_command",
-        "grants_app",
-        "Print the rights that bridge and sink need, and no more, as commands to paste.",
-    ),
     "stack": Command(
+        LEARN,
         "toolkit.stack_command",
         "stack_app",
         "A PostgreSQL, a Kafka and a Redis to try things on: yours by URL, in Docker, or embedded.",
     ),
-    "topics": Command(
-        "toolkit.topics_command",
-        "topics_app",
-        "Look at compacted topics, yours or other programs': why they are not compacted, what that costs.",
-    ),
-    "tables": Command("app.tables_command", "tables_app", "Show which tables are captured; add or remove one."),
 }
 """By name, in the order of ``cdc --help``."""
 
@@ -173,9 +203,10 @@ class Commands(TyperGroup):
 def load(name: str) -> Any:
     """Import a command, or a group of commands, as typer's command object."""
     # Whoever imports a command may read secrets next.
-    from cdc.daemon.logs import guard_tracebacks
+    from cdc.daemon.logs import guard_tracebacks, keep_broker_lines_to_the_log
 
     guard_tracebacks()
+    keep_broker_lines_to_the_log()
     where = COMMANDS[name]
     if where.answers:
         from cdc.jobs.answers import answering, answers

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, TypeAlias
 
 import psycopg
 import typer
+from typer.core import TyperGroup
 
 from cdc.config import Config
 from cdc.errors import SourceRefused
@@ -19,10 +21,27 @@ from cdc.source.connect import LOOK_S, connect
 from cdc.source.grants import Capture, capture_grants
 from cdc.source.publication import inspect_publication
 from cdc.source.rights import secured_tables
-from cdc.source.table import TableInfo
+from cdc.source.table import TableInfo, why_unusable
+
+_CALLED: Final[Mapping[str, str]] = {"replica": "sink", "target": "sink", "bridge": "source", "view": "kafka"}
+"""What people call a part whose command has another name; none is near enough for the usual suggestion."""
+
+
+class _Parts(TyperGroup):
+    """The parts that need rights; suggests the right one."""
+
+    # The types are click's, which some versions of typer bring along under a private name.
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        """The command that the arguments name."""
+        if meant := _CALLED.get(args[0]):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}? (cdc grants {meant})")
+        return super().resolve_command(ctx, args)
+
 
 grants_app = typer.Typer(
-    help="Print the rights that bridge and sink need, and no more, as commands to paste.", no_args_is_help=True
+    cls=_Parts,
+    help="Print the rights that bridge and sink need, and no more, as commands to paste.",
+    no_args_is_help=True,
 )
 
 AdminOption: TypeAlias = Annotated[
@@ -58,7 +77,7 @@ def source(config: ConfigOption = None, admin: AdminOption = "") -> None:
                 database=database,
                 tables=tables,
                 grows=any("*" in pattern for pattern in loaded.source.tables),
-                secured=secured_tables(conn, tables),
+                secured=secured_tables(conn, _usable(tables)),
                 publication=loaded.source.publication,
                 mode=loaded.source.publication_mode,
                 state=inspect_publication(conn, loaded.source.publication),
@@ -82,7 +101,7 @@ def sink(config: ConfigOption = None, admin: AdminOption = "") -> None:
     replica = open_replica(loaded, application_name="cdc grants")
     naming = replica.naming
     with _look(loaded, admin) as conn:
-        schemas = {naming.name(state_topic_schema(loaded, info)).schema for info in _tables(conn, loaded)}
+        schemas = {naming.name(state_topic_schema(loaded, info)).schema for info in _usable(_tables(conn, loaded))}
     typer.echo("\n".join(replica.grants(schemas)))
 
 
@@ -112,6 +131,11 @@ def _look(config: Config, admin: str) -> psycopg.Connection[tuple[object, ...]]:
         raise SourceRefused(
             error.message, remedy="if this role does not exist yet, or has no rights yet, add: --admin user=postgres"
         ) from None
+
+
+def _usable(tables: Sequence[TableInfo]) -> list[TableInfo]:
+    """Those that are captured: the others need no rights."""
+    return [each for each in tables if why_unusable(each) is None]
 
 
 def _tables(conn: psycopg.Connection[tuple[object, ...]], config: Config) -> tuple[TableInfo, ...]:

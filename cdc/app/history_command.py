@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import typer
 from rich.console import Console
@@ -29,12 +30,20 @@ from cdc.scope.definitions import definitions_of, named
 
 _MOMENT: Final = "ISO time or LSN"
 
+KeyArgument: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(metavar="KEY", help="""id=17, {"id":17}, or 17 where the key is one column.""", show_default=False),
+]
+KeyOption: TypeAlias = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="KEY, spelled as an option.", show_default=False)
+]
+
 
 def history(
     table: Annotated[
         str, typer.Argument(metavar="SCHEMA.TABLE", help="The table as cdc tables list shows it; case matters.")
     ],
-    key: Annotated[str, typer.Option("--key", metavar="KEY", help="""{"id":1}, or id=1,region=eu.""")],
+    key: KeyArgument = None,
     config: ConfigOption = None,
     since: Annotated[str | None, typer.Option(metavar="WHEN", help=f"Leave out older changes: {_MOMENT}.")] = None,
     until: Annotated[str | None, typer.Option(metavar="WHEN", help=f"Leave out newer changes: {_MOMENT}.")] = None,
@@ -48,6 +57,7 @@ def history(
         ),
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON: one object a line, values as recorded.")] = False,
+    key_option: KeyOption = None,
 ) -> None:
     """Show each change of one row: time, kind, LSN, transaction and columns, old → new. Needs topics.history.
 
@@ -57,20 +67,21 @@ def history(
 
     Examples:
 
-        cdc history public.orders --key id=17
+        cdc history public.orders 17
 
-        cdc history public.stock --key '{"region":"eu","item":"a,b"}' --since 2026-03-01 --json | jq .new
+        cdc history public.stock '{"region":"eu","item":"a,b"}' --since 2026-03-01 --json | jq .new
 
-        cdc history public.orders --key id=17 --as-of '2026-03-29T12:00:00+02:00'
+        cdc history public.orders 17 --as-of '2026-03-29T12:00:00+02:00'
 
-        cdc history public.orders --key id=17 --as-of 0/1925728
+        cdc history public.orders 17 --as-of 0/1925728
     """
+    text = _one_key(table, key, key_option)
     if as_of is not None and (since is not None or until is not None):
         raise ConfigError("--as-of is one moment; --since and --until belong to the list", remedy="leave one out")
-    moments = [None if text is None else parse_moment(text) for text in (since, until, as_of)]
+    moments = [None if when is None else parse_moment(when) for when in (since, until, as_of)]
     loaded = load_config(config)
     topic, past, schemas = _look_up(loaded, table)
-    wanted = record_key(key, schemas)
+    wanted = record_key(text, schemas, "KEY" if key_option is None else "--key")
     published = _published(loaded, moments[2])
     errors = Console(stderr=True, highlight=False)
     with _progress(errors) as show:
@@ -85,6 +96,21 @@ def history(
         typer.echo(row_json(then, wanted, str(as_of)))
     else:
         typer.echo("\n".join(row_lines(then)))
+
+
+def _one_key(table: str, key: str | None, option: str | None) -> str:
+    """The key, however it was given.
+
+    Raises:
+        ConfigError: there is none, or there are two.
+    """
+    given = [each for each in (key, option) if each is not None]
+    if len(given) != 1:
+        raise ConfigError(
+            "cdc history needs one KEY" + (", and has two" if given else ""),
+            remedy=f"cdc history {shlex.quote(table)} KEY, such as id=17",
+        )
+    return given[0]
 
 
 def _look_up(config: Config, table: str) -> tuple[str, str, list[TableSchema]]:

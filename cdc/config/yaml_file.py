@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -38,10 +39,15 @@ def read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
     """
     try:
         text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{path}: there is no such configuration file",
+            remedy=f"cdc init -c {shlex.quote(str(path))} writes one; or name another with -c PATH or CDC_CONFIG",
+        ) from error
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot read the configuration file: {error.strerror}",
-            remedy="name the file with -c PATH or CDC_CONFIG; config/minimal.yaml is one to start from",
+            remedy="let this user read it, or name another with -c PATH or CDC_CONFIG",
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
@@ -53,9 +59,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         # The mark's snippet would quote the line, which may hold a password.
-        raise ConfigError(
-            f"{path}, line {line}: not valid YAML: {error.problem}", remedy=_remedy(str(error.problem))
-        ) from None
+        raise ConfigError(f"{path}, line {line}: not valid YAML: {error.problem}", remedy=_remedy(error)) from None
     except RecursionError:
         raise ConfigError(
             f"{path}: not valid YAML: it is nested without end",
@@ -69,7 +73,10 @@ def read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
     return content, lines
 
 
-def _remedy(problem: str) -> str:
+def _remedy(error: yaml.MarkedYAMLError) -> str:
+    problem = str(error.problem)
+    if "alias" in f"{error.context} {problem}":
+        return "put a pattern that begins with * into quotes: '*.orders'; in YAML a bare * names something said before"
     if "'\\t'" in problem:
         return "indent with spaces: YAML takes no tab there"
     return "put it into quotes if it is text" if problem == _NO_SUCH_VALUE else ""

@@ -77,6 +77,16 @@ def hidden(text: str) -> str:
     return _hide(None, "", text)
 
 
+def keep_broker_lines_to_the_log() -> None:
+    """What librdkafka says of brokers goes into a log or nowhere: a command that has no log ends with the reason.
+
+    Python shows a warning on standard error when no handler takes it; this one takes it. A log gets it all the same.
+    """
+    logger = logging.getLogger("cdc.kafka")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+
+
 def guard_tracebacks() -> None:
     """Print the tracebacks of errors that nobody catches, ours to mend, without secrets. For the entry point."""
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from cdc.brokers import BrokerAdmin
 from cdc.errors import TopicUnavailable
+from cdc.long_wait import TELL_AFTER_S, tell
 from cdc.ports import Partition, StoredRecord
 from cdc.replay.client import missing_topic, topic_partitions
 from cdc.replay.reader import TopicReader
@@ -112,7 +113,7 @@ def read_through(
     Arguments and errors as for ``read_until``.
     """
     missing = {each for each, end in ends.items() if end > 0}
-    deadline = time.monotonic() + _STALL_S
+    moved, is_told = time.monotonic(), False
     while missing:
         before = dict(reader.positions())
         before_poll()
@@ -120,9 +121,14 @@ def read_through(
         positions = reader.positions()
         missing = {each for each in missing if positions[each] < ends[each]}
         if positions != before:
-            deadline = time.monotonic() + _STALL_S
-        elif missing and time.monotonic() > deadline:
+            moved = time.monotonic()
+        elif missing and time.monotonic() > moved + _STALL_S:
             raise hidden_end(missing)
+        elif missing and time.monotonic() > moved + TELL_AFTER_S and not is_told:
+            topic, number = min(missing)
+            doing = "to become readable to its end (a Kafka transaction is open, or its broker does not answer)"
+            tell(f"partition {number} of topic {topic!r}", doing, f"up to {_STALL_S:g} s")
+            is_told = True
 
 
 def hidden_end(partitions: Collection[Partition]) -> TopicUnavailable:

@@ -150,7 +150,10 @@ def left_out(connection: psycopg.Connection[Any], config: Config, tables: Sequen
 
 
 def unusable(connection: psycopg.Connection[Any], config: Config, tables: Sequence[TableInfo]) -> list[LeftOut]:
-    """Those without a key that we can use, and those that we may not read; arguments as for ``left_out``."""
+    """Those without a key that we can use, and of the others those that we may not read; arguments as for ``left_out``.
+
+    What is left out for want of a key needs no rights: ``cdc grants source`` gives none, and nobody is asked for them.
+    """
     if not tables:
         return []
     rights, role = table_rights(connection, tables), connection.info.user
@@ -160,6 +163,7 @@ def unusable(connection: psycopg.Connection[Any], config: Config, tables: Sequen
         is_named = name in config.source.tables
         if (why := why_unusable(info)) is not None:
             found.append(LeftOut(name, why.reason, why.remedy, is_named, "table"))
+            continue
         found += [LeftOut(name, *each, is_named, "rights") for each in why_unreadable(info, rights, role)]
     return found
 

@@ -67,7 +67,7 @@ def _found(seen: SeenSource) -> Iterator[str]:
         yield f"  #   and {len(names) - _SHOWN_TABLES} more: cdc tables list"
     troubles = [each for each in seen.troubles if each.subject.startswith(("table ", "relation "))]
     if troubles:
-        joins = "by itself" if seen.mode == "filtered" else "once it is in the publication, too"
+        joins = "by itself" if seen.mode == "filtered" else "once it may be read and is in the publication, too"
         yield f"  # To know of these (a table that is left out joins when it is mended, {joins}):"
     for each in troubles:
         yield f"  #   {printable(each.subject)}: {printable(each.text)}"

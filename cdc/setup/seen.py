@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from cdc.config import Config
+from cdc.errors import CdcError
 from cdc.scope.topics import state_topic
 from cdc.setup.kafka_side import SeenKafka, look_at_kafka
 from cdc.setup.replica_side import SeenReplica, look_at_replica
 from cdc.setup.source_side import SeenSource, look_at_source
 from cdc.words import counted
+
+_OPTIONS: Final = (
+    (", or name a file: source.password_file", ""),
+    (", or name a file: sink.password_file", ""),
+    (", and kafka.password or kafka.password_file", " with -X, and the password in CDC_KAFKA__PASSWORD"),
+    (" under kafka.options", ""),
+    ("ssl.ca.location", "-X ssl.ca.location=…"),
+    ("security.protocol", "-X security.protocol=…"),
+    ("kafka.bootstrap", "--kafka"),
+    ("source.dsn", "--source"),
+    ("sink.dsn", "--replica"),
+)
+"""What other commands' remedies call by its key in a file, which nobody has written yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +38,22 @@ class Seen:
 
 
 def look(config: Config, admin: str, *, everything: bool) -> Seen:
-    """Look at all three; arguments and errors as for each of them."""
-    source = look_at_source(config, admin, everything=everything)
-    kafka = look_at_kafka(config)
-    replica = None if config.sink is None else look_at_replica(config, source.tables, source.identity, admin)
+    """Look at all three; arguments and errors as for each of them, with remedies for somebody who has no file yet."""
+    try:
+        source = look_at_source(config, admin, everything=everything)
+        kafka = look_at_kafka(config)
+        replica = None if config.sink is None else look_at_replica(config, source.tables, source.identity, admin)
+    except CdcError as error:
+        error.remedy = without_file(error.remedy)
+        raise
     return Seen(source, kafka, replica)
+
+
+def without_file(remedy: str) -> str:
+    """A remedy that names keys of the configuration, in the options and variables of ``cdc init``."""
+    for key, option in _OPTIONS:
+        remedy = remedy.replace(key, option)
+    return remedy
 
 
 def tell(config: Config, seen: Seen) -> Iterator[str]:

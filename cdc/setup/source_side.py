@@ -109,7 +109,7 @@ def _look(connection: psycopg.Connection[Any], config: Config, *, everything: bo
     )
     troubles += [each for each in publication if each.level == "WARN" and not is_new]
     lacks_publication = is_new or any(each.level == "FAIL" for each in publication)
-    unread = any(why_unreadable(each, rights, facts.role) for each in found)
+    unread = any(why_unreadable(each, rights, facts.role) for each in usable)
     return SeenSource(
         address=describe(source.connection()),
         role=role_of(source.connection()),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from psycopg.conninfo import conninfo_to_dict
 
@@ -16,6 +17,7 @@ from cdc.setup.conninfo import SUPERUSER, over, user_of
 from cdc.setup.replica_side import SeenReplica
 from cdc.setup.seen import Seen, printable
 from cdc.setup.source_side import SeenSource
+from cdc.source.preflight import Finding
 
 
 def steps(path: Path, answers: Answers, config: Config, seen: Seen) -> Iterator[str]:
@@ -58,6 +60,38 @@ def steps(path: Path, answers: Answers, config: Config, seen: Seen) -> Iterator[
         yield f"cdc sink -c {file}"
     yield "# How far they are."
     yield f"cdc status -c {file}"
+
+
+_RIGHTS: Final = (
+    "GRANT ",
+    "CREATE ROLE ",
+    "ALTER ROLE ",
+    "CREATE PUBLICATION ",
+    "ALTER PUBLICATION ",
+    "CREATE SCHEMA ",
+)
+"""How a remedy begins that is part of what ``cdc grants`` prints."""
+
+
+def rights(path: Path | None, config: Config, parts: Mapping[str, Sequence[Finding]]) -> Iterator[str]:
+    """The commands that give all rights at once that ``cdc check`` found missing; nothing when none is missing.
+
+    Args:
+        path: of the file, as the person named it; None for the one that commands find by themselves.
+        config: what it holds.
+        parts: the findings.
+    """
+    file = "" if path is None else f" -c {shlex.quote(str(path))}"
+    lacking = {
+        part: [each for each in found if each.level == "FAIL" and each.remedy.startswith(_RIGHTS)]
+        for part, found in parts.items()
+    }
+    # A role that cannot connect cannot look at the tables either: the grants are printed by somebody who can.
+    as_admin = f" --admin {SUPERUSER}" if any(each.subject == "connection" for each in lacking["source"]) else ""
+    if lacking["source"]:
+        yield f"cdc grants source{file}{as_admin} | {_psql(over(config.source.connection(), SUPERUSER))}"
+    if lacking["sink"] and config.sink is not None:
+        yield f"cdc grants sink{file}{as_admin} | {_psql(over(config.sink.connection(), SUPERUSER))}"
 
 
 def _sink(replica: SeenReplica, dsn: str, admin: str, grants: str) -> Iterator[str]:

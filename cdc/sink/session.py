@@ -13,9 +13,11 @@ import sqlalchemy as sa
 from psycopg.conninfo import make_conninfo
 
 from cdc.errors import ReplicaRefused, ReplicaUnavailable
-from cdc.pgaddress import DEFAULTS, address, keywords_of
+from cdc.long_wait import told
+from cdc.pgaddress import DEFAULTS, address, keywords_of, patience
 from cdc.pgsettings import LATER, READING, WRITING, startup_options
 from cdc.pgtls import tls_remedy
+from cdc.pgtypes import quote_identifier
 from cdc.record import SourceIdentity
 
 PINNED_SETTINGS: Final[Mapping[str, str]] = {
@@ -33,13 +35,19 @@ PINNED_SETTINGS: Final[Mapping[str, str]] = {
 _SETTING: Final = "sink.dsn"
 
 _REFUSALS: Final = (
-    (("password authentication failed", "no password supplied"), "set sink.password or sink.password_file"),
+    (
+        ("password authentication failed", "no password supplied"),
+        "put the right password into CDC_SINK__PASSWORD, PGPASSWORD or ~/.pgpass, or name a file: sink.password_file",
+    ),
     (("pg_hba.conf",), "allow this user and address in pg_hba.conf, then: SELECT pg_reload_conf();"),
-    (("permission denied for database",), 'GRANT CONNECT ON DATABASE "{dbname}" TO "{user}";'),
-    (("is not permitted to log in",), 'ALTER ROLE "{user}" LOGIN;'),
-    (("does not exist",), "correct sink.dsn; or make what is missing, as `cdc grants sink` shows"),
+    (("permission denied for database",), "GRANT CONNECT ON DATABASE {dbname} TO {user};"),
+    (("is not permitted to log in",), "ALTER ROLE {user} LOGIN;"),
+    (('database "{database}" does not exist',), "CREATE DATABASE {dbname};  -- or correct sink.dsn"),
+    (('role "{role}" does not exist',), "CREATE ROLE {user} LOGIN;  -- or correct sink.dsn"),
+    (("does not exist",), "correct sink.dsn"),
 )
-"""While connecting, libpq gives words and no SQLSTATE. These no retry will change."""
+"""While connecting, libpq gives words and no SQLSTATE. These no retry will change. Names in remedies are
+quoted."""
 
 
 def replica_engine(
@@ -123,7 +131,8 @@ def replica_session(connection: Mapping[str, str], application_name: str) -> psy
     where, user, dbname = address(keywords), keywords.get("user", "…"), keywords.get("dbname", "…")
     try:
         # Plans are made for each batch: staging tables have no statistics and every size.
-        session = psycopg.connect(conninfo, prepare_threshold=None)
+        with told(f"the replica at {where}", "to let us connect", patience(keywords)):
+            session = psycopg.connect(conninfo, prepare_threshold=None)
         session.execute(LATER)
         session.commit()
         return session
@@ -132,12 +141,13 @@ def replica_session(connection: Mapping[str, str], application_name: str) -> psy
         raise _connect_error(where, " ".join(str(error).split()), user=user, dbname=dbname) from None
 
 
-def _connect_error(where: str, said: str, **names: str) -> ReplicaRefused | ReplicaUnavailable:
+def _connect_error(where: str, said: str, *, user: str, dbname: str) -> ReplicaRefused | ReplicaUnavailable:
     if tls := tls_remedy(said, _SETTING):
         return ReplicaRefused(f"the replica refuses {where}: {said}", remedy=tls)
     for words, remedy in _REFUSALS:
-        if any(word in said for word in words):
-            return ReplicaRefused(f"the replica refuses {where}: {said}", remedy=remedy.format(**names))
+        if any(word.format(database=dbname, role=user) in said for word in words):
+            command = remedy.format(user=quote_identifier(user), dbname=quote_identifier(dbname))
+            return ReplicaRefused(f"the replica refuses {where}: {said}", remedy=command)
     return ReplicaUnavailable(
         f"cannot reach the replica as {where}: {said}",
         remedy="is the server up, and are sink.dsn's host and port right?",

@@ -15,8 +15,10 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 from cdc.errors import CdcError, SourceRefused, SourceUnavailable
-from cdc.pgaddress import DEFAULTS, address, keywords_of
+from cdc.long_wait import told
+from cdc.pgaddress import DEFAULTS, address, keywords_of, patience
 from cdc.pgtls import tls_remedy
+from cdc.pgtypes import quote_identifier
 from cdc.source.sqlstates import result_error, source_error
 
 PINNED_SETTINGS: Final[Mapping[str, str]] = {
@@ -52,16 +54,20 @@ _SETTING: Final = "source.dsn"
 
 # While connecting, libpq gives no SQLSTATE, only words. Words that no retry will change:
 _REFUSALS: Final = (
-    (("password authentication failed", "no password supplied"), "set source.password or source.password_file"),
+    (
+        ("password authentication failed", "no password supplied"),
+        "put the right password into CDC_SOURCE__PASSWORD, PGPASSWORD or ~/.pgpass, "
+        "or name a file: source.password_file",
+    ),
     (
         ("no pg_hba.conf entry", "pg_hba.conf rejects"),
         "add a line for this user, database and address to pg_hba.conf, then: SELECT pg_reload_conf();",
     ),
-    (("permission denied for database",), 'GRANT CONNECT ON DATABASE "{dbname}" TO "{user}";'),
-    (("is not permitted to log in",), 'ALTER ROLE "{user}" LOGIN;'),
+    (("permission denied for database",), "GRANT CONNECT ON DATABASE {dbname} TO {user};"),
+    (("is not permitted to log in",), "ALTER ROLE {user} LOGIN;"),
     (
         ("permission denied to start WAL sender", "must be superuser or replication role"),
-        'ALTER ROLE "{user}" REPLICATION;',
+        "ALTER ROLE {user} REPLICATION;",
     ),
 )
 
@@ -111,7 +117,8 @@ def connect(
         keywords["replication"] = "database"
     conninfo = make_conninfo(**keywords)
     try:
-        conn = psycopg.connect(conninfo, autocommit=True)
+        with told(f"PostgreSQL at {address(keywords)}", "to let us connect", patience(keywords)):
+            conn = psycopg.connect(conninfo, autocommit=True)
     except psycopg.OperationalError as error:
         # "from None": the failed connection hangs on the exception and holds the password
         raise connect_error(str(error), connection) from None
@@ -144,11 +151,12 @@ def connect_error(text: str, connection: Mapping[str, str]) -> CdcError:
         return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy=tls)
     for words, remedy in _REFUSALS:
         if any(word in said for word in words):
-            return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy=remedy.format(user=user, dbname=dbname))
+            command = remedy.format(user=quote_identifier(user), dbname=quote_identifier(dbname))
+            return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy=command)
     if f'role "{user}" does not exist' in said:
         return SourceRefused(
             f"PostgreSQL refuses {who}: {said}",
-            remedy=f'CREATE ROLE "{user}" LOGIN REPLICATION;',
+            remedy=f"CREATE ROLE {quote_identifier(user)} LOGIN REPLICATION;",
         )
     if f'database "{dbname}" does not exist' in said:
         return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy="correct the database name in source.dsn")

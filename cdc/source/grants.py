@@ -39,7 +39,8 @@ class Capture(NamedTuple):
 def capture_grants(capture: Capture) -> list[str]:
     """Lines of SQL, to be run by the tables' owner and for the role itself by a superuser; twice does no harm."""
     role = quoted(capture.role)
-    names = list(dict.fromkeys(heap for info in capture.tables for heap in heaps(info)))
+    usable = [each for each in capture.tables if why_unusable(each) is None]
+    names = list(dict.fromkeys(heap for info in usable for heap in heaps(info)))
     schemas = [quoted(each) for each in dict.fromkeys(namespace for namespace, _ in names)]
     tables = ",\n  ".join(quoted(*name) for name in names)
     return [
@@ -47,9 +48,9 @@ def capture_grants(capture: Capture) -> list[str]:
         *_bypass(role, capture.secured),
         f"GRANT CONNECT ON DATABASE {quoted(capture.database)} TO {role};",
         *(f"GRANT USAGE ON SCHEMA {schema} TO {role};" for schema in schemas),
-        f"GRANT SELECT ON\n  {tables}\n  TO {role};",
-        *(_later(schemas, role) if capture.grows else []),
-        *_publish(capture),
+        *([f"GRANT SELECT ON\n  {tables}\n  TO {role};"] if names else []),
+        *(_later(schemas, role) if capture.grows and schemas else []),
+        *_publish(capture, usable),
     ]
 
 
@@ -64,14 +65,13 @@ def _bypass(role: str, secured: Sequence[str]) -> list[str]:
     return [comment(f"{', '.join(secured)}: row-level security would hide rows"), f"ALTER ROLE {role} BYPASSRLS;"]
 
 
-def _publish(capture: Capture) -> list[str]:
+def _publish(capture: Capture, tables: Sequence[TableInfo]) -> list[str]:
     name, mode = capture.publication, capture.mode
-    refusals = [why_unusable(each) for each in capture.tables]
     # In a publication, a table without a key could not be updated any more: the server would refuse it.
-    tables = [each for each, refusal in zip(capture.tables, refusals, strict=True) if refusal is None]
-    left_out = [comment(f"{refusal.reason}: it is left out") for refusal in refusals if refusal is not None]
+    unusable = [why for each in capture.tables if (why := why_unusable(each)) is not None]
+    left_out = [comment(f"{why.reason}: it is left out") for why in unusable]
     if not tables:
-        return [*left_out, "-- so there is nothing to publish yet"]
+        return [*left_out, "-- so there is nothing to read or to publish yet"]
     if capture.state is None:
         lines = [creation_command(name, mode, tables)]
     elif (refusal := why_unfit(capture.state, mode=mode, tables=tables)) is not None:

@@ -80,16 +80,15 @@ def check_table(
     """
     subject = f"table {info.qualified_name}"
     refusal = why_unusable(info)
-    findings = []
     if refusal is not None:
         why = refusal.reason.removeprefix(subject).strip()
         level: Level = "FAIL" if is_needed else "WARN"
-        findings.append(Finding(level, subject, why if is_needed else f"{why}: it is left out", refusal.remedy))
-    findings += [
+        return [Finding(level, subject, why if is_needed else f"{why}: it is left out", refusal.remedy)]
+    findings = [
         Finding("FAIL", subject, each.reason.removeprefix(subject).strip(), each.remedy)
         for each in why_unreadable(info, rights, role)
     ]
-    findings += [] if refusal else _cautions(info, has_out_of_line)
+    findings += _cautions(info, has_out_of_line)
     if not findings:
         text = f"key ({', '.join(info.key)}), from the {info.key_source}; identity {info.replica_identity.name}"
         if _may_lack_values(info):

@@ -18,6 +18,7 @@ from redis.exceptions import TimeoutError as LinkTimeout
 from redis.retry import Retry
 
 from cdc.errors import CdcError, ConfigError, StoreFull, StoreRefused, StoreUnavailable
+from cdc.long_wait import told
 
 SCHEMES: Final = ("redis", "rediss")
 _PREFIX: Final = "cdc"
@@ -101,7 +102,8 @@ def connect(place: Place, *, read_only: bool) -> Redis:
             socket_connect_timeout=_READER_TIMEOUT_S,
             retry=Retry(NoBackoff(), 0),
         )
-        facts = client.info()
+        with told(f"Redis at {place.name}", "to answer", f"up to {timeout_s:g} s"):
+            facts = client.info()
     except RedisError as error:
         raise translated(error, place) from None
     except (TypeError, ValueError) as error:

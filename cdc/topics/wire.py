@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 from cdc.acls import Acl
 from cdc.errors import DecodeError, TopicRefused, TopicUnavailable
+from cdc.long_wait import told
 from cdc.topics.door import authenticate, open_socket
 
 _FETCH: Final = 1
@@ -42,7 +43,8 @@ class BrokerWire:
         self._options = options
         self._sent = 0
         try:
-            self._socket: socket.socket = open_socket(host, port, options, timeout_s=_TIMEOUT_S)
+            with told(f"the broker at {self._where}", "to let us connect", f"up to {_TIMEOUT_S:g} s"):
+                self._socket: socket.socket = open_socket(host, port, options, timeout_s=_TIMEOUT_S)
         except OSError as error:
             raise TopicUnavailable(f"broker {self._where}: {error}") from error
         try:

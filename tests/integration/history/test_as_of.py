@@ -145,7 +145,8 @@ def test_the_command(deploy: Deploy) -> None:
     def run(*words: str) -> Result:
         return CliRunner().invoke(app, ["history", *words, "-c", str(deployment.config)])
 
-    shown = run("public.orders", "--key", "id=1")
+    shown = run("public.orders", "id=1")
+    assert run("public.orders", "1").stdout == run("public.orders", "--key", "id=1").stdout == shown.stdout
     assert shown.exit_code == 0, shown.output
     kinds = [line.split()[2] for line in shown.stdout.splitlines() if line.startswith("2")]
     assert kinds == ["insert", "update", "delete"]

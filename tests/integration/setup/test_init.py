@@ -16,6 +16,8 @@ from cdc.app.cli import app
 from cdc.brokers import BrokerAdmin
 from cdc.config import load
 from cdc.errors import CdcError
+from cdc.setup.seen import without_file
+from cdc.source.connect import connect_error
 from cdc.stack import Kafka, PostgresServer
 from tests.support.printed_steps import printed_steps
 from tests.support.servers import Database, OwnStack
@@ -115,6 +117,30 @@ def test_a_server_that_is_away_is_named(init: Init, path: Path, both: list[str],
     assert "add: --admin user=postgres" in refusal(init(*both, "--source", absent), path)
 
 
+def test_a_remedy_asks_for_no_key_of_a_file_that_is_not_there_yet(
+    init: Init, path: Path, both: list[str], database: Database
+) -> None:
+    database.execute("CREATE TABLE items (id integer PRIMARY KEY)")
+    away = (init(*both, "--source", NOBODY), init(*both, "--kafka", "127.0.0.1:1"), init(*both, "--replica", NOBODY))
+    for each, option in zip(away, ("--source", "--kafka", "--replica"), strict=True):
+        text = refusal(each, path)
+        assert f"{option} right" in text or f"{option}'s host and port right" in text
+        assert not [key for key in ("source.", "sink.", "kafka.") if key in text]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'connection to server at "db", port 5432 failed: FATAL: password authentication failed for user "cdc"',
+        'connection to server at "db", port 5432 failed: fe_sendauth: no password supplied',
+    ],
+)
+def test_a_password_is_asked_for_in_a_variable(said: str) -> None:
+    """The embedded server trusts everybody, so these are libpq's words by themselves."""
+    remedy = without_file(connect_error(said, {"conninfo": "host=db user=cdc dbname=shop"}).remedy)
+    assert remedy == "put the right password into CDC_SOURCE__PASSWORD, PGPASSWORD or ~/.pgpass"
+
+
 def test_a_database_in_which_nothing_can_be_captured(
     init: Init, path: Path, both: list[str], database: Database
 ) -> None:
@@ -161,7 +187,7 @@ def test_tables_that_cannot_be_captured_are_told_of(
     published = next(line for line in grants.output.splitlines() if line.startswith("CREATE PUBLICATION"))
     assert '"good"' in published
     assert '"plain"' not in published
-    assert '"public"."plain"' in grants.output, "it may be read, so that it joins once it is mended"
+    assert '"public"."plain"' not in grants.output, "nobody reads it until it has a key"
 
 
 def test_a_superuser_needs_no_grants(

@@ -11,18 +11,25 @@ import psycopg
 import pytest
 import typer
 import yaml
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner, Result
 
 from cdc.app.check_command import as_lines, check
 from cdc.brokers import BrokerAdmin
+from cdc.config import Config
 from cdc.publish.topics import TopicAdmin, TopicSpecification
+from cdc.scope.choice import choose
 from cdc.source.catalog import find_tables
 from cdc.source.connect import connect
+from cdc.source.grants import Capture, capture_grants
 from cdc.source.preflight import Finding
+from cdc.stack.binaries import find_binaries
 from cdc.stack.embedded import free_port
 from cdc.status.checks import check_kafka, check_source
 from cdc.status.replica_checks import check_replica
 from tests.integration.status.preflighting import config, findings, mend, troubles
+from tests.support.printed_steps import paste, shell
 from tests.support.servers import Database, fresh_database
 
 
@@ -71,6 +78,61 @@ def test_role_with_no_rights_gets_every_command(database, conn, role):
     assert "does not own" in altered.text
     mend(conn, altered)
     assert troubles(findings(dsn, tables=["public.t"])) == {}
+
+
+def test_a_table_without_a_key_that_a_pattern_reaches_asks_for_nothing(database, conn, role):
+    """It is left out: check warns, the grants give nothing of it, and the bridge starts without it."""
+    conn.execute("create schema bare create table keyless (n int)")
+    conn.execute("create table public.notes (note text)")
+    document = {"name": "shop", "source": {"dsn": f"{database.dsn}?user={role}"}, "kafka": {"bootstrap": "127.0.0.1:1"}}
+    loaded = Config.model_validate(document | {"source": document["source"] | {"tables": ["*.*"]}})
+    tables = find_tables(conn, loaded.source.tables, (), {})
+    lines = capture_grants(Capture(role, database.name, tables, True, (), "cdc_shop", "filtered", None))
+    assert "GRANT SELECT" in "\n".join(lines)
+    assert not [line for line in lines if ("notes" in line or "bare" in line) and not line.startswith("--")]
+    conn.execute("\n".join(lines).encode())
+
+    found = {each.subject: each for each in check_source(loaded)[0]}
+    assert [each.subject for each in found.values() if each.level == "FAIL"] == []
+    for table in ("table bare.keyless", "table public.notes"):
+        assert found[table].level == "WARN"
+        assert found[table].text.endswith("it is left out")
+    with connect({"conninfo": f"{database.dsn}?user={role}"}, application_name="test") as reader:
+        assert [each.name for each in choose(reader, loaded, before=None).tables] == ["t"]
+
+    named = Config.model_validate(document | {"source": document["source"] | {"tables": ["public.t", "public.notes"]}})
+    assert {each.subject: each.level for each in check_source(named)[0]}["table public.notes"] == "FAIL"
+
+
+def test_no_key_at_all_still_makes_sql(database, conn):
+    conn.execute("create table public.notes (note text)")
+    tables = find_tables(conn, ["public.notes"], (), {})
+    lines = capture_grants(Capture("r", database.name, tables, True, (), "cdc_shop", "filtered", None))
+    assert not [line for line in lines if line.startswith(("GRANT SELECT", "CREATE PUBLICATION"))]
+    assert lines[-1] == "-- so there is nothing to read or to publish yet"
+
+
+def test_one_pasted_line_gives_all_missing_rights(tmp_path, database, conn):
+    """The role is not there yet: what check prints at its end is pasted as it stands, and the role is ready."""
+    name = f"new {database.name}"
+    dsn = make_conninfo(database.dsn, user=name)
+    document = {
+        "name": database.name,
+        "source": {"dsn": dsn, "tables": ["public.*"]},
+        "kafka": {"bootstrap": "127.0.0.1:1"},
+    }
+    document["source"]["publication_mode"] = "disabled"
+    shown = run_check(tmp_path, document).output
+    line = next(each for each in shown.splitlines() if each.startswith("cdc grants source -c"))
+    psql = find_binaries(16)
+    try:
+        paste(line, tmp_path, shell(psql.home / psql.programs))
+        found, _ = check_source(Config.model_validate(document))
+        assert [each for each in found if each.level == "FAIL"] == []
+        assert "cdc grants" not in run_check(tmp_path, document).output
+    finally:
+        quoted_name = sql.Identifier(name)
+        conn.execute(sql.SQL("DROP OWNED BY {}; DROP ROLE {}").format(quoted_name, quoted_name))
 
 
 def test_all_tables_wants_a_superuser(database, conn, role):

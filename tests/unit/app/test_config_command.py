@@ -84,7 +84,7 @@ def test_cdc_yaml_of_the_current_folder(path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_missing_file_is_a_config_error(path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot read the configuration file"):
+    with pytest.raises(ConfigError, match=r"cdc init -c .* writes one"):
         show("-c", str(path.parent / "none.yaml"))
 
 

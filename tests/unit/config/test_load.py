@@ -132,8 +132,18 @@ def test_all_errors_are_told_at_once(write) -> None:
 
 def test_missing_file_names_the_ways_out(tmp_path: Path) -> None:
     words = refusal(tmp_path / "none.yaml")
-    assert "none.yaml: cannot read the configuration file: No such file or directory" in words
+    assert "none.yaml: there is no such configuration file" in words
+    assert f"cdc init -c {tmp_path / 'none.yaml'} writes one" in words
     assert "CDC_CONFIG" in words
+
+
+@pytest.mark.parametrize("tables", ["*.orders", "[*.orders]", "*", "[public.a, *orders]", "*orders", "\n    - *.*"])
+def test_a_pattern_that_lacks_its_quotes(write, tables: str) -> None:
+    """YAML takes a bare * for an alias."""
+    words = refusal(
+        write(f"name: shop\nsource:\n  dsn: host=db user=cdc\n  tables: {tables}\nkafka: {{bootstrap: k:1}}\n")
+    )
+    assert "put a pattern that begins with * into quotes: '*.orders'" in words
 
 
 @pytest.mark.parametrize(
