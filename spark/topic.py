@@ -13,6 +13,14 @@ from cdc.jobspec.deployment import KafkaSettings
 from cdc.spark.kafka_options import connector_options
 from cdc.spark.offsets import Extent, offsets_json
 
+HEADER_SHAPE: Final = (
+    r"v=1;op=[cudrt];lsn=[0-9A-F]{1,8}/[0-9A-F]{1,8};seq=[0-9]{1,18}"
+    r";(?:xid=[0-9]{1,18}|snap=[0-9]{1,18}:[0-9]{1,18}:(?:[0-9]{1,18}(?:,[0-9]{1,18})*)?)"
+    r";ts=-?[0-9]{1,16};schema=[0-9a-f]{16}(?:;[a-z_]+=[^;\n]*)*"
+)
+"""All that the bridge writes, and nothing that a cast of a member would fail on: one record that somebody else wrote
+must not end a job. Java and Python read this pattern alike."""
+
 GROUP_PREFIX: Final = "cdc-spark"
 """Begins the group id of every consumer, for an ACL on the prefix; offsets are never committed."""
 
@@ -24,7 +32,8 @@ def read_topic(
 
     Returns:
         ``key`` binary, ``value`` binary (null = tombstone), ``partition`` int, ``offset`` bigint, ``timestamp_ms``
-        bigint (when it was produced), ``header`` string (null when there is none of ours).
+        bigint (when it was produced), ``header`` string (null when there is none of ours), ``other_header`` string (one
+        of our name that is none of ours).
     """
     return read_topics(spark, kafka, [extent], min_partitions).drop("topic")
 
@@ -47,15 +56,19 @@ def read_topics(
     )
     if min_partitions is not None:
         reader = reader.option("minPartitions", str(min_partitions))
-    ours = fn.filter("headers", lambda header: header["key"] == HEADER_NAME)
-    return reader.load().select(
+    ours = fn.get(fn.filter("headers", lambda header: header["key"] == HEADER_NAME), 0)["value"]
+    text = fn.col("text")
+    is_ours = text.rlike(rf"^{HEADER_SHAPE}\z")
+    records = reader.load().select("*", ours.cast("string").alias("text"))
+    return records.select(
         "topic",
         "key",
         "value",
         "partition",
         "offset",
         fn.unix_millis("timestamp").alias("timestamp_ms"),
-        fn.get(ours, 0)["value"].cast("string").alias("header"),
+        fn.when(is_ours, text).alias("header"),
+        fn.when(~is_ours, fn.make_valid_utf8(text)).alias("other_header"),
     )
 
 

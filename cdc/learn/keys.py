@@ -82,8 +82,8 @@ def _placement(topic: Topic) -> Placement:
     with Cluster(topic.options) as cluster:
         places = cluster.places([topic.name])[topic.name]
         census = PlacementCensus(len(places))
-        for number, key, _ in read_keys(cluster, places, newest=None, begin=begin):
-            census.add(number, key)
+        for each in read_keys(cluster, places, newest=None, begin=begin):
+            census.add(each.partition, each.key)
     return census.placement(top=5)
 
 

@@ -151,11 +151,14 @@ def wal_end(conn: psycopg.Connection[Any]) -> LSN | None:
 
 
 def recent_xid(conn: psycopg.Connection[Any]) -> int:
-    """A 64-bit transaction id of about now, with the epoch that the stream leaves out."""
+    """A 64-bit transaction id of about now, with the epoch that the stream leaves out; of one that is over.
+
+    Records may name it before the stream has named another: no reader may take them for a transaction's to come.
+    """
     with source_errors("reading the current transaction id"):
         row = conn.execute("SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text").fetchone()
     assert row is not None
-    return int(row[0])
+    return int(row[0]) - 1
 
 
 def _role(conn: psycopg.Connection[Any]) -> str:

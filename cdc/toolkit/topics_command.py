@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 import typer
@@ -26,13 +26,14 @@ from cdc.toolkit.topics_options import (
     wanted,
 )
 from cdc.toolkit.topics_plan_command import apply_plan, show_plan
+from cdc.topics.bridge import Bridge
 from cdc.topics.cluster import Cluster
 from cdc.topics.display import as_document, as_lines, as_table, as_title
 from cdc.topics.inspection import inspect
 from cdc.topics.lint import Lint, Subject, lint
 from cdc.topics.partitioner import PlacementCensus
 from cdc.topics.placement_display import placement_document, placement_lines, placement_table
-from cdc.topics.scan import read_keys
+from cdc.topics.scan import KeyRead, read_keys
 from cdc.topics.share_groups import share_groups
 
 topics_app = typer.Typer(
@@ -125,6 +126,8 @@ def lint_topics(
 ) -> None:
     """Name everything that makes a topic unfit to hold state: settings, copies, records without a key, readers.
 
+    With a configuration, it also names records of the bridge's topics that the bridge cannot have written.
+
     Exit code 0 when there is nothing, 1 when there is something, 2 when there is no answer.
 
     Examples:
@@ -142,23 +145,34 @@ def lint_topics(
         by_topic = wanted(cluster, topics, loaded)
         settings = cluster.settings(list(by_topic))
         groups = _share_groups(cluster)
+        bridge = None if loaded is None else Bridge.of(loaded)
         for name, places in by_topic.items():
-            records = list(read_keys(cluster, places, newest=newest, begin=begin))
-            replicas = min(len(each.replicas) for each in places)
             subject = Subject(
                 name,
                 settings[name],
-                replicas,
-                keyless=sum(key is None for _, key, _ in records),
-                empty=sum(is_empty for _, _, is_empty in records),
-                looked_at=len(records),
+                min(len(each.replicas) for each in places),
                 share_groups=[group for group, read in groups.items() if name in read],
                 rebuild_ms=rebuild_ms,
             )
+            subject = _looked_at(subject, read_keys(cluster, places, newest=newest, begin=begin), bridge)
             found[name] = lint(subject)
     _show_lints(found, as_json=as_json)
     if any(found.values()):
         raise typer.Exit(SOMETHING_WRONG)
+
+
+def _looked_at(subject: Subject, records: Iterable[KeyRead], bridge: Bridge | None) -> Subject:
+    """With what its records say; of a bridge's topic, whether they are the bridge's."""
+    keyless = empty = looked_at = 0
+    foreign = None if bridge is None else bridge.records_of(subject.topic)
+    for record in records:
+        looked_at += 1
+        keyless += record.key is None
+        empty += record.is_empty
+        if foreign is not None:
+            foreign.add(record.partition, record.offset, record.key, record.header)
+    others = () if bridge is None or foreign is None else foreign.found(bridge.published_by_now())
+    return dataclasses.replace(subject, keyless=keyless, empty=empty, looked_at=looked_at, foreign=others)
 
 
 @topics_app.command("partitioner")
@@ -187,8 +201,8 @@ def partitioner(
     with Cluster(options) as cluster, progress() as begin:
         places = cluster.places([topic])[topic]
         census = PlacementCensus(len(places))
-        for number, key, _ in read_keys(cluster, places, newest=None, begin=begin):
-            census.add(number, key)
+        for each in read_keys(cluster, places, newest=None, begin=begin):
+            census.add(each.partition, each.key)
     found = census.placement(top)
     if as_json:
         show_json({"topic": topic, **placement_document(found)})

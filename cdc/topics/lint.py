@@ -5,10 +5,11 @@ An *error* loses rows or deletes, or will; a *warning* costs availability, time 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from cdc.topics.foreign import Foreign
 from cdc.topics.settings import NEVER_MS, TopicSettings, topic_settings
 from cdc.topics.verdict import alter
 from cdc.words import counted, duration
@@ -46,6 +47,7 @@ class Subject:
         keyless: records without a key among those that were read.
         empty: records whose value is empty, but not null.
         looked_at: how many records were read.
+        foreign: of these, in a bridge's topic, those that the bridge cannot have written.
         share_groups: of its readers.
         rebuild_ms: how long a reader needs from the beginning to the end; None when nobody said.
     """
@@ -56,6 +58,7 @@ class Subject:
     keyless: int = 0
     empty: int = 0
     looked_at: int = 0
+    foreign: Sequence[Foreign] = ()
     share_groups: Collection[str] = ()
     rebuild_ms: int | None = None
 
@@ -215,6 +218,15 @@ def _use(subject: Subject) -> Iterator[Lint]:
             f"{counted(subject.empty, 'record')} with an empty value among the {subject.looked_at:,} that were read: "
             "as deletes they have no effect, their keys stay for ever",
             "let the writer send real nulls: only a record without a value is a tombstone",
+        )
+    if subject.foreign:
+        yield Lint(
+            "error",
+            "foreign",
+            f"{counted(len(subject.foreign), 'record')} among the {subject.looked_at:,} that were read are not "
+            f"this bridge's; the first: {subject.foreign[0]}",
+            "find who else writes here and stop it (its ACLs: kafka-acls.sh --list --topic "
+            f"{subject.topic} --bootstrap-server …); then cdc reconcile --repair puts the rows right",
         )
     for group in sorted(subject.share_groups):
         yield Lint(

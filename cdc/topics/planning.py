@@ -48,7 +48,7 @@ def plan(
     wanted = {**(general_settings(Standing(topic, found, replicas)) if ours is None else ours), **overrides}
     keyless: int | None = None
     if "compact" not in settings.get("cleanup.policy", "") and wanted["cleanup.policy"] == "compact":
-        keyless = sum(key is None for _, key, _ in read_keys(cluster, places, newest=None, begin=begin))
+        keyless = sum(each.key is None for each in read_keys(cluster, places, newest=None, begin=begin))
     is_state = ours is not None or "cleanup.policy" in overrides
     return changes(Standing(topic, found, replicas, keyless, is_state), wanted)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from cdc.contract.header import HEADER_NAME
 from cdc.errors import TopicUnavailable
 from cdc.replay.client import REQUEST_TIMEOUT_S, open_consumer, translated
 from cdc.topics.batches import parse_batches
@@ -26,6 +27,17 @@ Advance: TypeAlias = Callable[[int], None]
 
 Begin: TypeAlias = Callable[[Place, int], Advance]
 """Called before a partition is read, with the offsets to go; returns who is told of each step."""
+
+
+class KeyRead(NamedTuple):
+    """A record without its value; ``is_empty``: that is so without being null; ``header``: ``cdc``, if it has one."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    is_empty: bool
+    header: bytes | None
+
 
 _AT_ONCE: Final = 5_000
 _POLL_S: Final = 0.5
@@ -80,10 +92,8 @@ def read_records(
                 yield from _until(consumer, options, TopicPartition(place.topic, place.partition, begin), end, advance)
 
 
-def read_keys(
-    cluster: Cluster, places: Sequence[Place], *, newest: int | None, begin: Begin
-) -> Iterator[tuple[int, bytes | None, bool]]:
-    """Of every record its partition, its key, and whether its value is empty without being null.
+def read_keys(cluster: Cluster, places: Sequence[Place], *, newest: int | None, begin: Begin) -> Iterator[KeyRead]:
+    """Of every record where it is, its key, and what is short of its value.
 
     Args:
         cluster: where the topic is.
@@ -99,7 +109,8 @@ def read_keys(
         start = ends.start if newest is None else max(ends.start, ends.high_watermark - newest)
         advance = begin(place, ends.high_watermark - start)
         for message in read_records(cluster.options, place, start, ends, advance=advance):
-            yield place.partition, message.key(), message.value() == b""
+            header = next((value for name, value in message.headers() or () if name == HEADER_NAME), None)
+            yield KeyRead(place.partition, message.offset(), message.key(), message.value() == b"", header)
 
 
 def _until(

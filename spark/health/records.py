@@ -34,11 +34,11 @@ def topic_records(spark: SparkSession, kafka: KafkaSettings, extent: Extent) -> 
         .alias("bytes"),
         fn.col("value").isNull().alias("is_tombstone"),
         fn.coalesce(fn.col("value").isin(bytearray(b""), bytearray(b"null")), fn.lit(False)).alias("is_null_word"),
-        fn.when(fn.col("header").isNull(), WITHOUT)
-        .when(fn.startswith("header", fn.lit("v=1;")), OURS)
-        .otherwise(UNKNOWN)
+        fn.when(fn.col("header").isNotNull(), OURS)
+        .when(fn.col("other_header").isNotNull(), UNKNOWN)
+        .otherwise(WITHOUT)
         .alias("header_kind"),
-        fn.when(fn.startswith("header", fn.lit("v=1;")), header_field("schema")).alias("schema"),
+        header_field("schema").alias("schema"),
     )
     later = fn.lead("timestamp_ms").over(Window.partitionBy("partition", "key").orderBy("offset"))
     return narrow.withColumn("superseded_ms", fn.when(fn.col("key").isNotNull(), later))

@@ -92,7 +92,9 @@ class _Rule(NamedTuple):
         is_live = fn.coalesce(fn.col("topic_hash") != TOMBSTONE, fn.lit(False))
         newer = is_live & (fn.col("topic_hash") >= NEWER_BIT)
         topic_hash = fn.when(newer, fn.col("topic_hash") - NEWER_BIT).otherwise(fn.col("topic_hash"))
-        equal = has_row & is_live & (topic_hash == value_hash)
+        # What the bridge cannot have written is looked at again, right or not.
+        is_foreign = fn.coalesce(fn.col("is_foreign"), fn.lit(False))
+        equal = has_row & is_live & (topic_hash == value_hash) & ~is_foreign
         on_neither = ~has_row & ~is_live
         scattered = fn.coalesce(fn.col("is_scattered"), fn.lit(False))
         open_ms = fn.when(on_neither & fn.col("topic_hash").isNull() & ~scattered, fn.col("oldest_invisible_ms"))

@@ -26,20 +26,24 @@ class RecordPlace:
     """The record that the topic's side of a difference comes from.
 
     Attributes:
-        op, lsn, xid: from its header; a backfill record has no xid.
+        op, lsn, xid: from its header; a backfill record has no xid. All None when no header of ours says them.
         commit_ts_us: commit time, µs since 1970.
         newer_before: a record of the key with a higher (lsn, seq) stands at an earlier offset.
+        said: the header as it is; empty when it has none.
     """
 
-    op: str
-    lsn: LSN
+    op: str | None
+    lsn: LSN | None
     xid: int | None
-    commit_ts_us: int
+    commit_ts_us: int | None
     partition: int
     offset: int
     newer_before: bool = False
+    said: str = ""
 
     def __str__(self) -> str:
+        if self.op is None or self.commit_ts_us is None:
+            return f"the record at partition {self.partition}, offset {self.offset}"
         when = datetime.fromtimestamp(self.commit_ts_us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         author = "" if self.xid is None else f" of transaction {self.xid}"
         return (
@@ -62,6 +66,8 @@ class Finding:
         record: the latest visible record of the key, a tombstone too; None when there is none.
         expected_partition: the one that the partitioner gives the key.
         types: column → SQL type, as the source has it.
+        unreadable: why the record's value is no row; empty when it is one, or a tombstone.
+        foreign: why the bridge cannot have written the record; empty when it can.
     """
 
     verdict: KeyClass
@@ -73,6 +79,8 @@ class Finding:
     expected_partition: int | None = None
     side: Literal["topic", "replica"] = "topic"
     types: Mapping[str, str] = field(default_factory=dict)
+    unreadable: str = ""
+    foreign: str = ""
 
 
 def differing_columns(source: Row, topic: Row) -> tuple[str, ...]:
@@ -98,6 +106,11 @@ def likely_cause(finding: Finding) -> str:
             f"partition move: {record} lies outside of partition {finding.expected_partition}, where the key belongs;"
             " another partitioner wrote it, or the number of partitions was changed"
         )
+    if finding.foreign and record is not None:
+        said = f"its header says {record.said}" if record.said else "it has none"
+        return f"foreign record: another program wrote {record}, for {finding.foreign}; {said}{_unreadable(finding)}"
+    if finding.unreadable:
+        return f"unreadable value: {_by(record)} does not hold a row{_unreadable(finding)}"
     if record is not None and record.newer_before:
         return f"stale version: {record} was appended behind a newer record of this key"
     if finding.verdict is KeyClass.EXTRA_IN_TOPIC:
@@ -153,6 +166,10 @@ def _is_one_shift(source: Row, topic: Row, columns: tuple[str, ...], types: Mapp
         if types.get(name, "").startswith("timestamp") and here is not None and there is not None:
             shifts.add(shift_s(here, there))
     return len([shift for shift in shifts if shift and abs(shift) >= 1]) <= 1
+
+
+def _unreadable(finding: Finding) -> str:
+    return f"; its value: {finding.unreadable}" if finding.unreadable else ""
 
 
 def _by(record: RecordPlace | None) -> str:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -24,6 +24,7 @@ from cdc.spark.reconcile import candidates
 from cdc.spark.reconcile.candidates import CANDIDATES_DDL, FirstLook
 from cdc.spark.reconcile.kept_hashes import KeptHashes
 from cdc.spark.reconcile.keys import Keys, keys_in
+from cdc.spark.reconcile.origin import Origin, Origins
 from cdc.spark.reconcile.second_look import Rule, findings, sums_by_key
 from cdc.spark.reconcile.topic_records import Moment, folded, hashed, key_hash
 from cdc.spark.reconcile.verdict import is_outrun, kept_since_ms
@@ -68,6 +69,8 @@ class Sides(NamedTuple):
         compared: the columns that count.
         where: SQL condition on the rows of the database; those outside are compared on neither side.
         side: ``topic`` when the source is compared with it, ``replica`` when a replica is.
+        origin: what the bridge can have written, asked when the ends of the topic were pinned. None for a replica: the
+            sink is to follow the topic, whoever wrote into it.
     """
 
     database: PostgresSettings
@@ -76,34 +79,47 @@ class Sides(NamedTuple):
     compared: tuple[str, ...]
     where: str | None
     side: str
+    origin: Origin | None = None
 
 
 class Judged(NamedTuple):
-    """Of how many keys a second look has a finding; how many of them have a row in the database, or are in flight."""
+    """Of how many keys a second look has a finding; how many of them have a row in the database, or are in flight.
+
+    ``unsure``: how many were called foreign that may be the bridge's all the same.
+    """
 
     keys: int
     with_row: int
     in_flight: int
+    unsure: int = 0
 
 
 class Comparison:
     """The tools that every comparison of a run shares."""
 
     def __init__(
-        self, spark: SparkSession, kafka: KafkaSettings, brokers: Brokers, stream: str, connections: int
+        self,
+        spark: SparkSession,
+        kafka: KafkaSettings,
+        brokers: Brokers,
+        stream: str,
+        connections: int,
+        origins: Origins,
     ) -> None:
         self.spark = spark
         self.stream = stream
         self.kafka = kafka
         self.brokers = brokers
         self.connections = connections
+        self.origins = origins
         self.watch = Stopwatch()
 
-    def hashes(self, extent: Extent, side: str) -> DataFrame:
-        """All of the topic, for ``first_look`` on this side."""
-        # A sink takes what it reads, wherever that lies: only the source tells a record in a wrong partition.
-        partitions = len(extent.ends) if side == "topic" else 1
-        return hashed(read_topic(self.spark, self.kafka, extent), partitions)
+    def hashes(self, extent: Extent, origin: Origin | None) -> DataFrame:
+        """All of the topic, for ``first_look`` on the side that has this origin."""
+        foreign = fn.lit(False) if origin is None else origin.is_foreign(extent.topic)
+        lines = hashed(read_topic(self.spark, self.kafka, extent), len(extent.ends), foreign)
+        # A sink leaves out what lies in a wrong partition.
+        return lines.where(~fn.col("is_stray")) if origin is None else lines
 
     def first_look(
         self,
@@ -141,7 +157,7 @@ class Comparison:
         database: tuple[PostgresSettings, HeldSnapshot, Sequence[Table]],
         extents: Sequence[Extent],
         moment: Moment,
-        side: str,
+        origin: Origin | None,
     ) -> dict[str, FirstLook]:
         """By hashes, several small tables at once.
 
@@ -149,7 +165,7 @@ class Comparison:
             database: where the tables are, the snapshot that holds them, and which.
             extents: of all their topics.
             moment: which records count.
-            side: as in ``Sides``.
+            origin: as in ``Sides``.
 
         Returns:
             The sums of each table, by topic.
@@ -157,13 +173,19 @@ class Comparison:
         settings, held, tables = database
         by_partitions: dict[int, list[Extent]] = {}
         for each in extents:
-            by_partitions.setdefault(len(each.ends) if side == "topic" else 1, []).append(each)
-        lines = [
-            hashed(read_topics(self.spark, self.kafka, group).coalesce(_TASKS_TOGETHER), partitions, "topic")
-            for partitions, group in by_partitions.items()
-        ]
+            by_partitions.setdefault(len(each.ends), []).append(each)
+        foreign = fn.lit(False) if origin is None else origin.is_foreign()
+        lines = functools.reduce(
+            DataFrame.unionByName,
+            [
+                hashed(
+                    read_topics(self.spark, self.kafka, group).coalesce(_TASKS_TOGETHER), partitions, foreign, "topic"
+                )
+                for partitions, group in by_partitions.items()
+            ],
+        )
         rows = hashes_of_many(self.spark, settings, held, tables, self.connections)
-        topics = folded(functools.reduce(DataFrame.unionByName, lines), moment, (0, 1), "topic")
+        topics = folded(lines.where(~fn.col("is_stray")) if origin is None else lines, moment, (0, 1), "topic")
         return candidates.look_together(rows, topics)
 
     def second_look(
@@ -198,20 +220,36 @@ class Comparison:
             source = rows.rows(keys.listed)
             if keys.listed is None:
                 source = keys.only(source)
+            source, records = keys.together(source), keys.together(records)
             outrun = is_outrun(pinned_ms, kept_since)
-            definitions = definitions_of(self.brokers, self.stream, sides.table)
-            rule = Rule(sides.table, len(extent.ends), kept_since, outrun, sides.compared, definitions, sides.side)
-            judged = findings(keys.together(source), sums_by_key(keys.together(records), sides.moment), rule)
-            counts = Observation()
-            is_in_flight = fn.when(fn.col("difference") == "in_flight", 1)
-            observed = judged.observe(
-                counts,
-                fn.count(fn.lit(1)).alias("keys"),
-                fn.count("source").alias("with_row"),
-                fn.count(is_in_flight).alias("in_flight"),
-            )
-            store(observed, f"{folder}/findings")
-            return Judged(**counts.get)
+            # What was read behind the first ends is younger than what was asked then.
+            origin = sides.origin if sides.origin is None or tail.is_empty else self.origins.now()
+            while True:
+                definitions = (
+                    definitions_of(self.brokers, self.stream, sides.table)
+                    if origin is None
+                    else origin.definitions.get(extent.topic, {})
+                )
+                rule = Rule(
+                    sides.table, len(extent.ends), kept_since, outrun, sides.compared, definitions, sides.side,
+                    None if origin is None else replace(origin, definitions={extent.topic: definitions}),
+                )  # fmt: skip
+                judged = self._stored(findings(source, sums_by_key(records, sides.moment, rule), rule), folder)
+                if not judged.unsure:
+                    return judged
+                origin = self.origins.vouched()
+
+    def _stored(self, judged: DataFrame, folder: str) -> Judged:
+        counts = Observation()
+        observed = judged.observe(
+            counts,
+            fn.count(fn.lit(1)).alias("keys"),
+            fn.count("source").alias("with_row"),
+            fn.count(fn.when(fn.col("difference") == "in_flight", 1)).alias("in_flight"),
+            fn.count(fn.when(fn.col("unsure"), 1)).alias("unsure"),
+        )
+        store(observed, f"{folder}/findings")
+        return Judged(**counts.get)
 
     def kept_since(self, topic: str) -> int:
         """Records younger than this have not been looked at by a cleaner until now, ms since 1970."""

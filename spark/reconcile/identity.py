@@ -15,6 +15,7 @@ from typing import Final
 from cdc.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
 
+BRIDGE: Final = "the bridge"
 _SHOWN: Final = 100
 
 
@@ -29,7 +30,7 @@ def identity_of(job: ReconcileJob, source: str, topic_ids: Mapping[str, str]) ->
     replica = job.replica
     told = {
         "the source": f"{job.source.database} of server {source}",
-        "the bridge": f"{job.stream.name}, slot {job.stream.slot}",
+        BRIDGE: bridge_of(job),
         "the tables": ", ".join(each.qualified_name for each in job.tables),
         "--where": job.where or "",
         "--columns": ", ".join(name for names in job.columns.values() for name in names),
@@ -43,6 +44,11 @@ def identity_of(job: ReconcileJob, source: str, topic_ids: Mapping[str, str]) ->
         told[f"the topic of {table.qualified_name}"] = topic_ids[table.topic]
         told[f"the definition of {table.qualified_name}"] = table.model_dump_json()
     return told
+
+
+def bridge_of(job: ReconcileJob) -> str:
+    """Whose topics are compared."""
+    return f"{job.stream.name}, slot {job.stream.slot}"
 
 
 def refuse_another(begun: Mapping[str, str], now: Mapping[str, str]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from pydantic import BaseModel, ValidationError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from cdc.jobspec.deployment import STRICT, KafkaSettings
@@ -26,7 +26,7 @@ from cdc.spark.source.visibility import Snapshot
 from cdc.spark.stored import store
 from cdc.spark.topic import read_topic
 
-_FORM: Final = 2
+_FORM: Final = 3
 
 
 class _Manifest(BaseModel):
@@ -71,12 +71,13 @@ class KeptHashes:
         self._next: _Manifest | None = None
         self.went_on = False
 
-    def brought_up_to(self, extent: Extent, snapshot: Snapshot) -> tuple[DataFrame, Extent]:
+    def brought_up_to(self, extent: Extent, snapshot: Snapshot, is_foreign: Column) -> tuple[DataFrame, Extent]:
         """Add what the topic has new, into a folder of its own: the old hashes stay until ``keep``.
 
         Args:
             extent: the topic, pinned.
             snapshot: of the source.
+            is_foreign: over the topic's records: see ``origin``.
 
         Returns:
             As ``topic_records.hashed``; and what was read of the topic.
@@ -84,7 +85,7 @@ class KeptHashes:
         old = self._usable(extent, snapshot)
         self.went_on = old is not None
         news = extent if old is None else extent.after(old.ends)
-        lines = hashed(read_topic(self._spark, self._kafka, news), len(extent.ends))
+        lines = hashed(read_topic(self._spark, self._kafka, news), len(extent.ends), is_foreign)
         if old is not None:
             known = self._spark.read.parquet(str(self._place / old.folder))
             # To the next run a tombstone says what no record says; kept, the hashes of deleted keys would pile up.
@@ -102,6 +103,7 @@ class KeptHashes:
             fn.max_by("timestamp_ms", "offset").alias("timestamp_ms"),
             fn.max("offset").alias("offset"),
             fn.max("is_stray").alias("is_stray"),
+            fn.max_by("is_foreign", "offset").alias("is_foreign"),
         )
         self._place.mkdir(parents=True, exist_ok=True)
         folder = f"hashes-{uuid.uuid4().hex}"

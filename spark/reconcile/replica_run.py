@@ -78,7 +78,7 @@ def compare_replica(
             )
             if number == 0 and keys is None:
                 looked, keys = tools.first_look(
-                    sides, held, tools.hashes(extent, sides.side), (0, 1), f"{at}/candidates"
+                    sides, held, tools.hashes(extent, sides.origin), (0, 1), f"{at}/candidates"
                 )
                 rows = looked.source_rows
             keys = keys or Keys()

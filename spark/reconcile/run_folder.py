@@ -2,14 +2,17 @@
 
 ``work/`` holds whole rows and the ledger of what is done. It goes when every table has its verdict. It stays for
 ``--resume`` when a run was killed or could not finish, but never of a run whose values are to be hidden: that one
-cannot be resumed, and what is left of it when it is killed outright goes with the next run into the folder.
+cannot be resumed. What was not resumed goes with the next run: into the same folder, or, where each run gets a folder
+of its own beside the others, of the same bridge.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +20,13 @@ from typing import Final
 
 from cdc.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
+from cdc.spark.reconcile.identity import BRIDGE, bridge_of, read_identity
 from cdc.spark.report.write import NAMES
 
 _LOCK: Final = ".cdc-reconcile.lock"
 _WORK: Final = "work"
+_OWN_FOLDER: Final = re.compile(r"reconcile-[0-9]{8}T[0-9]{6}Z")
+"""As the command names them when nobody does."""
 _OF_A_RUN: Final = ("differing", "after-repair")
 """Folders that a run leaves beside its report."""
 
@@ -79,6 +85,8 @@ def occupied(job: ReconcileJob) -> Iterator[RunFolder]:
         _empty(place)
         if not job.resume:
             shutil.rmtree(folder.work, ignore_errors=True)
+            if _OWN_FOLDER.fullmatch(place.name):
+                _tidy_beside(place, bridge_of(job))
         folder.work.mkdir(exist_ok=True)
         try:
             yield folder
@@ -94,6 +102,28 @@ def _take(lock: int, place: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise JobError(f"another run is writing into {place}", remedy="wait for it, or name another folder") from error
+
+
+def _tidy_beside(place: Path, bridge: str) -> None:
+    """Remove the rows that killed runs left in folders of their own: nobody goes back there."""
+    for other in sorted(place.parent.iterdir()):
+        if other == place or not _OWN_FOLDER.fullmatch(other.name) or not (other / _WORK).is_dir():
+            continue
+        try:
+            lock = os.open(other / _LOCK, os.O_RDWR)
+        except OSError:  # none of ours, or not ours to remove
+            continue
+        try:
+            _take(lock, other)
+            begun = read_identity(RunFolder(other).identity)
+            # A run that has not noted what it is has read nothing yet. Another bridge's may still be resumed.
+            if begun is None or begun.get(BRIDGE) == bridge:
+                shutil.rmtree(other / _WORK, ignore_errors=True)
+                sys.stderr.write(f"{other.name}: removed the rows that a run left there which was killed\n")
+        except JobError:  # that run goes on
+            continue
+        finally:
+            os.close(lock)
 
 
 def _empty(place: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -18,9 +18,9 @@ from cdc.contract.header import Header, parse_header
 from cdc.contract.partition import partition_of
 from cdc.errors import DecodeError
 from cdc.jobspec.deployment import Table
-from cdc.lsn import LSN
 from cdc.record import TableSchema
 from cdc.spark.reconcile.causes import Finding, RecordPlace, differing_columns, likely_cause
+from cdc.spark.reconcile.origin import Foreign, Origin
 from cdc.spark.reconcile.topic_records import Moment
 from cdc.spark.reconcile.verdict import TopicState, judge_scattered
 from cdc.spark.topic import header_field, lsn_number
@@ -46,19 +46,31 @@ _FINDINGS: Final = pa.schema(
         ("bucket", pa.int32()),
         ("key_hash", pa.int64()),
         ("home_partition", pa.int32()),
+        ("unsure", pa.bool_()),
     ]
 )
 _BLANKS: Final = " \t\n\r"
+_SAID: Final = 200
+"""Characters of a header that are shown: the bridge's own have about a hundred."""
 FINDINGS_DDL: Final = (
     "key string, key_bytes binary, difference string, source map<string,string>, other map<string,string>,"
     " differing array<string>,"
     " partition int, offset bigint, op string, lsn string, seq bigint, xid bigint, commit_ts_us bigint, cause string,"
-    " bucket int, key_hash bigint, home_partition int"
+    " bucket int, key_hash bigint, home_partition int, unsure boolean"
 )
 """Of each key that was looked at twice, equal ones too (``difference`` is then ``identical``)."""
 
 BUCKETS: Final = 64
 """For the chart of key buckets: enough to see a pattern, few enough to be looked at."""
+
+
+class Unreadable(NamedTuple):
+    """``why`` a value is no row of the contract."""
+
+    why: str
+
+
+TopicRow: TypeAlias = Mapping[str, str | None] | Unreadable | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +85,7 @@ class Rule:
         compared: columns that count; the others are shown only.
         definitions: by fingerprint, the columns that the table's records were written with.
         side: what the database is: the source, or the replica of the topic.
+        origin: see ``comparison.Sides``.
     """
 
     table: Table
@@ -82,6 +95,7 @@ class Rule:
     compared: tuple[str, ...]
     definitions: Mapping[str, TableSchema] = field(default_factory=dict)
     side: str = "topic"
+    origin: Origin | None = None
 
     @property
     def documents(self) -> Collection[str]:
@@ -94,15 +108,16 @@ def read_findings(spark: SparkSession, folder: str) -> DataFrame:
     return spark.read.schema(FINDINGS_DDL).parquet(folder)
 
 
-def sums_by_key(records: DataFrame, moment: Moment) -> DataFrame:
+def sums_by_key(records: DataFrame, moment: Moment, rule: Rule) -> DataFrame:
     """The candidates' records, one row per key: ``key`` binary, ``key_hash``, ``states`` (one struct per partition)."""
+    counts = moment.counts() if rule.origin is None else moment.counts() | rule.origin.is_foreign(rule.table.topic)
     position = fn.struct(lsn_number(header_field("lsn")), header_field("seq").cast("bigint"))
     counted = records.select(
         "*",
-        fn.when(moment.counts(), moment.order()).alias("visible_at"),
-        fn.when(moment.counts(), position).alias("position"),
+        fn.when(counts, moment.order()).alias("visible_at"),
+        fn.when(counts, position).alias("position"),
     )
-    latest = fn.struct("offset", "value", "header", "position")
+    latest = fn.struct("offset", "value", "header", "other_header", "position")
     by_partition = counted.groupBy("key", "key_hash", "partition").agg(
         fn.max_by(latest, "visible_at").alias("latest"),
         fn.max("position").alias("newest"),
@@ -113,6 +128,7 @@ def sums_by_key(records: DataFrame, moment: Moment) -> DataFrame:
         fn.col("latest.offset").alias("offset"),
         fn.col("latest.value").alias("value"),
         fn.col("latest.header").alias("header"),
+        fn.col("latest.other_header").alias("other_header"),
         (fn.col("newest") > fn.col("latest.position")).alias("newer_before"),
         "oldest_invisible_ms",
     )
@@ -148,8 +164,9 @@ def _judged(rule: Rule, row: Mapping[str, Any]) -> dict[str, Any]:
     if row["source_columns"] is not None:
         texts = json.loads(row["source_columns"])
         source = {column.name: text for column, text in zip(columns, texts, strict=True)}
-    states = row["states"] or []
     home = partition_of(key, rule.partitions)
+    # What lies elsewhere a sink leaves out.
+    states = [each for each in row["states"] or [] if rule.side == "topic" or each["partition"] == home]
     topic_rows = {each["partition"]: _topic_row(each, rule) for each in states}
     verdict = judge_scattered(
         _compared(source, rule),
@@ -161,7 +178,9 @@ def _judged(rule: Rule, row: Mapping[str, Any]) -> dict[str, Any]:
     told = _telling_state(states, topic_rows, home)
     record, header = _place(told) if told is not None and told["offset"] is not None else (None, None)
     topic = topic_rows[told["partition"]] if told is not None else None
+    unreadable, topic = (topic.why, {}) if isinstance(topic, Unreadable) else ("", topic)
     shown = _shown(source, topic, rule)
+    foreign = None if told is None else _why_foreign(told, rule)
     finding = Finding(
         verdict=verdict,
         source=shown[0],
@@ -172,6 +191,8 @@ def _judged(rule: Rule, row: Mapping[str, Any]) -> dict[str, Any]:
         expected_partition=home,
         side="replica" if rule.side == "replica" else "topic",
         types={column.name: column.sql_type for column in columns},
+        unreadable=unreadable,
+        foreign="" if foreign is None else foreign.text,
     )
     return {
         "key": key.decode("utf-8", "backslashreplace"),
@@ -180,6 +201,7 @@ def _judged(rule: Rule, row: Mapping[str, Any]) -> dict[str, Any]:
         "source": source,
         "other": topic,
         "differing": list(differing_columns(shown[0], shown[1])) if shown[0] and shown[1] else [],
+        "unsure": foreign is not None and foreign.may_be_ours,
         "partition": record.partition if record else None,
         "offset": record.offset if record else None,
         "op": header.op if header else None,
@@ -200,7 +222,7 @@ def _telling_state(states: Sequence[Mapping[str, Any]], rows: Mapping[int, Any],
     return next(iter(strays), next((each for each in states if each["partition"] == home), None))
 
 
-def _state(state: Mapping[str, Any], row: Mapping[str, str | None] | None, rule: Rule) -> TopicState:
+def _state(state: Mapping[str, Any], row: TopicRow, rule: Rule) -> TopicState:
     oldest = state["oldest_invisible_ms"]
     return TopicState(
         partition=state["partition"],
@@ -209,16 +231,26 @@ def _state(state: Mapping[str, Any], row: Mapping[str, str | None] | None, rule:
         toast_newer=";toast=newer" in (state["header"] or ""),
         oldest_invisible_ms=oldest,
         kept=oldest is None or oldest > rule.kept_since_ms,
+        is_foreign=_why_foreign(state, rule) is not None,
     )
 
 
-def _compared(row: Mapping[str, str | None] | None, rule: Rule) -> tuple[object, ...] | None:
+def _why_foreign(state: Mapping[str, Any], rule: Rule) -> Foreign | None:
+    """Why the bridge cannot have written the latest record that counts; None when it can, or there is none."""
+    if rule.origin is None or state["offset"] is None:
+        return None
+    return rule.origin.why_foreign(rule.table.topic, state["header"], state["other_header"])
+
+
+def _compared(row: TopicRow, rule: Rule) -> tuple[object, ...] | None:
     """What counts of a row; a column that a record of an older schema lacks is NULL for whoever reads the topic.
 
     A replica does not hold the blanks around a document (docs/exceptions.md).
     """
     if row is None:
         return None
+    if isinstance(row, Unreadable):
+        return (row,)  # whoever reads the topic meets this as the row: it differs from any
     documents = rule.documents if rule.side == "replica" else ()
     texts = ((name, row.get(name)) for name in rule.compared)
     return tuple(text.strip(_BLANKS) if text and name in documents else text for name, text in texts)
@@ -235,17 +267,15 @@ def _shown(
     return only(source), only(topic)
 
 
-def _topic_row(state: Mapping[str, Any], rule: Rule) -> dict[str, str | None] | None:
+def _topic_row(state: Mapping[str, Any], rule: Rule) -> TopicRow:
     """The row of the latest record that counts; None for a tombstone, or without one."""
     if state["offset"] is None or state["value"] is None:
         return None
     try:
         header = parse_header(state["header"].encode()) if state["header"] else None
         return _texts(state["value"], header, rule)
-    except DecodeError as error:
-        # Whoever reads the topic meets this as the row: it differs from any.
-        names = [column.name for column in rule.table.columns]
-        return dict.fromkeys(names) | {"": f"not a row of the contract: {error}"}
+    except (DecodeError, UnicodeDecodeError) as error:
+        return Unreadable(str(error))
 
 
 def _texts(value: bytes, header: Header | None, rule: Rule) -> dict[str, str | None]:
@@ -267,10 +297,23 @@ def _place(state: Mapping[str, Any]) -> tuple[RecordPlace, Header | None]:
     try:
         header = parse_header((state["header"] or "").encode())
     except DecodeError:
-        return RecordPlace("?", LSN(0), None, 0, state["partition"], state["offset"]), None
+        return RecordPlace(None, None, None, None, state["partition"], state["offset"], said=_said(state)), None
     newer_before = bool(state["newer_before"])
-    place = RecordPlace(header.op, header.lsn, header.xid, header.ts, state["partition"], state["offset"], newer_before)
+    place = RecordPlace(
+        header.op,
+        header.lsn,
+        header.xid,
+        header.ts,
+        state["partition"],
+        state["offset"],
+        newer_before,
+        said=_said(state),
+    )
     return place, header
+
+
+def _said(state: Mapping[str, Any]) -> str:
+    return (state["header"] or state["other_header"] or "")[:_SAID]
 
 
 def _canonical(key: bytes, table: Table) -> bytes:

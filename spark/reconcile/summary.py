@@ -12,7 +12,7 @@ from pyspark.sql import functions as fn
 from cdc.jobspec.deployment import Table
 from cdc.spark.report.model import Bar, ColumnDifferences, DifferenceClass, Example, Histograms, Sample, Side
 
-_DIFFERENCES: Final = ("missing_in_topic", "extra_in_topic", "value_mismatch")
+_DIFFERENCES: Final = ("missing_in_topic", "extra_in_topic", "value_mismatch", "foreign")
 _OF_REPLICA: Final[Mapping[str, str]] = {
     # The database is the replica here: what the topic lacks, the replica has too much.
     "missing_in_topic": "extra_in_replica",

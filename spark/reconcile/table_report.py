@@ -21,6 +21,7 @@ from cdc.spark.reconcile import summary
 from cdc.spark.reconcile.bridge_progress import BridgeProgress
 from cdc.spark.reconcile.comparison import Comparison
 from cdc.spark.reconcile.failures import Unverifiable, as_job_errors
+from cdc.spark.reconcile.origin import Origins
 from cdc.spark.reconcile.replica_run import ComparedReplica, compare_replica
 from cdc.spark.reconcile.selection import only_compared, why_nothing
 from cdc.spark.reconcile.table_run import Compared, TableRun
@@ -88,13 +89,13 @@ class Judge:
 
     def small_tables(self) -> None:
         """Compare these together; what is found equal is done when its turn comes."""
-        tools = Comparison(self._spark, self._job.kafka, self._brokers, self._job.stream.name, self._job.connections)
+        tools = self._tools()
         self._replicas = Together(self._job, tools, self._bridge, self._work, _say).compare()
 
     def table(self, table: Table) -> JudgedTable:
         """Compare one; never raises for what concerns this table alone."""
         job = self._job
-        tools = Comparison(self._spark, job.kafka, self._brokers, job.stream.name, job.connections)
+        tools = self._tools()
         compared: Compared | None = None
         replica, reason = _NO_REPLICA, _Reason()
         lag: tuple[int | None, float | None] = (None, None)
@@ -119,6 +120,11 @@ class Judge:
             broke_off, reason = True, _Reason(error.message, error.remedy)
             report = _assembled(job, table, tools, None, _NO_REPLICA, reason)
         return JudgedTable(report.model_copy(update={"lag_bytes": lag[0], "lag_s": lag[1]}), broke_off)
+
+    def _tools(self) -> Comparison:
+        job, name = self._job, self._job.stream.name
+        origins = Origins(job.source, self._brokers, self._bridge, name, job.fence_timeout_s)
+        return Comparison(self._spark, job.kafka, self._brokers, name, job.connections, origins)
 
 
 def _assembled(

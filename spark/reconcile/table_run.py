@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import math
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -27,9 +29,21 @@ from cdc.spark.reconcile.selection import only_compared
 from cdc.spark.reconcile.topic_records import Moment
 from cdc.spark.reconcile.verdict import TableFacts, why_unverifiable
 from cdc.spark.report.model import Counts, OffsetRange, Round
-from cdc.spark.source.held_snapshot import HeldSnapshot, hold, position_now
+from cdc.spark.source.held_snapshot import HeldSnapshot, connect, hold, position_now, reading
+from cdc.spark.source.sql import quoted
 
 _NOTHING: Final = Judged(0, 0, 0)
+_SIZE: Final = """
+SELECT coalesce(sum(CASE WHEN c.reltuples > 0 THEN c.reltuples ELSE pg_catalog.pg_relation_size(c.oid) / 100 END), 0)
+FROM (
+  SELECT pg_catalog.to_regclass(%(table)s)::oid AS oid
+  UNION
+  SELECT relid FROM pg_catalog.pg_partition_tree(pg_catalog.to_regclass(%(table)s))
+) AS heaps JOIN pg_catalog.pg_class c USING (oid) WHERE c.relkind = 'r'
+"""
+"""A table that was never analyzed knows its pages only: then a row is taken for 100 bytes."""
+_ROWS_A_SECOND: Final = 50_000
+"""What two cores compare without --state (docs/benchmarks.md). Faster machines do better: it is told, not refused."""
 _SLOWER: Final = "divide the keys over more snapshots (--passes 4), or allow a longer one (--max-snapshot-seconds)"
 
 
@@ -87,6 +101,8 @@ class TableRun:
             Unverifiable: the table as a whole cannot be judged.
             JobError: a server failed, or took too long.
         """
+        if why := too_long(self._rows(), self._passes, self._job.max_snapshot_s):
+            self._say(f"{self._table.qualified_name}: {why}")
         done = [self._ledger.done(number) or self._pass(number) for number in range(self._passes)]
         rounds = [each.round for each in done]
         findings = self._read([each.folder for each in done])
@@ -122,6 +138,15 @@ class TableRun:
         """Whether only some keys are to be looked at, by whole rows at once."""
         return self._table.qualified_name in self._job.keys
 
+    def _rows(self) -> int:
+        """About how many rows the source has, as it knows without counting."""
+        if self._is_restricted:
+            return 0
+        table = self._table.namespace, self._table.name
+        with contextlib.closing(connect(self._job.source)) as conn, reading("asking for the table's size"):
+            row = conn.execute(_SIZE, {"table": quoted(*table)}).fetchone()
+        return int(row[0]) if row is not None else 0
+
     def _pass(self, number: int) -> PassDone:
         what = f", part {number + 1} of {self._passes}" if self._passes > 1 else ""
         self._say(f"{self._table.qualified_name}: comparing{what}")
@@ -135,7 +160,7 @@ class TableRun:
             else:
                 bucket = (number, self._passes)
                 # Of whole rows, also when only some columns count: rows that are equal are equal in those.
-                lines, extent_read = self._hashes(held, extent)
+                lines, extent_read = self._hashes(sides, held, extent)
                 looked, keys = self._tools.first_look(sides, held, lines, bucket, f"{folder}/candidates")
             judged = _NOTHING
             if not keys.is_empty:
@@ -157,12 +182,13 @@ class TableRun:
         self._ledger.keep(done)
         return done
 
-    def _hashes(self, held: HeldSnapshot, extent: Extent) -> tuple[DataFrame, Extent]:
+    def _hashes(self, sides: Sides, held: HeldSnapshot, extent: Extent) -> tuple[DataFrame, Extent]:
         """Of all of the topic, and what has to be read of it for that."""
+        assert sides.origin is not None
         if self._kept is None:
-            return self._tools.hashes(extent, "topic"), extent
+            return self._tools.hashes(extent, sides.origin), extent
         with self._tools.watch.timing("kept hashes"):
-            return self._kept.brought_up_to(extent, held.snapshot)
+            return self._kept.brought_up_to(extent, held.snapshot, sides.origin.is_foreign(extent.topic))
 
     def _round(self, number: int, keys: Keys) -> PassDone:
         folder = str(self._folder / f"round-{number}")
@@ -182,7 +208,7 @@ class TableRun:
         )
 
     def _open(self, stack: ExitStack) -> tuple[HeldSnapshot, Extent, Sides]:
-        """What must come in this order: the bridge's word, the snapshot, the fence, the ends."""
+        """In this order: the bridge's word, the snapshot, the fence, the ends, and what the bridge can have written."""
         self._bridge.catch_up()
         is_whole, unseen = self._bridge.is_whole(self._table.qualified_name), self._bridge.unseen
         held = stack.enter_context(
@@ -194,8 +220,16 @@ class TableRun:
         with self._tools.watch.timing("fence"):
             self._fence_wait_s = pass_fence(self._job, self._bridge, held, rereads=self._table.rereads)
             extent = self._tools.brokers.extent(self._table.topic)
-        moment = Moment(snapshot=held.snapshot)
-        return held, extent, Sides(self._job.source, self._table, moment, self._compared, self._job.where, "topic")
+        sides = Sides(
+            self._job.source,
+            self._table,
+            Moment(snapshot=held.snapshot),
+            self._compared,
+            self._job.where,
+            "topic",
+            self._tools.origins.now(),
+        )
+        return held, extent, sides
 
     def _check_end(self, held: HeldSnapshot, extent: Extent) -> None:
         """Whether all was read of one topic, and no tombstone may have come and gone since the snapshot."""
@@ -223,8 +257,28 @@ class TableRun:
             extra_in_topic=found.get("extra_in_topic", 0),
             value_mismatch=found.get("value_mismatch", 0),
             in_flight=found.get("in_flight", 0),
+            foreign=found.get("foreign", 0),
             unverifiable=found.get("unverifiable", 0),
         )
+
+
+def too_long(rows: int, passes: int, limit_s: float) -> str:
+    """What to say before a snapshot that is likely to be held for longer than is allowed; empty when it is not.
+
+    Args:
+        rows: of the table, about.
+        passes: snapshots that share them.
+        limit_s: ``--max-snapshot-seconds``.
+    """
+    seconds = rows / _ROWS_A_SECOND
+    if seconds / passes <= limit_s:
+        return ""
+    return (
+        f"about {rows:,} rows may take {seconds / passes / 60:,.0f} minutes a snapshot, at {_ROWS_A_SECOND:,} rows a"
+        f" second, and the run ends after {limit_s / 60:,.0f}: if this machine is no faster, stop it and give"
+        f" --passes {math.ceil(1.25 * seconds / limit_s)}, or --max-snapshot-seconds"
+        f" {math.ceil(1.25 * seconds / passes)}"
+    )
 
 
 def pass_fence(job: ReconcileJob, bridge: BridgeProgress, held: HeldSnapshot, *, rereads: bool) -> float:

@@ -111,7 +111,10 @@ class Together:
             pass_fence(job, self._bridge, held, rereads=any(each.rereads for each in tables))
             extents = {each.topic: brokers.extent(each.topic) for each in tables}
             looks = self._tools.first_looks(
-                (job.source, held, tables), list(extents.values()), Moment(snapshot=held.snapshot), "topic"
+                (job.source, held, tables),
+                list(extents.values()),
+                Moment(snapshot=held.snapshot),
+                self._tools.origins.now(),
             )
             equal = self._equal(held, extents, looks)
         for table in tables:
@@ -134,7 +137,7 @@ class Together:
             tables = [replica_table(batch[each]) for each in exact]
             extents = {each.topic: brokers.extent(each.topic) for each in tables}
             moment = Moment(lsn=lsn, by_position=self._bridge.may_be_late)
-            looks = self._tools.first_looks((job.replica, held, tables), list(extents.values()), moment, "replica")
+            looks = self._tools.first_looks((job.replica, held, tables), list(extents.values()), moment, None)
             equal = self._equal(held, extents, looks)
         for name in exact:
             table = batch[name]

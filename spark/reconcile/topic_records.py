@@ -38,14 +38,14 @@ class Moment:
     by_position: bool = False
 
     def counts(self) -> Column:
-        """Boolean column over a topic's records; records that are not ours count always, as their readers see them."""
+        """Boolean column over a topic's records; one without a header of ours counts always, as its readers see it."""
         if self.lsn is not None:
             return fn.coalesce(lsn_number(header_field("lsn")) < fn.lit(int(self.lsn)), fn.lit(True))
         assert self.snapshot is not None
         xid = header_field("xid").cast("bigint")
         return (
-            fn.when(xid.isNotNull(), _sees(self.snapshot, xid))
-            .when(fn.contains("header", fn.lit(";snap=")), _covers(self.snapshot, header_field("snap")))
+            fn.when(xid.isNotNull(), sees(self.snapshot, xid))
+            .when(fn.contains("header", fn.lit(";snap=")), covers(self.snapshot, header_field("snap")))
             .otherwise(fn.lit(True))
         )
 
@@ -61,17 +61,18 @@ def key_hash() -> Column:
     return _bits(fn.md5("key"))
 
 
-def hashed(records: DataFrame, partitions: int, *also: str) -> DataFrame:
+def hashed(records: DataFrame, partitions: int, is_foreign: Column, *also: str) -> DataFrame:
     """Each record with hashes in place of its key and value.
 
     Args:
         records: as ``read_topic`` returns them.
         partitions: of the topic.
+        is_foreign: over the records: see ``origin``.
         also: columns to hand through.
 
     Returns:
         ``key_hash``; ``partition``, ``offset``, ``timestamp_ms``, ``header`` as they are; ``is_stray``: whether its key
-        belongs in another partition; ``topic_hash``: of the value (``TOMBSTONE``, ``NEWER_BIT``).
+        belongs in another partition; ``is_foreign``; ``topic_hash``: of the value (``TOMBSTONE``, ``NEWER_BIT``).
     """
     marked = fn.concat_ws("", fn.col("value").cast("string"), _null_documents())
     value = fn.when(fn.contains("header", fn.lit(";json_null=")), marked.cast("binary")).otherwise(fn.col("value"))
@@ -82,6 +83,7 @@ def hashed(records: DataFrame, partitions: int, *also: str) -> DataFrame:
         key_hash().alias("key_hash"),
         *place,
         is_stray(fn.col("key"), fn.col("partition"), partitions).alias("is_stray"),
+        is_foreign.alias("is_foreign"),
         digest.alias("digest"),
         is_newer.alias("is_newer"),
     )
@@ -90,6 +92,7 @@ def hashed(records: DataFrame, partitions: int, *also: str) -> DataFrame:
         "key_hash",
         *place,
         "is_stray",
+        "is_foreign",
         fn.coalesce(value_hash, fn.lit(TOMBSTONE)).alias("topic_hash"),
     )
 
@@ -104,8 +107,9 @@ def folded(lines: DataFrame, moment: Moment, bucket: tuple[int, int] = (0, 1), *
         also: columns that tell keys apart besides ``key_hash``.
 
     Returns:
-        ``key_hash``; ``topic_hash`` of the latest record that counts, null when none does; ``oldest_invisible_ms``;
-        ``is_scattered``: whether it has a record outside of its partition, or records in several.
+        ``key_hash``; ``topic_hash`` of the latest record that counts, null when none does, and ``is_foreign`` of that
+        one; ``oldest_invisible_ms``; ``is_scattered``: whether it has a record outside of its partition, or records in
+        several.
     """
     number, count = bucket
     if count > 1:
@@ -116,11 +120,13 @@ def folded(lines: DataFrame, moment: Moment, bucket: tuple[int, int] = (0, 1), *
         "partition",
         "is_stray",
         "topic_hash",
-        fn.when(moment.counts(), moment.order()).alias("visible_at"),
+        "is_foreign",
+        fn.when(moment.counts() | fn.col("is_foreign"), moment.order()).alias("visible_at"),
         "timestamp_ms",
     ).withColumn("invisible_ms", fn.when(fn.col("visible_at").isNull(), fn.col("timestamp_ms")))
     return rows.groupBy(*also, "key_hash").agg(
         fn.max_by("topic_hash", "visible_at").alias("topic_hash"),
+        fn.max_by("is_foreign", "visible_at").alias("is_foreign"),
         fn.min("invisible_ms").alias("oldest_invisible_ms"),
         (fn.max("is_stray") | (fn.min("partition") != fn.max("partition"))).alias("is_scattered"),
     )
@@ -135,12 +141,13 @@ def _bits(digest: Column) -> Column:
     return fn.conv(fn.substring(digest, 1, HASH_DIGITS), 16, 10).cast("bigint")
 
 
-def _sees(snapshot: Snapshot, xid: Column) -> Column:
+def sees(snapshot: Snapshot, xid: Column) -> Column:
+    """``Snapshot.sees``."""
     seen = xid < fn.lit(snapshot.xmax)
     return seen & ~xid.isin(*snapshot.in_progress) if snapshot.in_progress else seen
 
 
-def _covers(snapshot: Snapshot, text: Column) -> Column:
+def covers(snapshot: Snapshot, text: Column) -> Column:
     """``Snapshot.covers`` of the snapshot that a backfill record names; most are older than ours as a whole."""
     parts = fn.split(text, ":")
     xmax = fn.get(parts, 1).cast("bigint")
@@ -148,7 +155,7 @@ def _covers(snapshot: Snapshot, text: Column) -> Column:
     in_progress = fn.transform(listed, lambda each: each.cast("bigint"))
     beyond = fn.greatest(xmax - fn.lit(snapshot.xmax), fn.lit(0))
     none_beyond = beyond == fn.size(fn.filter(in_progress, lambda each: each >= fn.lit(snapshot.xmax)))
-    covers = none_beyond
+    found = none_beyond
     for running in sorted(snapshot.in_progress):
-        covers = covers & ((fn.lit(running) >= xmax) | fn.array_contains(in_progress, fn.lit(running)))
-    return fn.when(xmax <= fn.lit(snapshot.xmin), fn.lit(True)).otherwise(covers)
+        found = found & ((fn.lit(running) >= xmax) | fn.array_contains(in_progress, fn.lit(running)))
+    return fn.when(xmax <= fn.lit(snapshot.xmin), fn.lit(True)).otherwise(found)

@@ -14,6 +14,8 @@ each key, a suffix of that. Therefore:
   ``kept`` a difference is not one, even if some visible record was read.
 * Records behind the pinned ends are invisible and unread. Once the cleaner may look at those too, because the scan took
   longer than the lag (``outrun``), every key may have one, and no difference is provable.
+* A record that the bridge cannot have written (``origin``) counts, whatever it says of itself, as readers of the topic
+  take it. A row that it is the newest record of is a difference, ``foreign`` if its value is right.
 * ``toast=newer``: the record has a value from after its transaction, on purpose, until its successor comes.
 * A row that was gone when its unchanged TOAST was to be re-read is not published: its delete is on the way. At an S
   between the two the source has a version that no record ever had. Its successor is invisible, and it is in the scan if
@@ -50,12 +52,13 @@ class KeyClass(StrEnum):
     MISSING_IN_TOPIC = "missing_in_topic"
     EXTRA_IN_TOPIC = "extra_in_topic"
     VALUE_MISMATCH = "value_mismatch"
+    FOREIGN = "foreign"
     IN_FLIGHT = "in_flight"
 
     @property
     def is_difference(self) -> bool:
         """Whether source and topic are proven to differ."""
-        return self in (KeyClass.MISSING_IN_TOPIC, KeyClass.EXTRA_IN_TOPIC, KeyClass.VALUE_MISMATCH)
+        return self not in (KeyClass.IDENTICAL, KeyClass.IN_FLIGHT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class TopicState:
         toast_newer: of that record.
         oldest_invisible_ms: smallest timestamp of the invisible records, None when there are none.
         kept: nothing can have been cleaned away because of an invisible record.
+        is_foreign: the bridge cannot have written the latest visible record: see ``origin``.
     """
 
     partition: int | None = None
@@ -101,6 +105,7 @@ class TopicState:
     toast_newer: bool = False
     oldest_invisible_ms: int | None = None
     kept: bool = True
+    is_foreign: bool = False
 
 
 ABSENT = TopicState()
@@ -165,7 +170,8 @@ def judge(source: Digest | None, state: TopicState, *, rereads: bool = False, ou
         outrun: see ``is_outrun``.
     """
     if source == state.digest and (state.kept or state.offset is not None):
-        return KeyClass.IDENTICAL
+        # A tombstone of anybody's says nothing that is not so; of a row the bridge would not delete such a record.
+        return KeyClass.FOREIGN if state.is_foreign and source is not None else KeyClass.IDENTICAL
     if outrun or not state.kept or state.toast_newer or (rereads and state.oldest_invisible_ms is not None):
         return KeyClass.IN_FLIGHT
     if source is None:

@@ -19,6 +19,7 @@ DifferenceClass: TypeAlias = Literal[
     "missing_in_replica",
     "extra_in_replica",
     "value_mismatch",
+    "foreign",
     "in_flight",
     "unverifiable",
 ]
@@ -92,13 +93,14 @@ class Counts(BaseModel):
     missing_in_topic: int = 0
     extra_in_topic: int = 0
     value_mismatch: int = 0
+    foreign: int = 0
     in_flight: int = 0
     unverifiable: int = 0
 
     @property
     def differences(self) -> int:
         """Keys for which source and topic are known to disagree."""
-        return self.missing_in_topic + self.extra_in_topic + self.value_mismatch
+        return self.missing_in_topic + self.extra_in_topic + self.value_mismatch + self.foreign
 
 
 class ReplicaCounts(BaseModel):

@@ -64,6 +64,7 @@ def _topic(table: TableReport) -> Comparison:
         "missing_in_topic": counts.missing_in_topic,
         "extra_in_topic": counts.extra_in_topic,
         "value_mismatch": counts.value_mismatch,
+        "foreign": counts.foreign,
         "in_flight": counts.in_flight,
         "unverifiable": counts.unverifiable,
     }

@@ -20,6 +20,7 @@ CLASS: Final[dict[DifferenceClass, str]] = {
     "missing_in_replica": "missing in replica",
     "extra_in_replica": "extra in replica",
     "value_mismatch": "values differ",
+    "foreign": "foreign",
     "in_flight": "in flight",
     "unverifiable": "unverifiable",
 }
@@ -30,6 +31,7 @@ MEANING: Final[dict[DifferenceClass, str]] = {
     "missing_in_replica": "the topic has a live record, the replica has no such row",
     "extra_in_replica": "the replica has a row, the topic has no live record for its key",
     "value_mismatch": "both have the key, and at least one column differs",
+    "foreign": "the row is right, but another program wrote the record",
     "in_flight": "changed while it was compared: not judged",
     "unverifiable": "the topic no longer tells what it held at the snapshot: not judged",
 }

@@ -13,8 +13,17 @@ from cdc.spark.offsets import Brokers
 
 def definitions_of(brokers: Brokers, name: str, table: Table) -> Mapping[str, TableSchema]:
     """By fingerprint, every definition that records of the table's topic may refer to."""
-    found = [parse_schema(value) for _, value in brokers.read_all(schemas_topic(name)) if value is not None]
-    return {each.fingerprint: each for each in found if each.topic == table.topic}
+    return definitions_by_topic(brokers, name).get(table.topic, {})
+
+
+def definitions_by_topic(brokers: Brokers, name: str) -> Mapping[str, Mapping[str, TableSchema]]:
+    """By topic and fingerprint, every definition that records may refer to."""
+    found: dict[str, dict[str, TableSchema]] = {}
+    for _, value in brokers.read_all(schemas_topic(name)):
+        if value is not None:
+            definition = parse_schema(value)
+            found.setdefault(definition.topic, {})[definition.fingerprint] = definition
+    return found
 
 
 def columns_of(table: Table, definition: TableSchema | None) -> tuple[SchemaColumn, ...]:

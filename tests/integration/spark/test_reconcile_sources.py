@@ -142,7 +142,33 @@ def test_a_copied_topic_whose_keys_lie_where_they_do_not_belong(
 
     state = str(tmp_path / "state")
     for found in (run("kept", state=state), run("kept-again", state=state)):
-        assert (found.verdict, found.counts.missing_in_topic, found.counts.identical) == ("different", 5, 15), found
-        assert [(each.label, each.count) for each in found.causes] == [("partition move", 5)]
+        # The others are right, and yet no bridge has written them.
+        assert (found.verdict, found.counts.missing_in_topic, found.counts.foreign) == ("different", 5, 15), found
+        assert [(each.label, each.count) for each in found.causes] == [("foreign record", 15), ("partition move", 5)]
     assert found.mode == "incremental"
+    deployment.stop()
+
+
+def test_a_row_in_a_wrong_partition_is_the_topics_fault_and_not_the_replicas(
+    database: Database, deploy: Deploy, tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings
+) -> None:
+    """A sink leaves it out, and the replica was said to lack it."""
+    database.execute("CREATE TABLE client (id int PRIMARY KEY, name text)")
+    database.execute("INSERT INTO client SELECT n, 'n' FROM generate_series(1, 20) n")
+    deployment = deploy(topics={"partitions": 2})
+    deployment.start()
+    deployment.wait_backfilled()
+    record = next(each for each in deployment.records("public.client") if each.key == b'{"id":4}')
+    stray, away = Damage(deployment), 1 - partition_of(b'{"id":4}', 2)
+    stray.write("public.client", b'{"id":4}', b'{"id":4,"name":"else"}', away, record.header)
+    stray.write(
+        "public.client", b'{"id":99}', b'{"id":99,"name":"n"}', 1 - partition_of(b'{"id":99}', 2), record.header
+    )
+    stray.done()
+    database.execute("INSERT INTO client VALUES (21, 'so that the sink cuts')")
+    deployment.wait_mirrored()
+    found = table_of(reconciled(job_for(deployment, tmp_path / "run", spark_settings), spark), "public.client")
+    assert (found.counts.extra_in_topic, found.counts.differences) == (2, 2), found
+    assert found.replica is not None
+    assert (found.replica.identical, found.replica.differences, found.replica.in_flight) == (21, 0, 0), found
     deployment.stop()

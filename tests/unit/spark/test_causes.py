@@ -167,3 +167,23 @@ def test_what_is_no_difference_has_no_cause() -> None:
 def test_likeness(source: str | None, topic: str | None, sql_type: str, words: str | None) -> None:
     found = likeness(source, topic, sql_type)
     assert found is None if words is None else words in (found or "")
+
+
+def test_a_foreign_record_says_where_it_is_and_what_its_header_says() -> None:
+    """A foreign tombstone was "after the ? … 1970-01-01"."""
+    nameless = RecordPlace(None, None, None, None, 2, 41, said="garbage")
+    said = cause(MISSING, ROW, None, record=nameless, foreign="its header is not of the topic contract")
+    assert said == (
+        "foreign record: another program wrote the record at partition 2, offset 41, for its header is not of the topic"
+        " contract; its header says garbage"
+    )
+    assert cause(KeyClass.FOREIGN, ROW, ROW, record=replace(nameless, said=""), foreign="it has no header").endswith(
+        "for it has no header; it has none"
+    )
+
+
+def test_a_value_that_is_no_row_is_told_as_what_it_is() -> None:
+    """``not json`` was told as 33 NULL columns."""
+    said = cause(MISMATCH, ROW, {}, unreadable="not an object: 'not json'")
+    assert said.startswith("unreadable value: the update at partition 2, offset 41")
+    assert said.endswith("does not hold a row; its value: not an object: 'not json'")

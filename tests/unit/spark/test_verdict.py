@@ -143,6 +143,14 @@ def test_tables_that_cannot_be_judged(
     assert found is None if reason is None else reason in (found or "")
 
 
-def test_three_classes_are_differences() -> None:
+def test_four_classes_are_differences() -> None:
     words = {each.value for each in KeyClass if each.is_difference}
-    assert words == {"missing_in_topic", "extra_in_topic", "value_mismatch"}
+    assert words == {"missing_in_topic", "extra_in_topic", "value_mismatch", "foreign"}
+
+
+def test_a_right_row_that_the_bridge_cannot_have_written_is_not_identical() -> None:
+    assert judge("a", TopicState(0, 7, "a", is_foreign=True)) is KeyClass.FOREIGN
+    assert judge("b", TopicState(0, 7, "a", is_foreign=True)) is KeyClass.VALUE_MISMATCH
+    assert judge(None, TopicState(0, 7, "a", is_foreign=True)) is KeyClass.EXTRA_IN_TOPIC
+    assert judge("a", TopicState(0, 7, None, is_foreign=True)) is KeyClass.MISSING_IN_TOPIC
+    assert judge(None, TopicState(0, 7, None, is_foreign=True)) is KeyClass.IDENTICAL, "a delete that is right"

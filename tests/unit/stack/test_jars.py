@@ -7,8 +7,9 @@ import hashlib
 import pytest
 
 from cdc.errors import StackError
+from cdc.spark.session import CONNECTOR_VERSION
 from cdc.stack.artefacts import read_lock
-from cdc.stack.jars import KAFKA_LOCK, fetch_jars, kafka_version
+from cdc.stack.jars import KAFKA_LOCK, SPARK_LOCK, fetch_jars, kafka_version
 
 CONTENT = b"these are the right bytes"
 
@@ -38,6 +39,12 @@ def test_the_committed_lock_names_a_whole_broker():
     assert all(len(artefact.sha256) == 64 for artefact in artefacts)
     # Without a logging binding the broker would say nothing, not even why it did not start.
     assert "log4j-slf4j-impl" in {artefact.name for artefact in artefacts}
+
+
+def test_the_jars_of_spark_are_of_one_release():
+    """The connector of one release beside the token provider of another: it calls that one's internals."""
+    of_spark = {artefact.version for artefact in read_lock(SPARK_LOCK) if artefact.name.startswith("spark-")}
+    assert of_spark == {CONNECTOR_VERSION}
 
 
 def test_the_right_bytes_are_kept_and_not_fetched_again(lock):

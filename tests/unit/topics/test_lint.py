@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from cdc.contract.header import UPDATE, HeaderStamp
+from cdc.lsn import LSN
+from cdc.topics.foreign import ForeignRecords
 from cdc.topics.lint import Subject, lint
 
 GOOD = {
@@ -92,3 +95,20 @@ def test_an_empty_value_deletes_nothing() -> None:
 
 def test_errors_come_first() -> None:
     assert [level for level, _ in codes(replicas=1, settings={"cleanup.policy": "delete"})] == ["error", "warning"]
+
+
+def test_records_that_another_program_wrote_are_named() -> None:
+    """Who else writes here?"""
+    header = HeaderStamp(LSN(90), 7, 1).header(UPDATE, 1, "a" * 16)
+    records = ForeignRecords({"a" * 16}, published=LSN(80))
+    for offset, each in enumerate((header, None, b"garbage", header.replace(b"v=1", b"v=2"), b"")):
+        records.add(2, offset, b'{"id":1}', each)
+    records.add(0, 7, b"k", HeaderStamp(LSN(10), 7, 1).header(UPDATE, 1, "b" * 16))
+    records.add(0, 8, b"k", HeaderStamp(LSN(500), 7, 1).header(UPDATE, 1, "a" * 16))
+    found = records.found(LSN(100))
+    assert [(each.partition, each.offset) for each in found] == [(2, 1), (2, 2), (2, 3), (2, 4), (0, 7), (0, 8)]
+    assert len(records.found(None)) == 5, "rows may be ahead of the progress"
+    (told,) = lint(Subject("t", GOOD, 3, foreign=found, looked_at=10))
+    assert told.code == "foreign"
+    assert told.text.startswith("6 records among the 10 that were read are not this bridge's; the first: ")
+    assert told.text.endswith('partition 2, offset 1, key {"id":1}: it has no header cdc')

@@ -12,8 +12,9 @@ from cdc.jobspec.deployment import Column, KafkaSettings, PostgresSettings, Spar
 from cdc.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
 from cdc.spark.reconcile.identity import identity_of, read_identity, refuse_another, write_identity
-from cdc.spark.reconcile.run_folder import occupied
+from cdc.spark.reconcile.run_folder import RunFolder, occupied
 from cdc.spark.reconcile.selection import only_compared, refuse_unknown, why_nothing
+from cdc.spark.reconcile.table_run import too_long
 
 SERVER = PostgresSettings(host="h", port=5432, database="d", user="u")
 TABLE = Table(
@@ -178,6 +179,28 @@ class TestFolder:
         with pytest.raises(JobError, match="--resume with --redact"), occupied(job(tmp_path, redact=True, resume=True)):
             pass
 
+    def test_rows_that_a_killed_run_left_in_a_folder_of_its_own_go_with_the_next_run(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def begun(name: str, **options: Any) -> RunFolder:
+            asked = job(tmp_path / name, **options)
+            with occupied(asked) as folder:
+                write_identity(folder.identity, identity_of(asked, "7, timeline 1", TOPICS))
+            return folder
+
+        others = begun("reconcile-20261120T000000Z", stream=Stream(name="t", slot="another"))
+        named = begun("nightly")
+        killed = begun("reconcile-20261121T000000Z")
+        with occupied(job(tmp_path / "reconcile-20261122T000000Z")) as goes_on:
+            assert not killed.work.exists()
+            assert "reconcile-20261121T000000Z: removed the rows" in capsys.readouterr().err
+            with occupied(job(tmp_path / "reconcile-20261123T000000Z")) as last:
+                assert goes_on.work.is_dir(), "another run is in it"
+        with occupied(job(tmp_path / "elsewhere")):
+            assert last.work.is_dir(), "whoever names a folder looks after it"
+        assert others.work.is_dir(), "another bridge's run may be resumed"
+        assert named.work.is_dir()
+
     def test_two_runs_in_one_folder(self, tmp_path: Path) -> None:
         first = occupied(job(tmp_path))
         first.__enter__()
@@ -187,3 +210,19 @@ class TestFolder:
         (tmp_path / "file").touch()
         with pytest.raises(JobError, match="cannot be written"), occupied(job(tmp_path / "file" / "report")):
             pass
+
+
+class TestTooLong:
+    """A snapshot of 100,000,000 rows was given up after half an hour: nobody had said that it would be."""
+
+    def test_told_before_with_options_that_are_enough(self) -> None:
+        said = too_long(200_000_000, 1, 1800)
+        assert said.startswith("about 200,000,000 rows may take 67 minutes a snapshot")
+        passes = int(said.partition("--passes ")[2].partition(",")[0])
+        seconds = int(said.partition("--max-snapshot-seconds ")[2])
+        assert not too_long(200_000_000, passes, 1800)
+        assert not too_long(200_000_000, 1, seconds)
+
+    def test_silent_where_it_is_enough(self) -> None:
+        assert not too_long(80_000_000, 1, 1800)
+        assert not too_long(0, 1, 0.001)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cdc.contract.header import UPDATE, HeaderStamp, with_null_documents
 from cdc.jobspec.deployment import Column, Table
 from cdc.lsn import LSN
 from cdc.record import SchemaColumn, TableSchema
-from cdc.spark.reconcile.second_look import Rule, _topic_row
+from cdc.spark.reconcile.second_look import Rule, TopicRow, Unreadable, _compared, _topic_row
 
 TODAY = Table(
     namespace="public",
@@ -31,7 +33,7 @@ OLDER = TableSchema(
 RULE = Rule(TODAY, 1, 0, False, ("id", "j", "k"), {WRITTEN: OLDER})
 
 
-def row(value: bytes, *null_documents: int, schema: str = WRITTEN) -> dict[str, str | None] | None:
+def row(value: bytes, *null_documents: int, schema: str = WRITTEN) -> TopicRow:
     header = HeaderStamp(LSN(1), 5, 1).header(UPDATE, 1, schema)
     if null_documents:
         header = with_null_documents(header, null_documents)
@@ -52,5 +54,15 @@ def test_a_column_had_another_type() -> None:
 
 def test_a_definition_that_nobody_has_is_no_row_of_the_contract() -> None:
     found = row(b'{"id":"7","j":null,"k":null}', 1, schema="00000000000000bb")
-    assert found is not None
-    assert "which the schemas topic lacks" in str(found[""])
+    assert isinstance(found, Unreadable)
+    assert "which the schemas topic lacks" in found.why
+
+
+def test_what_is_no_row_differs_from_a_row_of_nothing_but_null() -> None:
+    """``--columns j`` over a row whose ``j`` is NULL called garbage identical."""
+    rule = replace(RULE, compared=("j",))
+    for value in (b"not json", b"null", b"", b"[]", b"\xff\xfe", b'{"id":1,"j":null,"nobody":1}'):
+        found = row(value)
+        assert isinstance(found, Unreadable), value
+        assert found.why, value
+        assert _compared(found, rule) != _compared({"id": "1", "j": None}, rule)

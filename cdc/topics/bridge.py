@@ -1,0 +1,65 @@
+"""What a bridge says of its topics: with which definitions it wrote them, and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from cdc.brokers import BrokerAdmin
+from cdc.config import Config
+from cdc.contract.naming import progress_topic, schemas_topic
+from cdc.contract.progress import stream_key
+from cdc.errors import TopicRefused
+from cdc.lsn import LSN, ZERO
+from cdc.record import Progress
+from cdc.replay.backfills import read_published
+from cdc.replay.definitions import read_definitions
+from cdc.replay.horizon import published_at_most
+from cdc.topics.foreign import ForeignRecords
+
+
+class Bridge:
+    """The bridge of a configuration.
+
+    Args:
+        config: its own.
+        admin: to read with.
+        definitions: by topic, the fingerprints of its definitions.
+    """
+
+    def __init__(self, config: Config, admin: BrokerAdmin, definitions: Mapping[str, Collection[str]]) -> None:
+        self._config = config
+        self._admin = admin
+        self._definitions = definitions
+
+    @classmethod
+    def of(cls, config: Config) -> Bridge | None:
+        """None when it has not begun: then there is nothing to hold records against.
+
+        Raises:
+            TopicUnavailable: no broker answers.
+        """
+        admin, found = BrokerAdmin(config.kafka.client_options()), dict[str, set[str]]()
+        try:
+            for each in read_definitions(admin, schemas_topic(config.name)):
+                found.setdefault(each.topic, set()).add(each.fingerprint)
+        except TopicRefused:
+            return None
+        return cls(config, admin, found)
+
+    def records_of(self, topic: str) -> ForeignRecords | None:
+        """Takes the records of a topic; None when it is none of a table."""
+        if topic not in self._definitions:
+            return None
+        progress = self._progress()
+        return ForeignRecords(self._definitions[topic], ZERO if progress is None else progress.lsn)
+
+    def published_by_now(self) -> LSN | None:
+        """Behind every position that a record could have until now; None when that is not known."""
+        progress = self._progress()
+        if progress is None or (progress.lead is not None and progress.lead.is_open):
+            return None
+        return published_at_most(progress)
+
+    def _progress(self) -> Progress | None:
+        key = stream_key(self._config.source.slot)
+        return read_published(self._admin, progress_topic(self._config.name), key).stream
