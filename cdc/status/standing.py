@@ -97,7 +97,7 @@ def _absent(status: Status, process: ProcessStatus) -> Standing:
     """No sink holds its lock. That alone does not say that no process is there."""
     if process.state == "answers":
         return Standing("waiting", (("the sink runs, and does not write to the replica yet", "see its log"),))
-    if status.topics.error is not None and process.state != "silent":
+    if not status.topics.reachable and process.state != "silent":
         text = "no sink writes to the replica: while Kafka does not answer, none can"
         return Standing("down", ((text, "mend Kafka first: a sink that runs goes on by itself. Else: cdc sink"),))
     return Standing("down", (("no sink runs", "start the sink: cdc sink"),))

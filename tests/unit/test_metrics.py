@@ -7,7 +7,7 @@ import re
 import pytest
 from prometheus_client.exposition import generate_latest
 
-from cdc.metrics import TABLE_STATES, BridgeMetrics, ServeMetrics, ServeNumbers, SinkMetrics
+from cdc.metrics import TABLE_STATES, BridgeMetrics, ServeMetrics, ServeNumbers, SinkMetrics, SlotMetrics
 
 SERVE = ServeMetrics(lambda: ServeNumbers({}, {}, 0, 0), lambda: None)
 
@@ -34,7 +34,7 @@ def test_states_are_one_hot() -> None:
     sink, bridge = SinkMetrics(), BridgeMetrics()
     for state in TABLE_STATES:
         sink.table_state.labels("public.orders").state(state)
-    bridge.slot_wal_status.state("lost")
+    SlotMetrics(bridge.registry).wal_status.state("lost")
     said = generate_latest(sink.registry).decode()
     assert 'cdc_sink_table_state{cdc_sink_table_state="stopped",table="public.orders"} 1.0' in said
     assert 'cdc_sink_table_state{cdc_sink_table_state="loading",table="public.orders"} 0.0' in said

@@ -160,7 +160,7 @@ def test_status_warns_before_the_slot_is_lost_and_says_when_it_is(
         warned = warned or problem("about to be lost")
     assert warned is not None
     assert "of max_slot_wal_keep_size (64.0 MiB)" in warned["text"]
-    assert warned["remedy"].startswith("start the bridge: cdc run\nfor more time: ALTER SYSTEM SET")
+    assert warned["remedy"].startswith(f"start the bridge: cdc run -c {file}\nfor more time: ALTER SYSTEM SET")
     fill_segments(source, 3)
     source.execute("checkpoint")
     assert problem(f"slot {slot} is lost") is not None
