@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Final
 
 import structlog
 
@@ -19,6 +20,9 @@ from cdc.metrics import SinkMetrics
 from cdc.record import Progress
 from cdc.sink.database import open_replica
 
+_MOMENT_S: Final = 2.0
+"""A sink under load catches up for moments; nobody wants to read of each."""
+
 log = structlog.get_logger("cdc.sink")
 
 
@@ -31,6 +35,8 @@ class SinkMeter:
         self._newest: Progress | None = None
         self._commit_ts = 0
         self._is_working = False
+        self._inexact_since: float | None = time.monotonic()
+        self._was_exact = False
 
     def cut(self, report: CutReport) -> None:
         """The replica committed a cut."""
@@ -49,6 +55,25 @@ class SinkMeter:
             metrics.rows_applied.labels(topic if table is None else table.name).inc(count)
         for table in report.tables.values():
             metrics.table_state.labels(table.name).state(table.state)
+        self._tell_exact(report)
+
+    def _tell_exact(self, report: CutReport) -> None:
+        """Say once that the last table has become exact, and again when that was lost for more than a moment."""
+        now = time.monotonic()
+        if not report.tables or any(table.state != "exact" for table in report.tables.values()):
+            self._inexact_since = self._inexact_since or now
+            return
+        if self._inexact_since is None:
+            return
+        took_s, self._inexact_since = now - self._inexact_since, None
+        if not self._was_exact or took_s > _MOMENT_S:
+            self._was_exact = True
+            count = len(report.tables)
+            log.info(
+                f"all {count} tables are exact" if count > 1 else "the table is exact",
+                lsn=str(report.progress.lsn),
+                took_s=round(took_s, 1),
+            )
 
     def waits(self, table: str, seconds: float) -> None:
         """A table has been waiting for somebody's lock for so long; 0 when that is over."""
