@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from typing import Final
 
 import structlog
 
@@ -27,6 +28,9 @@ from cdc.replay.pulse import BrokerPulse
 from cdc.sink.database import open_replica
 from cdc.waits import WAITS, WHOM
 
+_MOMENT_S: Final = 2.0
+"""A sink under load catches up for moments; nobody wants to read of each."""
+
 log = structlog.get_logger("cdc.sink")
 
 
@@ -44,6 +48,8 @@ class SinkMeter:
         self.metrics.lag_seconds.set_function(lambda: max(self._lag_s, WAITS.longest_s("replica")))
         for whom in WHOM:
             self.metrics.waiting_seconds.labels(whom).set_function(partial(WAITS.longest_s, whom))
+        self._inexact_since: float | None = time.monotonic()
+        self._was_exact = False
 
     def cut(self, report: CutReport) -> None:
         """The replica committed a cut."""
@@ -62,6 +68,25 @@ class SinkMeter:
             metrics.rows_applied.labels(topic if table is None else table.name).inc(count)
         for table in report.tables.values():
             metrics.table_state.labels(table.name).state(table.state)
+        self._tell_exact(report)
+
+    def _tell_exact(self, report: CutReport) -> None:
+        """Say once that the last table has become exact, and again when that was lost for more than a moment."""
+        now = time.monotonic()
+        if not report.tables or any(table.state != "exact" for table in report.tables.values()):
+            self._inexact_since = self._inexact_since or now
+            return
+        if self._inexact_since is None:
+            return
+        took_s, self._inexact_since = now - self._inexact_since, None
+        if not self._was_exact or took_s > _MOMENT_S:
+            self._was_exact = True
+            count = len(report.tables)
+            log.info(
+                f"all {count} tables are exact" if count > 1 else "the table is exact",
+                lsn=str(report.progress.lsn),
+                took_s=round(took_s, 1),
+            )
 
     def waits(self, table: str, seconds: float) -> None:
         """A table has been waiting for somebody's lock for so long; 0 when that is over."""
