@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from cdc.lsn import ZERO
+from cdc.lsn import LSN, ZERO
 from cdc.ports import Partition, RecordReader, Restored
 from cdc.record import Progress
 from cdc.replay.cut import Cut, CutBuffer
@@ -68,6 +68,11 @@ class CutJudge:
         if self._is_open:
             self._horizon.read(self._last_progress, self._until)
         self._last_progress = offset
+
+    @property
+    def published_at_most(self) -> LSN | None:
+        """Behind every position that a record could have when the newest progress was drawn up; None if unknown."""
+        return None if self._is_open else self._until
 
     def read(self) -> None:
         """Everything that was polled is known."""

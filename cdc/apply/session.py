@@ -51,6 +51,7 @@ from cdc.ports import (
 from cdc.record import Progress, SourceIdentity, TableSchema
 from cdc.replay.backfills import Published, read_published
 from cdc.replay.cut import Cut, CutBuffer
+from cdc.replay.foreign import ForeignWatch
 from cdc.replay.horizon import why_anew
 from cdc.replay.loading import LoadingTopics
 from cdc.waits import WAITS
@@ -132,6 +133,7 @@ class MirrorSession:
         self._order = order
         self._judge = CutJudge(reader, self._buffer, (self._progress_topic, 0), self._restored)
         self._topics = MirroredTopics(reader, replica, self._buffer, self._restored, {}, order)
+        self._foreign = ForeignWatch()
         self._published_at = 0.0
         self._tables: dict[str, str] = {}
         self._told: set[str] = set()
@@ -227,7 +229,7 @@ class MirrorSession:
             return
         place = buffer.cut(positions, again=True)
         if place is not None:
-            joining = buffer.joining(place, positions)
+            joining = buffer.joining(place, positions) - self._foreign.topics
             if self._judge.is_of_use(place, joining):
                 is_true = self._judge.is_true(place, joining)
                 if buffer.is_full or is_true or self._judge.may_be_untrue(place):
@@ -247,6 +249,7 @@ class MirrorSession:
         if is_true:
             self._topics.refuse_overdue(self._judge.caught_up_at, joining, time.time())
         batches = self._prepare(buffer.take_cut(place))
+        self._leave_foreign()
         self._reader.hold(buffer.ahead() if buffer.is_full else ())
         offsets = {**buffer.next_offsets(self._reader.positions()), (self._progress_topic, 0): place.offset}
         buffer.join(joining)
@@ -262,6 +265,26 @@ class MirrorSession:
         rows, self._rows = self._rows, Counter()
         self._is_spilled = False
         self._hand_over(lambda: self._write_cut(batches, place, offsets, rows, standing))
+
+    def _leave_foreign(self) -> None:
+        """Leave tables out of the cut that hold back what the bridge cannot have written; they are not exact."""
+        published = self._judge.published_at_most
+        if published is None:
+            return
+        for record in self._foreign.look(self._buffer.beyond(published), published, time.monotonic()):
+            log.error(
+                "a record lies beyond everything that the bridge has published: another program wrote it, and its table"
+                " is not exact until the bridge has come so far",
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+                key=None if record.key is None else record.key.decode(errors="backslashreplace"),
+                header=record.header.decode(errors="backslashreplace"),
+                remedy="find who else writes there and stop it (cdc topics lint), then cdc reconcile --repair",
+            )
+        if apart := self._foreign.topics - self._buffer.behind:
+            self._settle()
+            self._topics.fall_behind(apart, self._judge.caught_up_at)
 
     def _write_cut(
         self,

@@ -331,6 +331,11 @@ class CutBuffer:
             if waiting.newest >= min(bound, frontiers.get(partition[0], _BEYOND))
         ]
 
+    def beyond(self, lsn: LSN) -> list[StoredRecord]:
+        """Of each partition the first record that is held back, where it lies at or beyond ``lsn``."""
+        firsts = (waiting.records for waiting in self._waiting.values() if waiting.records)
+        return [records[0] for records in firsts if _lsn_at(records, 0) >= lsn]
+
     def next_offsets(self, positions: Mapping[Partition, int]) -> dict[Partition, int]:
         """Per state partition the first record that is still held back, else the position."""
         return {

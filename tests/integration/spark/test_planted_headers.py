@@ -106,6 +106,8 @@ def kinds(now: Mapping[str, int], of_other_table: str) -> dict[str, Kind]:
         "empty": Kind(header=b""),
         "garbage": Kind(header=b"garbage"),
         "no text": Kind(header=b"\xff\xfe;v=1"),
+        "a member twice": Kind(lambda fields: fields.update(schema=fields["schema"] + ";xid=x")),
+        "both authors": Kind(lambda fields: fields.update(schema=fields["schema"] + ";snap=3:3:")),
         "unknown schema": Kind(_set(schema="0" * 16)),
         "another table's schema": Kind(_set(schema=of_other_table)),
     }

@@ -66,13 +66,12 @@ def test_half_a_transaction_beyond_the_progress_counts_nowhere_and_is_named(
         connection.execute("UPDATE account SET balance = -1 WHERE id <= 4")
         (xid,) = connection.execute("SELECT pg_current_xact_id()::text::bigint").fetchone() or (0,)
         plant(deployment, deployment.now() + FAR, xid)
-        report = reconciled(job_for(deployment, tmp_path / "run", spark_settings), spark)
+        report = reconciled(job_for(deployment, tmp_path / "run", spark_settings, replica=None), spark)
         table = table_of(report, TABLE)
         # Rows ahead are of transactions that have committed: this one has not, so the bridge did not write them.
         assert (table.counts.identical, table.counts.in_flight, table.counts.differences) == (17, 0, 4), table
         assert {each.cause.partition(":")[0] for each in table.samples} == {"foreign record"}
-        assert table.replica is not None
-        assert table.replica.identical == 20
+        assert sorted(deployment.replica.execute("SELECT id, balance FROM account")) == rows, "held back"
         snapshots = Snapshots(spark, deployment, tmp_path / "snapshots")
         manifest, found = snapshots.take(TABLE)
         assert sorted(tuple(row)[:2] for row in found[TABLE].collect()) == rows
