@@ -111,7 +111,6 @@ class LmdbEnvironment:
         if self._lmdb is None or not self._is_writable or self._inode != self._inode_now():
             raise StoreUnavailable(f"the store in {self._folder.path} was deleted or replaced while it was open")
         self._refuse_damaged(self._inode)
-        self._check_size()
         self._lmdb.reader_check()  # a reader that was killed would keep the pages that it saw for ever
         info = self._lmdb.info()
         if info["last_pgno"] * self._lmdb.stat()["psize"] * 2 > info["map_size"]:
@@ -119,8 +118,9 @@ class LmdbEnvironment:
         with self._state:
             self._enter()
         try:
+            self._check_size()
             return self._lmdb.begin(write=True)
-        except lmdb.Error as error:
+        except (lmdb.Error, StoreDamaged) as error:
             self.leave()
             raise self.translated(error) from error
 
@@ -257,9 +257,10 @@ class LmdbEnvironment:
         Raises:
             StoreDamaged: it is shorter.
         """
+        known = self._size  # first: other threads look too, while the file grows
         size = os.fstat(self._file).st_size
-        if size < self._size:
-            raise StoreDamaged(f"data.mdb has {size:,} bytes, and had {self._size:,}")
+        if size < known:
+            raise StoreDamaged(f"data.mdb has {size:,} bytes, and had {known:,}")
         self._size = size
 
     def _inode_now(self) -> int:

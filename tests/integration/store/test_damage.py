@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,46 @@ def test_a_file_that_is_cut_off_ends_nobody_who_has_it_open(tmp_path: Path) -> N
             with pytest.raises(StoreDamaged, match=r"data\.mdb has [0-9,]+ bytes, and had "):
                 reader.read(lambda s: s.get("rows", [key(1)]))
         assert other.ask("begin")["error"] == "StoreDamaged"
+    with closing(LmdbStore(tmp_path / "store")) as store:
+        assert store.lock()
+        assert store.version() == 0
+
+
+def test_a_file_that_grows_while_it_is_looked_at_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path / "store")
+    look, looks = os.fstat, iter((True,))
+    with closing(LmdbStore(tmp_path / "store")) as store:
+        assert store.lock()
+
+        def grow() -> None:
+            before = store.size().disk_bytes
+            transaction = store.begin()
+            transaction.put("rows", [Item(key(number), b"x" * 50_000) for number in range(100)])
+            transaction.commit()
+            assert store.version()
+            assert store.size().disk_bytes > before
+
+        def looked(file: int) -> os.stat_result:
+            found = look(file)
+            if next(looks, False):  # another thread's whole transaction, between a look and what is made of it
+                thread = threading.Thread(target=grow)
+                thread.start()
+                thread.join()
+            return found
+
+        monkeypatch.setattr(os, "fstat", looked)
+        assert store.read(lambda s: s.get("rows", [key(1)])) == [b"x" * 50_000]
+        assert next(looks, "used") == "used"
+
+
+def test_who_writes_finds_by_itself_that_a_file_was_cut_off(tmp_path: Path) -> None:
+    fill(tmp_path / "store")
+    data = tmp_path / "store" / "data.mdb"
+    with elsewhere(str(tmp_path / "store")) as other:
+        assert other.ask("lock")
+        os.truncate(data, data.stat().st_size // 2)
+        for _ in range(2):
+            assert other.ask("begin")["error"] == "StoreDamaged"
     with closing(LmdbStore(tmp_path / "store")) as store:
         assert store.lock()
         assert store.version() == 0
