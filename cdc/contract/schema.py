@@ -93,7 +93,7 @@ def schema_value(schema: TableSchema) -> bytes:
 
 
 def _column_value(column: SchemaColumn) -> dict[str, Any]:
-    value = {"name": column.name, "type": column.sql_type, "number": column.number, "oid": column.type_oid}
+    value = {"name": column.name, "type": column.sql_type, "number": column.number, "type_oid": column.type_oid}
     return {**value, "labels": column.labels} if column.labels else value
 
 
@@ -118,7 +118,7 @@ def _schema(fields: dict[str, Any]) -> TableSchema:
                 column["name"],
                 column["type"],
                 int(column.get("number", 0)),
-                int(column.get("oid", 0)),
+                int(column.get("type_oid", 0)),
                 tuple((int(oid), str(label)) for oid, label in column.get("labels", ())),
             )
             for column in fields["columns"]

@@ -38,6 +38,7 @@ NAMES_OF_THEIR_OWN = {
     "cdc/proof/comparison.py": "a check: it must not share the errors of what it compares",
     "spark/source/sql.py": "a check, likewise",
     "spark/values/columns.py": "a check, likewise",
+    "cdc/contract/key_identity.py": "which type prints another one's values as it does, tried against a server",
     "cdc/sink/tables.py": "format_type's spellings: which type of the replica prints another one's values as it does",
 }
 # Not those that are words of other languages, too: date, bool, json, path …

@@ -82,9 +82,9 @@ def test_schema_comes_back() -> None:
         "topic": "shop.public.orders",
         "key": ["id"],
         "columns": [
-            {"name": "id", "type": "int8", "number": 0, "oid": 20},
-            {"name": "price", "type": "numeric(12,2)", "number": 0, "oid": 1700},
-            {"name": "tags", "type": "text[]", "number": 0, "oid": 1009},
+            {"name": "id", "type": "int8", "number": 0, "type_oid": 20},
+            {"name": "price", "type": "numeric(12,2)", "number": 0, "type_oid": 1700},
+            {"name": "tags", "type": "text[]", "number": 0, "type_oid": 1009},
         ],
         "relation": 16384,
     }
