@@ -27,6 +27,8 @@ UNWATCHED_S: Final = 15.0
 _TOUCHED_S: Final = 10.0
 _REST: Final = 10.0
 """Times what a look took: it is at work an eleventh of the time at most, and most of that it waits for servers."""
+_LONGEST_REST_S: Final = 5.0
+"""Behind the end of a look, whatever it took: on a machine that is overloaded, too, trouble is shown within seconds."""
 _REST_IN_TROUBLE: Final = 1.0
 """Then somebody wants to see when it is over, and a look takes long because it waits for whoever does not answer."""
 
@@ -133,7 +135,7 @@ class Recorder:
                 began = time.monotonic()
                 self._look(began)
                 took_s = time.monotonic() - began
-                self._rest(began, took_s * (_REST_IN_TROUBLE if self._is_in_trouble else _REST))
+                self._rest(began, min(took_s * (_REST_IN_TROUBLE if self._is_in_trouble else _REST), _LONGEST_REST_S))
         finally:
             self._deployment.close()
 

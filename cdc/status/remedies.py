@@ -13,7 +13,7 @@ from typing import Final
 _SQL: Final = "SELECT|ALTER|GRANT|REVOKE|CREATE|DROP|COMMIT PREPARED|ROLLBACK PREPARED|INSERT|DELETE|UPDATE|VACUUM"
 _COMMAND: Final = re.compile(rf"(?:^|: )((?:cdc [a-z]|(?:{_SQL}) |ps -|kill -|kafka-[a-z-]+(?:\.sh)? -).*)$")
 _OF_A_DEPLOYMENT: Final = re.compile(
-    r"\bcdc (?:run|sink|serve|check|status|backfill|reconcile|history|health|mirror|snapshot|audit|grants)\b"
+    r"(?<!['\"])\bcdc (?:run|sink|serve|check|status|backfill|reconcile|history|health|mirror|snapshot|audit|grants)\b"
     r"[^|#;`,)\n]*?(?=\s*(?:$|[|#;`,)\n]|  ))"
 )
 

@@ -37,6 +37,7 @@ def test_prose_is_no_command(remedy: str, command: str) -> None:
         ("cdc status -c other.yaml", "cdc status -c other.yaml"),
         ("stop its reader (cdc run) first", "stop its reader (cdc run -c 'my shop.yaml') first"),
         ("SELECT 1;", "SELECT 1;"),
+        ("ps -eo pid,stat,args | grep 'cdc run'", "ps -eo pid,stat,args | grep 'cdc run'"),
     ],
 )
 def test_a_command_names_the_file(remedy: str, whole: str) -> None:
