@@ -16,7 +16,7 @@ from cdc.spark.offsets import Extent, offsets_json
 HEADER_SHAPE: Final = (
     r"v=1;op=[cudrt];lsn=[0-9A-F]{1,8}/[0-9A-F]{1,8};seq=[0-9]{1,18}"
     r";(?:xid=[0-9]{1,18}|snap=[0-9]{1,18}:[0-9]{1,18}:(?:[0-9]{1,18}(?:,[0-9]{1,18})*)?)"
-    r";ts=-?[0-9]{1,16};schema=[0-9a-f]{16}"
+    r";ts=-?[0-9]{1,16};schema=[0-9a-f]{1,16}"
     r"(?:;(?!(?:v|op|lsn|seq|xid|snap|ts|schema)=)[a-z_]+=[^;\n]*)*"
 )
 """All that the bridge writes, and nothing that a cast of a member would fail on: one record that somebody else wrote

@@ -94,7 +94,7 @@ def _strangers(topic: TopicHealth) -> Iterator[Finding]:
     odd = topic.oddities
     for count, code, text in (
         (odd.without_header, "without_header", "without the header cdc: another program writes into this topic"),
-        (odd.unknown_version, "unknown_version", "with a header of another version than 1"),
+        (odd.unknown_version, "unknown_version", "with a header that is not of version 1 of the topic contract"),
     ):
         if count:
             yield _finding(
