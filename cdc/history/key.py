@@ -13,8 +13,8 @@ def record_key(text: str, schemas: Sequence[TableSchema], option: str = "--key")
     """The key that a person means.
 
     Args:
-        text: ``{"id":1}``, or ``id=1,region=eu``, or the value where the newest key is one column; values as the
-            server writes them.
+        text: ``{"id":1}``, or ``id=1,region=eu``, or the value where the newest key is one column; values in any
+            spelling that ``cdc.encode.canonical`` reads.
         schemas: definitions of the table, the newest last; an older one counts when its key has these columns.
         option: where the text comes from, for the error.
 
