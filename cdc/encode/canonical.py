@@ -6,8 +6,8 @@ says of a key or of an index goes through here first.
 
 What is accepted means what a server means that is of UTC and prints as ``pgsettings.READING`` has it. Some spellings
 that a server takes are refused all the same, because they depend on its version or settings, or on today's date; they
-are listed in ``docs/views.md`` under "Keys". Nothing is rounded: ``1.005`` is no value of a ``numeric(10,2)``, for no
-row equals it.
+are listed in ``docs/views.md`` under "How a key may be written". Nothing is rounded: ``1.005`` is no value of a
+``numeric(10,2)``, for no row equals it.
 """
 
 from __future__ import annotations
@@ -47,13 +47,15 @@ class Reading(NamedTuple):
         read: a spelling → as the server prints it; raises ``ValueError`` for what is no value of the type.
         example: a right value, as text.
         identity: of what ``read`` returns.
-        normal: of what ``read`` returns: one text for all equal values.
+        normal: of what ``read`` returns: one text for all equal values, and the first of them in the order of texts.
+        longer: behind ``normal``, the next text of the same value; each begins with the one before.
     """
 
     read: Read
     example: str
     identity: Identity = Identity.TEXT
     normal: Read = str
+    longer: Read = str
 
 
 _TYPE: Final = re.compile(r'"?([a-z0-9_]+)"?(?: ([a-z ]+))?(?:\((-?[0-9]+)(?:,(-?[0-9]+))?\))?')
@@ -91,6 +93,16 @@ def reading_of(sql_type: str) -> Reading:
         case "varchar":
             return _TEXT
     return _as_written(sql_type)
+
+
+def beginning_of(sql_type: str, text: str) -> str:
+    """The beginning of a value, as far as one can tell how the server prints it."""
+    if sql_type.startswith("timestamp"):
+        return text.replace("T", " ", 1)
+    return text.lower() if sql_type in _LOWER_CASE else text
+
+
+_LOWER_CASE: Final = frozenset({"uuid", "bytea", "macaddr", "macaddr8", "inet", "cidr"})
 
 
 def _refuse(why: str) -> NoReturn:
@@ -144,7 +156,7 @@ _OCTAL_BYTE: Final = re.compile(r"\\[23][0-7][0-7]")
 def _padded(length: int | None) -> Reading:
     """``char(n)``: blanks at the end do not count, and all are printed. A domain's ``n`` is not told."""
     if length is None:
-        return Reading(_text, "abc", Identity.VALUE, lambda text: text.rstrip(" "))
+        return Reading(_text, "abc", Identity.VALUE, lambda text: text.rstrip(" "), lambda text: f"{text} ")
 
     def read(text: str) -> str:
         kept = _text(text).rstrip(" ")
@@ -241,6 +253,10 @@ def _without_zeros(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def _with_zero(text: str) -> str:
+    return f"{text}0" if "." in text else f"{text}.0"
+
+
 def _scaled(text: str, precision: int, scale: int) -> str:
     """With the digits behind the point that the column has."""
     if (known := _CANONICAL_NUMBER.fullmatch(text)) is not None:  # as the topic has it: no work
@@ -265,7 +281,7 @@ def _is_zero(text: str) -> bool:
 
 def _numeric(precision: int | None, scale: int) -> Reading:
     if precision is None:
-        return Reading(_unscaled, "1.5", Identity.VALUE, _without_zeros)
+        return Reading(_unscaled, "1.5", Identity.VALUE, _without_zeros, _with_zero)
     digits = max(precision - scale, 0)
     example = "1"[:digits] + "0" * max(-scale, 0) if digits else "0"
     return Reading(partial(_scaled, precision=precision, scale=scale), _scaled(example, precision, scale))
@@ -275,8 +291,13 @@ _SINGLE: Final = struct.Struct(">f")
 _BITS: Final = struct.Struct(">I")
 
 
+_SHORT_FLOAT: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.(?!0000)[0-9]*[1-9])?")
+
+
 def _float(text: str, is_single: bool) -> str:
     """As the server prints the floating point number that is nearest."""
+    if _SHORT_FLOAT.fullmatch(text) and len(text) <= (6 if is_single else 15):
+        return text  # no other number of so few digits is the same floating point number
     stripped = text.strip(_BLANKS)
     if (special := _NOT_FINITE.get(stripped.lower())) is not None:
         return special

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from cdc.change import Column
 from cdc.contract.history import members
-from cdc.encode.canonical import reading_of
+from cdc.encode.canonical import Identity, Read, reading_of
 from cdc.encode.format import NOT_ENCODABLE
 from cdc.encode.json_format import JSON
 from cdc.kinds import FLOATS, kind_of
@@ -70,6 +70,59 @@ def canonical_text(name: str, sql_type: str, text: str) -> str:
     except ValueError as error:
         shown = repr(text if len(text) <= 80 else text[:80] + "…")
         raise ValueError(f"{name} is {sql_type}, not {shown}: {error}, such as {reading.example}") from None
+
+
+def has_values(key: bytes, columns: Sequence[tuple[str, str]]) -> Callable[[bytes], bool]:
+    """Whether other keys have the values of this one, as PostgreSQL compares them.
+
+    Args:
+        key: of a record, or some columns of one.
+        columns: of it; name, and type as ``__schemas`` spells it.
+    """
+    wanted, normals = members(key.decode()), _normals(columns)
+
+    def is_wanted(other: bytes) -> bool:
+        try:
+            found = members(other.decode())
+        except ValueError:
+            return False
+        return all(
+            name in found and (found[name] == value or (name in normals and _is_one(normals[name], found[name], value)))
+            for name, value in wanted.items()
+        )
+
+    return is_wanted
+
+
+def equal_keys(key: bytes, columns: Sequence[tuple[str, str]]) -> Callable[[bytes], bool] | None:
+    """``has_values``, where a key that is written differently may be the same to PostgreSQL; else None.
+
+    ``1`` and ``1.0`` of a ``numeric`` without a scale are the same, and ``0`` and ``-0`` of floating point.
+    """
+    wanted = members(key.decode())
+    values = [wanted[name] for name in _normals(columns)]
+    return has_values(key, columns) if any(each[0] == '"' or each in ("0", "-0") for each in values) else None
+
+
+def compared_as_text(columns: Sequence[tuple[str, str]]) -> str:
+    """A sentence about columns whose values only a server can tell apart; empty when there are none."""
+    found = [(name, sql_type) for name, sql_type in columns if reading_of(sql_type).identity is Identity.UNKNOWN]
+    if not found:
+        return ""
+    name, sql_type = found[0]
+    return (
+        f"Values of {name} ({sql_type}) are compared as text: write the key as PostgreSQL prints it, "
+        "or there may be such a row all the same."
+    )
+
+
+def _normals(columns: Sequence[tuple[str, str]]) -> Mapping[str, Read]:
+    readings = {name: reading_of(sql_type) for name, sql_type in columns}
+    return {name: each.normal for name, each in readings.items() if each.identity is Identity.VALUE}
+
+
+def _is_one(normal: Read, one: str, other: str) -> bool:
+    return "null" not in (one, other) and normal(_text(one)) == normal(_text(other))
 
 
 def key_json(values: Sequence[Any], columns: Sequence[tuple[str, str]]) -> str:

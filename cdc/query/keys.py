@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 import orjson
 
-from cdc.encode.canonical import reading_of
+from cdc.encode.canonical import beginning_of, reading_of
 from cdc.kinds import FLOATS, INTEGERS, ColumnKind, Kind, kind_of
 from cdc.view import exact_json
 from cdc.view.facts import KeyColumn, TableFacts
@@ -129,7 +129,7 @@ def leading(table: TableFacts, prefix: str) -> tuple[KeyValues, str | None]:
     if not last:
         return _first_values(table, whole), None
     if len(whole) < len(columns) and _is_text(columns[len(whole)]):
-        return _first_values(table, whole), _unquoted(last)
+        return _first_values(table, whole), beginning_of(columns[len(whole)].sql_type, _unquoted(last))
     return _first_values(table, [*whole, last]), None
 
 
@@ -156,15 +156,15 @@ def _is_text(column: KeyColumn) -> bool:
     return not is_array and kind not in {*INTEGERS, *FLOATS, Kind.BOOL, Kind.DOCUMENT}
 
 
-def values_of(table: TableFacts, columns: Sequence[str], texts: Sequence[str]) -> KeyValues:
-    """Values of any columns of a table, such as an index's.
+def values_of(table: TableFacts, columns: Sequence[str], texts: Sequence[str | None]) -> KeyValues:
+    """Values of any columns of a table, such as an index's; None is NULL.
 
     Raises:
         Problem: ``malformed-key``.
     """
     types = types_of(table)
     return tuple(
-        _from_text(table, KeyColumn(name, types.get(name, "text")), text, orjson.loads)
+        None if text is None else _from_text(table, KeyColumn(name, types.get(name, "text")), text, orjson.loads)
         for name, text in zip(columns, texts, strict=True)
     )
 

@@ -29,7 +29,7 @@ from cdc.errors import StoreRefused
 from cdc.lsn import LSN
 from cdc.store.port import Key, Snapshot
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 FACTS: Final = "facts"
 JOURNAL: Final = "journal"
 
