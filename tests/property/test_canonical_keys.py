@@ -16,7 +16,7 @@ import pytest
 from cdc.encode.canonical import reading_of
 from cdc.pgsettings import READING, startup_options
 from tests.support.servers import Database
-from tests.support.spellings import SINCE_15, SPELLED, Spelled, is_left_out, spelling
+from tests.support.spellings import SINCE_15, SINCE_16, SPELLED, Spelled, is_left_out, spelling
 
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
 SAMPLE, ALL = 150, 4_000
@@ -85,7 +85,9 @@ def test_every_spelling_is_what_the_server_takes_it_for(database: Database, coun
     version = int(database.execute("SHOW server_version_num")[0][0]) // 10_000
     seen: Counter[str] = Counter()
     wrong: list[str] = []
-    for sql_type, spelled in {**SPELLED, **(SINCE_15 if version >= 15 else {})}.items():
+    later = {15: SINCE_15, 16: SINCE_16}
+    known = {name: each for since, types in later.items() if version >= since for name, each in types.items()}
+    for sql_type, spelled in {**SPELLED, **known}.items():
         differing = compare(database, sql_type, spelled, count, seen)
         wrong += [*differing[:8], *([f"and {len(differing) - 8} more"] if len(differing) > 8 else [])]
     sys.stdout.write(f"{seen.total()} spellings: {dict(seen)}; {replay}\n")
@@ -93,7 +95,7 @@ def test_every_spelling_is_what_the_server_takes_it_for(database: Database, coun
     assert seen["taken by both"] > seen.total() / 3, "the spellings are not all wrong"
 
 
-@pytest.mark.parametrize("sql_type", [*SPELLED, *SINCE_15])
+@pytest.mark.parametrize("sql_type", [*SPELLED, *SINCE_15, *SINCE_16])
 def test_an_example_is_a_value_of_its_type(sql_type: str) -> None:
     reading = reading_of(sql_type)
     assert reading.read(reading.example)

@@ -246,8 +246,8 @@ _MACS: Final = [
 ]
 _MACS8: Final = [f"{_HEX}{{2}}({mark}{_HEX}{{2}}){{{count}}}" for mark in (":", "-", r"\.", "") for count in (5, 7)]
 
-_UNDERSCORED: Final = r"(?s:.*)_(?s:.*)|(?s:.*)[eE][+-]?[0-9]{5,}(?s:.*)"
-"""Or of an exponent that only a zero can have."""
+_UNDERSCORED: Final = r"(?s:.*)_(?s:.*)|(?s:.*)[eE][+-]?[0-9]{5,}(?s:.*)|(?s:.*)[eE][ \t\n\r\v\f](?s:.*)"
+"""Or of an exponent that only a zero can have, or that stands behind a blank, which servers before 16 passed over."""
 _ODD_OCTETS: Final = (
     r".*\b0[0-9].*|.*[:.]\..*|.*\.(/.*)?|.*[^:]:(/.*)?"
     r"|.*:(?!([0-9]{1,3}\.){3}[0-9]{1,3}(/.*)?\Z)[^:]*\..*"
@@ -274,7 +274,6 @@ SPELLED: Final[Mapping[str, Spelled]] = {
     "char(5)": Spelled(_characters(5)),
     "bpchar": Spelled(_characters(5)),
     "name": Spelled(_characters(5)),
-    '"char"': Spelled(_characters(1), r"(?s:.*[^ -~].*|..+)"),
     "date": Spelled(_day, _NOT_ISO_DATE),
     "time": Spelled(_clock, rf"{_NOT_ISO_TIME}|{_WITH_OFFSET}"),
     "time(3)": Spelled(_clock, rf"{_NOT_ISO_TIME}|{_WITH_OFFSET}"),
@@ -294,6 +293,10 @@ SPELLED: Final[Mapping[str, Spelled]] = {
     '"bit"': Spelled(_bits(5)),
     "pg_lsn": Spelled(_lsn, r"(?!)"),
 }
+SINCE_16: Final[Mapping[str, Spelled]] = {
+    '"char"': Spelled(_characters(1), r"(?s:.*[^ -~].*|..+)"),
+}
+"""What servers before 16 print as a byte that is no text."""
 SINCE_15: Final[Mapping[str, Spelled]] = {
     "numeric(3,-2)": SPELLED["numeric(10,2)"],
     "numeric(2,4)": SPELLED["numeric(10,2)"],
