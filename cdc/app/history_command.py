@@ -19,9 +19,10 @@ from cdc.contract.patterns import in_scope
 from cdc.contract.progress import stream_key
 from cdc.errors import ConfigError, TopicUnavailable
 from cdc.history.display import as_lines, as_table, entry_json, reach_line, row_json, row_lines
-from cdc.history.key import record_key
+from cdc.history.key import key_columns, record_key
 from cdc.history.scan import KeyScan
 from cdc.history.trail import Moment, Trail, parse_moment, row_at, with_changes, within
+from cdc.lookup.scan import key_in_topic
 from cdc.lsn import LSN
 from cdc.options import ConfigOption, load_config
 from cdc.record import TableSchema
@@ -85,6 +86,7 @@ def history(
     published = _published(loaded, moments[2])
     errors = Console(stderr=True, highlight=False)
     with _progress(errors) as show:
+        wanted = key_in_topic(loaded.kafka.client_options(), topic, wanted, key_columns(schemas, wanted), show)
         scan = KeyScan(BrokerAdmin(loaded.kafka.client_options()), topic, past, wanted, show)
         trail = scan.trail(schemas)
         then = None if moments[2] is None else row_at(trail, moments[2], lambda: scan.current(trail))

@@ -20,12 +20,12 @@ from cdc.encode.json_format import JSON
 from cdc.encode.table import TableEncoder
 from cdc.errors import CdcError, SourceRefused
 from cdc.history.display import as_changes
-from cdc.history.key import record_key
+from cdc.history.key import key_columns, record_key
 from cdc.history.scan import KeyScan
 from cdc.history.trail import with_changes
 from cdc.lookup.display import operation
 from cdc.lookup.record import of_table
-from cdc.lookup.scan import newest_of_key
+from cdc.lookup.scan import key_in_topic, newest_of_key
 from cdc.record import TableSchema
 from cdc.scope.definitions import definitions_of
 from cdc.source.catalog import find_tables
@@ -51,6 +51,7 @@ def key_facts(config: Config, table: str, text: str) -> dict[str, Any]:
     schemas = definitions_of(config, table)
     options, topic = config.kafka.client_options(), schemas[-1].topic
     key = record_key(text, schemas, "the key")
+    key = key_in_topic(options, topic, key, key_columns(schemas, key))
     return {
         "key": key.decode(),
         "topic": _record(options, topic, key),

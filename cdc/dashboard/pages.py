@@ -91,7 +91,12 @@ class DashboardPages:
         access = self._door.access(request.headers)
         given = dict(parse_qsl(request.query, keep_blank_values=True))
         number, table, key = given.get("deployment", "0"), given.get("table", ""), given.get("key", "")
-        if not table or not key or not number.isdigit() or int(number) >= len(self._board.recorders):
+        if (
+            not table
+            or not key
+            or not (number.isascii() and number.isdigit())
+            or int(number) >= len(self._board.recorders)
+        ):
             raise Problem("bad-parameter", "Name a table, a key, and the number of a deployment.")
         access.check(table)
         return _json(orjson.dumps(self._inspect(int(number), table, key)) + b"\n")

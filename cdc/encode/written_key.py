@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import math
 import re
-import struct
-from collections.abc import Mapping, Sequence
-from decimal import Decimal
-from fractions import Fraction
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from cdc.change import Column
 from cdc.contract.history import members
+from cdc.encode.canonical import Identity, Read, reading_of
 from cdc.encode.format import NOT_ENCODABLE
 from cdc.encode.json_format import JSON
-from cdc.kinds import FLOATS, INTEGERS, Kind, kind_of
+from cdc.kinds import FLOATS, kind_of
 from cdc.pgtypes import CATALOG
 
 _BUILT_IN: Final = re.compile(r"([a-z0-9_]+)(?:\([^)]*\)| [a-z ()0-9]+)?((?:\[\])?)")
-_INTEGER: Final = re.compile(r"-?[0-9]+")
-_BOOLEANS: Final = {"true": "t", "false": "f", "t": "t", "f": "f"}
 _STRING: Final = msgspec.json.Decoder(str)
 _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
-_SINGLE: Final = struct.Struct(">f")
-_BITS: Final = struct.Struct(">I")
 
 
 def written_values(text: str) -> Mapping[str, str]:
-    """Server text by column.
+    """Text by column, as it is written.
 
     Args:
-        text: ``{"id":1}``, or ``id=1,region=eu``; values as the server writes them.
+        text: ``{"id":1}``, or ``id=1,region=eu``.
 
     Raises:
         ValueError: neither of them.
@@ -52,30 +45,88 @@ def key_bytes(values: Mapping[str, str], columns: Sequence[tuple[str, str]]) -> 
     """The record key.
 
     Args:
-        values: server text of each key column.
+        values: text of each key column, in any spelling that ``canonical`` reads.
         columns: of the key, in its order; name, and type as ``__schemas`` spells it.
 
     Raises:
         ValueError: a value is not of its type's form.
     """
-    texts = []
-    for name, sql_type in columns:
-        value = values[name]
-        kind, is_array, _ = kind_of(sql_type)
-        if is_bool := kind is Kind.BOOL and not is_array:
-            value = _BOOLEANS.get(value, "")
-        is_integer = kind in INTEGERS and not is_array
-        if (is_bool and not value) or (is_integer and not _INTEGER.fullmatch(value)):
-            raise ValueError(f"{name} is {sql_type}, not {values[name]!r}")
-        texts.append(value.encode())
+    texts = [canonical_text(name, sql_type, values[name]).encode() for name, sql_type in columns]
     try:
         return JSON.writer([_column(name, sql_type) for name, sql_type in columns]).encode(tuple(texts))
     except NOT_ENCODABLE as error:
         raise ValueError(f"a value is not of its column's type ({error})") from error
 
 
+def canonical_text(name: str, sql_type: str, text: str) -> str:
+    """The value of a column as the server prints it.
+
+    Raises:
+        ValueError: it is none of the column's type.
+    """
+    reading = reading_of(sql_type)
+    try:
+        return reading.read(text)
+    except ValueError as error:
+        shown = repr(text if len(text) <= 80 else text[:80] + "…")
+        raise ValueError(f"{name} is {sql_type}, not {shown}: {error}, such as {reading.example}") from None
+
+
+def has_values(key: bytes, columns: Sequence[tuple[str, str]]) -> Callable[[bytes], bool]:
+    """Whether other keys have the values of this one, as PostgreSQL compares them.
+
+    Args:
+        key: of a record, or some columns of one.
+        columns: of it; name, and type as ``__schemas`` spells it.
+    """
+    wanted, normals = members(key.decode()), _normals(columns)
+
+    def is_wanted(other: bytes) -> bool:
+        try:
+            found = members(other.decode())
+        except ValueError:
+            return False
+        return all(
+            name in found and (found[name] == value or (name in normals and _is_one(normals[name], found[name], value)))
+            for name, value in wanted.items()
+        )
+
+    return is_wanted
+
+
+def equal_keys(key: bytes, columns: Sequence[tuple[str, str]]) -> Callable[[bytes], bool] | None:
+    """``has_values``, where a key that is written differently may be the same to PostgreSQL; else None.
+
+    ``1`` and ``1.0`` of a ``numeric`` without a scale are the same, and ``0`` and ``-0`` of floating point.
+    """
+    wanted = members(key.decode())
+    values = [wanted[name] for name in _normals(columns)]
+    return has_values(key, columns) if any(each[0] == '"' or each in ("0", "-0") for each in values) else None
+
+
+def compared_as_text(columns: Sequence[tuple[str, str]]) -> str:
+    """A sentence about columns whose values only a server can tell apart; empty when there are none."""
+    found = [(name, sql_type) for name, sql_type in columns if reading_of(sql_type).identity is Identity.UNKNOWN]
+    if not found:
+        return ""
+    name, sql_type = found[0]
+    return (
+        f"Values of {name} ({sql_type}) are compared as text: write the key as PostgreSQL prints it, "
+        "or there may be such a row all the same."
+    )
+
+
+def _normals(columns: Sequence[tuple[str, str]]) -> Mapping[str, Read]:
+    readings = {name: reading_of(sql_type) for name, sql_type in columns}
+    return {name: each.normal for name, each in readings.items() if each.identity is Identity.VALUE}
+
+
+def _is_one(normal: Read, one: str, other: str) -> bool:
+    return "null" not in (one, other) and normal(_text(one)) == normal(_text(other))
+
+
 def key_json(values: Sequence[Any], columns: Sequence[tuple[str, str]]) -> str:
-    """The key as a JSON object whose values are written as the server writes them: ``1`` and ``1e+15``, not ``1.0``.
+    """The key as a JSON object that ``written_values`` reads: floating point as text, for JSON has no NaN.
 
     Args:
         values: of each key column, as JSON has them.
@@ -87,47 +138,7 @@ def key_json(values: Sequence[Any], columns: Sequence[tuple[str, str]]) -> str:
 
 def _written(value: Any, sql_type: str) -> str:
     kind, is_array, _ = kind_of(sql_type)
-    if kind not in FLOATS or is_array:
-        return _dumps(value)
-    number = float(value)
-    if not math.isfinite(number):
-        return '"NaN"' if number != number else '"Infinity"' if number > 0 else '"-Infinity"'
-    minus = "-" if math.copysign(1, number) < 0 else ""
-    try:
-        return minus + (_single(abs(number)) if kind is Kind.FLOAT32 else _double(abs(number)))
-    except OverflowError:  # no value of that type: any text will do that is no key
-        return minus + repr(abs(number))
-
-
-def _double(size: float) -> str:
-    return _float(size, math.nextafter(size, 0), math.nextafter(size, math.inf), 15)
-
-
-def _single(size: float) -> str:
-    """Numbers of 32 bits follow one another as their bits do."""
-    bits = _BITS.unpack(_SINGLE.pack(size))[0]
-    below, known, above = (_SINGLE.unpack(_BITS.pack(each))[0] for each in (max(bits - 1, 0), bits, bits + 1))
-    return _float(known, below, above, 6)
-
-
-def _float(size: float, below: float, above: float, fixed: int) -> str:
-    """As PostgreSQL writes it (its d2s.c, f2s.c): the fewest digits that are nearer to it than to its neighbours.
-
-    Args:
-        size: not negative.
-        below: its neighbour.
-        above: likewise; it may be infinite.
-        fixed: from so many digits before the point on with an exponent, as below 0.0001.
-    """
-    exact, low = Fraction(size), Fraction(below)
-    high = Fraction(above) if math.isfinite(above) else 2 * exact - low
-    texts = (f"{size:.{digits}g}" for digits in range(1, 18))
-    shortest = next((text for text in texts if low < 2 * Fraction(text) - exact < high), "0")
-    written = Decimal(shortest).normalize()
-    places = written.adjusted()
-    if written.is_zero() or -4 <= places < fixed:
-        return format(written, "f")
-    return f"{written.scaleb(-places):f}e{places:+03d}"
+    return _dumps(str(value) if kind in FLOATS and not is_array else value)
 
 
 def _dumps(value: Any) -> str:

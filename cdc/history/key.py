@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cdc.contract.history import members
 from cdc.encode.written_key import key_bytes, written_values
 from cdc.errors import ConfigError
 from cdc.record import TableSchema
@@ -13,8 +14,8 @@ def record_key(text: str, schemas: Sequence[TableSchema], option: str = "--key")
     """The key that a person means.
 
     Args:
-        text: ``{"id":1}``, or ``id=1,region=eu``, or the value where the newest key is one column; values as the
-            server writes them.
+        text: ``{"id":1}``, or ``id=1,region=eu``, or the value where the newest key is one column; values in any
+            spelling that ``cdc.encode.canonical`` reads.
         schemas: definitions of the table, the newest last; an older one counts when its key has these columns.
         option: where the text comes from, for the error.
 
@@ -39,6 +40,13 @@ def record_key(text: str, schemas: Sequence[TableSchema], option: str = "--key")
         return key_bytes(values, [(name, types[name]) for name in schema.key])
     except ValueError as error:
         raise ConfigError(f"{option} {text}: {error}") from error
+
+
+def key_columns(schemas: Sequence[TableSchema], key: bytes) -> list[tuple[str, str]]:
+    """Name and type of each column of a key that ``record_key`` made."""
+    names = members(key.decode()).keys()
+    schema = next(each for each in reversed(schemas) if set(each.key) == names)
+    return [(column.name, column.sql_type) for column in schema.columns if column.name in names]
 
 
 def _remedy(option: str) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from cdc.contract.history import members
-from cdc.encode.written_key import key_bytes, written_values
+from cdc.encode.written_key import has_values, key_bytes, written_values
 from cdc.errors import ConfigError
 from cdc.record import TableSchema
 
@@ -24,7 +23,7 @@ def beginning_with(text: str) -> KeyFilter:
 
 
 def with_values(text: str, schema: TableSchema) -> KeyFilter:
-    """Keys of a table in which columns have these values.
+    """Keys of a table in which columns have these values, however PostgreSQL prints them.
 
     Args:
         text: ``region=eu``, ``{"region":"eu"}``: all columns of the key, or some; of a key of one column, its value.
@@ -41,18 +40,12 @@ def with_values(text: str, schema: TableSchema) -> KeyFilter:
             values = dict(written_values(text))
         if strange := values.keys() - set(schema.key):
             raise ValueError(f"{', '.join(sorted(strange))} is no column of the key ({', '.join(schema.key)})")
-        wanted = members(key_bytes(values, [(name, types[name]) for name in values]).decode())
+        columns = [(name, types[name]) for name in values]
+        wanted = key_bytes(values, columns)
     except ValueError as error:
         raise ConfigError(f"KEY {text}: {error}", remedy=_example(schema.key)) from error
 
-    def is_wanted(key: bytes) -> bool:
-        try:
-            found = members(key.decode())
-        except ValueError:
-            return False
-        return all(found.get(name) == value for name, value in wanted.items())
-
-    return is_wanted
+    return has_values(wanted, columns)
 
 
 def _example(key: Sequence[str]) -> str:

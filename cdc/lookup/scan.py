@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from cdc.brokers import BrokerAdmin
 from cdc.contract.partition import partition_of
+from cdc.encode.written_key import equal_keys
 from cdc.errors import TopicUnavailable
 from cdc.ports import Partition, StoredRecord
 from cdc.replay.bounded import open_once, partitions_of, read_until
@@ -24,15 +25,19 @@ def newest_of_key(
     key: bytes,
     *,
     is_ours: bool,
+    is_equal: Callable[[bytes], bool] | None = None,
     show: Callable[[int, int], None] = lambda *_: None,
 ) -> list[StoredRecord]:
     """The key's newest record of each partition that has one: at most one record, unless somebody mixes partitioners.
+
+    Of keys that are equal and written differently, all newest records: a row that is there comes last.
 
     Args:
         options: librdkafka settings, ``bootstrap.servers`` among them.
         topic: its name.
         key: the record key.
         is_ours: the bridge writes it, so only the partition in which the key belongs is read.
+        is_equal: which other keys are meant as well; they may lie in any partition.
         show: told how many offsets of how many are behind us, several times a second.
 
     Raises:
@@ -41,10 +46,10 @@ def newest_of_key(
     """
     admin = BrokerAdmin(options)
     places = partitions_of(admin, topic)
-    if is_ours:
+    if is_ours and is_equal is None:
         places = [(topic, partition_of(key, len(places)))]
     low = look_at(admin, [topic])[topic].low
-    found: dict[int, StoredRecord] = {}
+    found: dict[tuple[int, bytes], StoredRecord] = {}
     with closing(open_once(admin)) as reader:
         reader.add(dict.fromkeys(places, 0))
         ends = reader.high_watermarks(places)
@@ -54,9 +59,37 @@ def newest_of_key(
             show(sum(max(at - low[number], 0) for (_, number), at in reader.positions().items()), total)
 
         for record in read_until(reader, ends, before_poll=tell):
-            if record.key == key:
-                found[record.partition] = record
-    return [found[number] for number in sorted(found)]
+            if record.key == key or (is_equal is not None and record.key is not None and is_equal(record.key)):
+                found[record.partition, record.key] = record
+    ordered = [found[place] for place in sorted(found)]
+    return ordered if is_equal is None else sorted(ordered, key=lambda each: each.value is not None)
+
+
+def key_in_topic(
+    options: Mapping[str, Any],
+    topic: str,
+    key: bytes,
+    columns: Sequence[tuple[str, str]],
+    show: Callable[[int, int], None] = lambda *_: None,
+) -> bytes:
+    """The key as the topic has it: where an equal one is written differently, the one that has a row.
+
+    Args:
+        options: librdkafka settings, ``bootstrap.servers`` among them.
+        topic: of a table.
+        key: as somebody asks for it.
+        columns: of the key; name, and type as ``__schemas`` spells it.
+        show: as for ``newest_of_key``.
+
+    Raises:
+        TopicRefused: there is no such topic, or we may not read it.
+        TopicUnavailable: no broker answers, or a Kafka transaction hides the end for minutes.
+    """
+    is_equal = equal_keys(key, columns)
+    if is_equal is None:
+        return key
+    found = newest_of_key(options, topic, key, is_ours=True, is_equal=is_equal, show=show)
+    return (found[-1].key or key) if found else key
 
 
 def follow(

@@ -3,11 +3,12 @@
 A key in a path is one segment for each key column, percent-encoded: ``/rows/eu/7``. In JSON it is an object of the key
 columns, as in the topic: ``{"region":"eu","user_id":7}``. Of topics whose keys are no objects of columns, it is one
 segment, and the text itself.
+
+Whatever spelling a value has, what comes out is the one of the topic (``cdc.encode.canonical``).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
@@ -16,6 +17,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 import orjson
 
+from cdc.encode.canonical import beginning_of, reading_of
 from cdc.kinds import FLOATS, INTEGERS, ColumnKind, Kind, kind_of
 from cdc.view import exact_json
 from cdc.view.facts import KeyColumn, TableFacts
@@ -25,11 +27,8 @@ from cdc.web.problem import Problem
 KeyValues: TypeAlias = tuple[Any, ...]
 """A value for each key column, as JSON has it; of other keys, one text."""
 
-_INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 _NO_SEGMENTS: Final = frozenset(("", ".", ".."))
 """What nobody can rely on to arrive as a segment of a path, percent-encoded or not: RFC 3986, 5.2.4 and 6.2.2."""
-_BOOLEANS: Final = {"true": True, "false": False}
-_LARGEST: Final = 2**63
 
 
 @lru_cache(maxsize=1024)
@@ -148,7 +147,7 @@ def leading(table: TableFacts, prefix: str) -> tuple[KeyValues, str | None]:
     if not last:
         return _first_values(table, whole), None
     if len(whole) < len(columns) and _is_text(columns[len(whole)]):
-        return _first_values(table, whole), _unquoted(last)
+        return _first_values(table, whole), beginning_of(columns[len(whole)].sql_type, _unquoted(last))
     return _first_values(table, [*whole, last]), None
 
 
@@ -175,15 +174,15 @@ def _is_text(column: KeyColumn) -> bool:
     return not is_array and kind not in {*INTEGERS, *FLOATS, Kind.BOOL, Kind.DOCUMENT}
 
 
-def values_of(table: TableFacts, columns: Sequence[str], texts: Sequence[str]) -> KeyValues:
-    """Values of any columns of a table, such as an index's.
+def values_of(table: TableFacts, columns: Sequence[str], texts: Sequence[str | None]) -> KeyValues:
+    """Values of any columns of a table, such as an index's; None is NULL.
 
     Raises:
         Problem: ``malformed-key``.
     """
     types = types_of(table)
     return tuple(
-        _from_text(table, KeyColumn(name, types.get(name, "text")), text, orjson.loads)
+        None if text is None else _from_text(table, KeyColumn(name, types.get(name, "text")), text, orjson.loads)
         for name, text in zip(columns, texts, strict=True)
     )
 
@@ -205,45 +204,48 @@ def _from_text(table: TableFacts, column: KeyColumn, text: str, read: Callable[[
             return read(text)
         except ValueError:
             raise _not_of_its_type(table, column, text, "write it as JSON") from None
+    return _value(table, column, text, kind)
+
+
+def _value(table: TableFacts, column: KeyColumn, text: str, kind: Kind) -> Any:
+    """A scalar in any spelling, as the topic's JSON has it."""
+    try:
+        canonical = reading_of(column.sql_type).read(text)
+    except ValueError as error:
+        raise _not_of_its_type(table, column, text, str(error)) from None
     if kind in INTEGERS:
-        value = int(text) if _INTEGER.fullmatch(text) else _LARGEST
-        if not -_LARGEST <= value < _LARGEST:
-            raise _not_of_its_type(table, column, text, "write a whole number")
-        return value
+        return int(canonical)
     if kind is Kind.BOOL:
-        if text not in _BOOLEANS:
-            raise _not_of_its_type(table, column, text, "write true or false")
-        return _BOOLEANS[text]
-    if kind in FLOATS:
-        try:
-            return float(text)
-        except ValueError:
-            raise _not_of_its_type(table, column, text, "write a number") from None
-    return text
+        return canonical == "t"
+    return float(canonical) if kind in FLOATS else canonical
 
 
 def _checked(table: TableFacts, column: KeyColumn, value: object) -> Any:
-    """Numbers and booleans must be what they are; everything else that is no text stays as JSON has it."""
+    """Numbers and booleans must be what they are, and texts are read; arrays and documents stay as JSON has them."""
     kind, is_array, _ = _kind(column.sql_type)
     if is_array or kind is Kind.DOCUMENT:
         return value
+    if kind is Kind.BOOL and type(value) is bool:
+        return value
     if kind in INTEGERS:
-        fits = type(value) is int and -_LARGEST <= value < _LARGEST
-    elif kind is Kind.BOOL:
-        fits = type(value) is bool
+        fits = type(value) is int
     elif kind in FLOATS:
         fits = type(value) in (int, float, Decimal) or value in ("NaN", "Infinity", "-Infinity")
     else:
-        fits = type(value) is str
+        fits = type(value) is str and kind is not Kind.BOOL
     if not fits:
         raise _not_of_its_type(table, column, value, f"write it as in {_example(key_columns(table))}")
-    return float(value) if kind in FLOATS else value  # type: ignore[arg-type]  # checked above
+    return _value(table, column, str(value), kind)
 
 
 def _not_of_its_type(table: TableFacts, column: KeyColumn, value: object, instead: str) -> Problem:
     shown = repr(value)
     shown = shown if len(shown) <= 80 else shown[:80] + "…"
-    return Problem("malformed-key", f"{table.name}.{column.name} is {column.sql_type}, not {shown}: {instead}.")
+    example = orjson.dumps(_example_value(column.sql_type)).decode()
+    return Problem(
+        "malformed-key",
+        f"{table.name}.{column.name} is {column.sql_type}, not {shown}: {instead}; a right value is {example}.",
+    )
 
 
 def _names(columns: Sequence[KeyColumn]) -> str:
@@ -256,6 +258,7 @@ def _example(columns: Sequence[KeyColumn]) -> str:
 
 def _example_value(sql_type: str) -> object:
     kind, is_array, _ = _kind(sql_type)
-    if is_array:
-        return []
-    return 7 if kind in INTEGERS else True if kind is Kind.BOOL else 1.5 if kind in FLOATS else "…"
+    if is_array or kind is Kind.DOCUMENT:
+        return [] if is_array else {"a": 1}
+    example = reading_of(sql_type).example
+    return int(example) if kind in INTEGERS else True if kind is Kind.BOOL else 1.5 if kind in FLOATS else example

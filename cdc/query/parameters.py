@@ -20,10 +20,13 @@ MAX_PAGE: Final = 1000
 """Rows of a page, and keys of a batch: a megabyte of ordinary rows, which a client takes in one piece."""
 DEFAULT_PAGE: Final = 100
 INDEX: Final = "index."
+NULL: Final = "null."
+"""``null.city=``: the indexed column is NULL, which no value of ``index.city`` says, for a text may be any text."""
 WAITING: Final = ("min_lsn", "timeout", "source")
 """What every page that reads rows takes."""
 
 _TIMELINE: Final = re.compile(r"[1-9][0-9]{0,9}")
+_SECONDS: Final = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?|\.[0-9]+")
 
 Query: TypeAlias = Mapping[str, str]
 
@@ -109,7 +112,7 @@ def range_of(query: Query, table: TableFacts) -> Range:
     """
     limit = _limit(query.get("limit"))
     after = query.get("after")
-    index = {name.removeprefix(INDEX): value for name, value in query.items() if name.startswith(INDEX)}
+    index = _indexed(query)
     bounds = [name for name in ("prefix", "start", "stop") if name in query]
     if index:
         if bounds:
@@ -130,6 +133,23 @@ def range_of(query: Query, table: TableFacts) -> Range:
     return Range(prefix, text, start, stop, {}, limit, after)
 
 
+def _indexed(query: Query) -> Mapping[str, str | None]:
+    """Values of indexed columns as they are asked for, None for NULL."""
+    found: dict[str, str | None] = {}
+    for name, value in query.items():
+        kind, column = name[: len(INDEX)], name[len(INDEX) :]
+        if name.startswith(NULL):
+            kind, column = NULL, name[len(NULL) :]
+            if value:
+                raise Problem("bad-parameter", f"{name} takes no value: write {name}= for rows where it is NULL.")
+        if kind not in (INDEX, NULL):
+            continue
+        if column in found:
+            raise Problem("bad-parameter", f"{INDEX}{column} and {NULL}{column} do not go together.")
+        found[column] = None if kind == NULL else value
+    return found
+
+
 def _limit(text: str | None) -> int:
     if text is None:
         return DEFAULT_PAGE
@@ -141,10 +161,7 @@ def _limit(text: str | None) -> int:
 def _seconds(text: str | None, longest_s: float) -> float:
     if text is None:
         return longest_s
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
+    value = float(text) if _SECONDS.fullmatch(text) else -1.0  # Python's float takes 1_5, and digits of other scripts
     if not 0 <= value <= longest_s:
         raise Problem(
             "bad-parameter",

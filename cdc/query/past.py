@@ -14,9 +14,10 @@ from cdc.contract.naming import history_topic, schemas_topic
 from cdc.contract.patterns import in_scope
 from cdc.encode.written_key import key_json
 from cdc.errors import CdcError, ConfigError, TopicRefused
-from cdc.history.key import record_key
+from cdc.history.key import key_columns, record_key
 from cdc.history.scan import KeyScan
 from cdc.history.trail import Moment, RowThen, parse_moment, row_at
+from cdc.lookup.scan import key_in_topic
 from cdc.lsn import LSN
 from cdc.query.keys import KeyValues
 from cdc.record import TableSchema
@@ -82,10 +83,12 @@ class Past:
         return Then(None if then.row is None else _as_json(then), then.because, shown_moment)
 
     def _read(self, table: TableFacts, key: KeyValues, moment: Moment) -> RowThen:
-        admin = BrokerAdmin(self._config.kafka.client_options())
+        options = self._config.kafka.client_options()
+        admin = BrokerAdmin(options)
         schemas = _of_topic(read_definitions(admin, schemas_topic(self._config.name)), table.topic)
-        text = key_json(key, [(column.name, column.sql_type) for column in table.key])
-        scan = KeyScan(admin, table.topic, history_topic(table.topic), record_key(text, schemas))
+        wanted = record_key(key_json(key, [(column.name, column.sql_type) for column in table.key]), schemas)
+        wanted = key_in_topic(options, table.topic, wanted, key_columns(schemas, wanted))
+        scan = KeyScan(admin, table.topic, history_topic(table.topic), wanted)
         trail = scan.trail(schemas)
         return row_at(trail, moment, lambda: scan.current(trail))
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import orjson
 
+from cdc.encode.written_key import compared_as_text
 from cdc.query.answer import Answer, as_json, found_item, item, listed, unreadable
 from cdc.query.desk import Asked, Desk, Table
 from cdc.query.evidence import etag, evidence_headers, in_header, is_known, row_headers
@@ -16,7 +17,7 @@ from cdc.query.keys import KeyValues, from_json, loads
 from cdc.query.parameters import MAX_PAGE, range_of
 from cdc.query.past import Then
 from cdc.view import exact_json
-from cdc.view.answers import Evidence, Found
+from cdc.view.answers import Evidence, Found, Range
 from cdc.view.facts import TableFacts
 from cdc.web.problem import Headers, Problem
 
@@ -37,10 +38,15 @@ async def one_row(desk: Desk, asked: Asked, name: str, key_of: Callable[[TableFa
         Problem: those of tables and keys, ``no-row``, ``unreadable``.
     """
     table, key, found = await desk.look_up(name, asked.access, key_of)
-    return shown(table, key, found, asked.header(b"if-none-match"))
+    caveat = ""
+    if found.row is None and (caveat := _caveat(table)):
+        part = (await desk.table(name, asked.access)).part
+        some = await desk.quick(partial(part.view.scan, name, Range(limit=1)))
+        caveat += "".join(f" A key of this table is {each.key.decode()}." for each in some.rows)
+    return shown(table, key, found, asked.header(b"if-none-match"), caveat)
 
 
-def shown(table: TableFacts, key: KeyValues, found: Found, known: bytes) -> Answer:
+def shown(table: TableFacts, key: KeyValues, found: Found, known: bytes, caveat: str = "") -> Answer:
     """A row that was looked up, or what is said where there is none.
 
     Args:
@@ -48,6 +54,7 @@ def shown(table: TableFacts, key: KeyValues, found: Found, known: bytes) -> Answ
         key: that was asked for.
         found: what the view has.
         known: ``If-None-Match`` of the request.
+        caveat: why there may be such a row all the same.
 
     Raises:
         Problem: ``no-row``, ``unreadable``.
@@ -55,7 +62,7 @@ def shown(table: TableFacts, key: KeyValues, found: Found, known: bytes) -> Answ
     row, evidence = found.row, found.evidence
     now = time.time()
     if row is None:
-        raise _no_row(table, key, found, evidence_headers(evidence, now))
+        raise _no_row(table, key, found, evidence_headers(evidence, now), caveat)
     headers = row_headers(row, evidence, now)
     headers.append(_CACHE)
     if known and is_known(known, etag(row, evidence)):
@@ -71,7 +78,8 @@ def past_row(table: TableFacts, key: KeyValues, then: Then) -> Answer:
     """
     headers = [(b"cdc-as-of", then.moment.encode()), (b"cdc-reason", in_header(then.because))]
     if then.row is None:
-        raise Problem("no-row", f"{table.name} had no row {_spelled(key)} at {then.moment}: {then.because}.", headers)
+        told = f"{table.name} had no row {_spelled(key)} at {then.moment}: {then.because}. {_caveat(table)}"
+        raise Problem("no-row", told.rstrip(), headers)
     return Answer(200, [*headers, (b"cache-control", b"no-store")], then.row)
 
 
@@ -123,7 +131,11 @@ def _of_many(evidence: Evidence) -> Headers:
     return [*evidence_headers(evidence, time.time()), (b"cache-control", b"no-store")]
 
 
-def _no_row(table: TableFacts, key: KeyValues, found: Found, headers: Headers) -> Problem:
+def _caveat(table: TableFacts) -> str:
+    return compared_as_text([(column.name, column.sql_type) for column in table.key])
+
+
+def _no_row(table: TableFacts, key: KeyValues, found: Found, headers: Headers, caveat: str) -> Problem:
     if (record := found.unreadable) is not None:
         return Problem(
             "unreadable",
@@ -132,7 +144,7 @@ def _no_row(table: TableFacts, key: KeyValues, found: Found, headers: Headers) -
             headers,
             **unreadable(table, found),
         )
-    return Problem("no-row", f"{table.name} has no row {_spelled(key)}.", headers)
+    return Problem("no-row", f"{table.name} has no row {_spelled(key)}. {caveat}".rstrip(), headers)
 
 
 def _spelled(key: KeyValues) -> str:

@@ -34,7 +34,7 @@ GET: Final = ("GET", "HEAD")
 POST: Final = ("POST",)
 
 _ONE_ROW: Final = frozenset({*WAITING, "as_of"})
-_PAGE: Final = frozenset({*WAITING, "prefix", "start", "stop", "limit", "after", "index.", "key", "as_of"})
+_PAGE: Final = frozenset({*WAITING, "prefix", "start", "stop", "limit", "after", "index.", "null.", "key", "as_of"})
 _WAITING: Final = frozenset(WAITING)
 _OPEN: Final = frozenset({b"live", b"ready"})
 

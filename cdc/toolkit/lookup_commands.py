@@ -12,8 +12,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from cdc.encode.written_key import compared_as_text, equal_keys
 from cdc.errors import ConfigError, TopicUnavailable
-from cdc.history.key import record_key
+from cdc.history.key import key_columns, record_key
 from cdc.jobs.answers import SOMETHING_WRONG
 from cdc.lookup.display import change_json, change_line, row_json, row_lines
 from cdc.lookup.key_filter import KeyFilter, beginning_with, everything, with_values
@@ -52,7 +53,8 @@ def get(
 ) -> None:
     """Show the row of a key as its topic has it now: columns, partition, offset, LSN, and when it was committed.
 
-    It reads the partition of the key to its end; of topics of other programs, all partitions.
+    It reads the partition of the key to its end. It reads all partitions of topics of other programs, and where an
+    equal key may be written differently: 1 and 1.0 of a numeric without a scale.
 
     Exit code 0 when there is a row, 1 when there is none, 2 when there is no answer.
 
@@ -68,15 +70,22 @@ def get(
     """
     wanted = _look_up(table, config, bootstrap, client, is_topic=topic)
     raw = key.encode(errors="surrogateescape") if topic else record_key(key, wanted.schemas, "KEY")
+    columns = [] if topic else key_columns(wanted.schemas, raw)
+    is_equal = None if topic else equal_keys(raw, columns)
     with _progress() as show:
-        records = newest_of_key(wanted.options, wanted.topic, raw, is_ours=not topic, show=show)
+        records = newest_of_key(wanted.options, wanted.topic, raw, is_ours=not topic, is_equal=is_equal, show=show)
+    records = records if is_equal is None else records[-1:]
     found = [of_topic(each) if topic else of_table(each) for each in records]
     now_us = time.time_ns() // 1000
     for each in found:
         typer.echo(row_json(each, now_us) if json_ else "\n".join(row_lines(each, now_us)))
     if not found:
         Console(stderr=True, highlight=False).print(
-            f"no record of {raw.decode(errors='replace')} in topic {wanted.topic}", markup=False, soft_wrap=True
+            f"no record of {raw.decode(errors='replace')} in topic {wanted.topic}. {compared_as_text(columns)}".rstrip(
+                ". "
+            ),
+            markup=False,
+            soft_wrap=True,
         )
     if all(each.row is None for each in found):
         raise typer.Exit(SOMETHING_WRONG)

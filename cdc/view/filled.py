@@ -78,7 +78,7 @@ class FilledTable:
         session's beginning finds the store as the last commit left it.
         """
         held = Indexes(self.facts.indexes, {each.name: each.sql_type for each in self.facts.columns})
-        is_other_index = (held.columns, held.floats) != (indexes.columns, indexes.floats)
+        is_other_index = (held.columns, held.places) != (indexes.columns, indexes.places)
         if self._is_begun and (is_other_index or self._is_held_under_other(key)):
             self._form = None
             return

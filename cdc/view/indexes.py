@@ -9,10 +9,38 @@ from typing import Any, Final
 import msgspec
 import orjson
 
+from cdc.encode.canonical import Identity, reading_of
 from cdc.view.keys import KeyForm, index_order
 
 _NULL: Final = msgspec.Raw(b"null")
 _decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class IndexForm:
+    """The columns of one index.
+
+    Args:
+        columns: name and type of each, the type as ``__schemas`` spells it.
+    """
+
+    def __init__(self, columns: Sequence[tuple[str, str]]) -> None:
+        self.names: Final = tuple(name for name, _ in columns)
+        self.floats: Final = KeyForm(columns).floats
+        readings = [reading_of(sql_type) for _, sql_type in columns]
+        normals = [(place, each.normal) for place, each in enumerate(readings) if each.identity is Identity.VALUE]
+        self._normals = [(place, normal) for place, normal in normals if not self.floats[place]]
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """What of the types decides where a row stands."""
+        return (*self.floats, *[(place, normal.__qualname__) for place, normal in self._normals])
+
+    def one_of_equals(self, values: list[Any]) -> list[Any]:
+        """The values, of which those that PostgreSQL calls equal are one: ``1.50`` and ``1.5`` of a ``numeric``."""
+        for place, normal in self._normals:
+            if place < len(values) and isinstance(values[place], str):
+                values[place] = normal(values[place])
+        return values
 
 
 class Indexes:
@@ -25,12 +53,12 @@ class Indexes:
 
     def __init__(self, columns: Sequence[Sequence[str]], types: Mapping[str, str]) -> None:
         self.columns = tuple(map(tuple, columns))
-        self._forms = [KeyForm([(name, types.get(name, "text")) for name in each]) for each in columns]
+        self._forms = [IndexForm([(name, types.get(name, "text")) for name in each]) for each in columns]
 
     @property
-    def floats(self) -> tuple[tuple[bool, ...], ...]:
-        """Which columns sort as floating point: what else than their names decides where rows stand."""
-        return tuple(form.floats for form in self._forms)
+    def places(self) -> tuple[tuple[object, ...], ...]:
+        """What else than the columns' names decides where rows stand."""
+        return tuple(form.place for form in self._forms)
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -49,8 +77,8 @@ class Indexes:
         return tuple(_order(form, members, order) for form in self._forms)
 
 
-def _order(form: KeyForm, members: Mapping[str, bytes | msgspec.Raw], row: bytes) -> bytes:
-    values = [_value(members.get(name, _NULL)) for name in form.names]
+def _order(form: IndexForm, members: Mapping[str, bytes | msgspec.Raw], row: bytes) -> bytes:
+    values = form.one_of_equals([_value(members.get(name, _NULL)) for name in form.names])
     if not any(form.floats):
         return index_order(values, row)
     pairs = zip(values, form.floats, strict=True)

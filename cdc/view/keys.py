@@ -126,7 +126,11 @@ class KeyForm:
         return exact_json.loads(text) if self._is_exact else orjson.loads(text)
 
     def order(self, text: bytes) -> bytes:
-        """Of a record's key.
+        """Of a record's key; raises as ``values``."""
+        return order_of(self.values(text), self.floats)
+
+    def values(self, text: bytes) -> list[Value]:
+        """Of a record's key, in the order of the columns.
 
         Raises:
             ValueError: not a JSON object with these columns.
@@ -135,10 +139,9 @@ class KeyForm:
         if type(found) is not dict or len(found) != len(self.names):
             raise ValueError(f"not a key of ({', '.join(self.names)})")
         try:
-            values = [found[name] for name in self.names]
+            return [found[name] for name in self.names]
         except KeyError as error:
             raise ValueError(f"not a key of ({', '.join(self.names)}): it lacks {error}") from None
-        return order_of(values, self.floats)
 
 
 def is_respelled(sql_type: str) -> bool:

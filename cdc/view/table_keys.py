@@ -9,9 +9,11 @@ from typing import Final
 
 import orjson
 
+from cdc.encode.canonical import Identity, reading_of
 from cdc.encode.written_key import key_bytes, written_values
 from cdc.store.port import Key
 from cdc.view.answers import Range
+from cdc.view.equal_keys import first_of_equals, is_spelled_otherwise, last_of_equals
 from cdc.view.errors import WrongKey
 from cdc.view.facts import KeyColumn, KeyKind
 from cdc.view.forms import topic_form
@@ -32,6 +34,8 @@ class TableKeys:
         self._form: Final = KeyForm(self._columns)
         self.floats: Final = self._form.floats
         self.width: Final = len(self._columns) or 1
+        self.readings: Final = [reading_of(sql_type) for _, sql_type in self._columns]
+        self.has_equal_keys: Final = any(each.identity is Identity.VALUE for each in self.readings)
         self._has_one_spelling: Final = not any(is_respelled(column.sql_type) for column in columns)
         self._topic_key: Final = None if kind == "columns" else topic_form(kind, "json").key
 
@@ -72,6 +76,15 @@ class TableKeys:
             return Key(order, text)
         except (ValueError, TypeError) as error:
             raise WrongKey(f"not a key of ({', '.join(self._form.names)}): {error}") from error
+
+    def spelled_otherwise(self, key: bytes | Sequence[Value]) -> Sequence[Value]:
+        """The values of a key that may be equal to one that is written differently; none of any other.
+
+        Raises:
+            ValueError: not a key of this table.
+        """
+        values: Sequence[Value] = key if not isinstance(key, bytes) else self._form.values(key)
+        return values if any(map(is_spelled_otherwise, values, self.readings)) else ()
 
     def written(self, text: str) -> bytes:
         """The record's key of what a person writes: ``{"id":1}``, ``id=1,region=eu``, or the only value.
@@ -117,12 +130,35 @@ class TableKeys:
         for values in (wanted.prefix, wanted.start or (), wanted.stop or ()):
             if len(values) > self.width:
                 raise ValueError(f"a key has {self.width} values, and {len(values)} are given")
-        low, high = prefix_range(wanted.prefix, self.floats, wanted.text)
+        low, high = self._prefix_range(wanted.prefix, wanted.text)
         if wanted.start is not None:
-            low = max(low, order_of(wanted.start, self.floats))
+            low = max(low, order_of(self._first_of_equals(wanted.start), self.floats))
         if wanted.stop is not None:
-            high = min(high, order_of(wanted.stop, self.floats))
+            high = min(high, order_of(self._first_of_equals(wanted.stop), self.floats))
         return low, high
+
+    def _first_of_equals(self, values: Sequence[Value]) -> Sequence[Value]:
+        """The values, each as the spelling of it that stands first."""
+        pairs = list(zip(values, self.readings, strict=False))
+        return [first_of_equals(*pair) for pair in pairs] if self.has_equal_keys else values
+
+    def _prefix_range(self, prefix: Sequence[Value], text: str | None) -> tuple[bytes, bytes]:
+        places = [
+            place for place, pair in enumerate(zip(prefix, self.readings, strict=False)) if is_spelled_otherwise(*pair)
+        ]
+        if not places:
+            return prefix_range(prefix, self.floats, text)
+        if places != [len(prefix) - 1] or text is not None:
+            raise ValueError(
+                f"equal values of {self._form.names[places[0]]} may be written differently, and their keys do not "
+                "stand together: a prefix may end with this value, not go on behind it"
+            )
+        *head, value = prefix
+        low, _ = prefix_range([*head, first_of_equals(value, self.readings[places[0]])], self.floats)
+        if not isinstance(value, str):
+            return low, prefix_range([*head, 0.0], self.floats)[1]
+        longest = last_of_equals(value, self.readings[places[0]])
+        return low, prefix_range(head, self.floats, longest)[1]
 
     def _is_usual(self, key: bytes) -> bool:
         """Whether the bridge writes it like that, as far as we can tell."""

@@ -27,9 +27,11 @@ from cdc.view.answers import (
     evidence_of,
 )
 from cdc.view.cursors import cursor, order_behind
+from cdc.view.equal_keys import equal_place
 from cdc.view.errors import NotLoaded, UnknownIndex, UnknownTable, WrongQuestion
 from cdc.view.facts import FACTS, Facts, TableFacts, fact_key, read_facts
-from cdc.view.keys import KeyForm, Value, index_prefix, pointed, stop_of
+from cdc.view.indexes import IndexForm
+from cdc.view.keys import Value, index_prefix, pointed, stop_of
 from cdc.view.rows import unpack
 from cdc.view.table_keys import TableKeys
 from cdc.view.unreadable import entries, unreadable_keys, unreadable_of
@@ -99,7 +101,7 @@ class TableView:
         def query(snapshot: Snapshot) -> Found:
             facts = self.facts_in(snapshot)
             known = self.loaded(facts, table)
-            places = (self.keys_of(known).place(key),)
+            places = self._places(snapshot, known, (key,))
             stored = entries(snapshot, known.rows(), places)
             return _found(snapshot, known, places, stored, evidence_of(facts, known))[0]
 
@@ -111,7 +113,7 @@ class TableView:
         def query(snapshot: Snapshot) -> FoundMany:
             facts = self.facts_in(snapshot)
             known = self.loaded(facts, table)
-            places = [*map(self.keys_of(known).place, keys)]
+            places = self._places(snapshot, known, keys)
             evidence = evidence_of(facts, known)
             stored = entries(snapshot, known.rows(), places)
             return FoundMany(_found(snapshot, known, places, stored, evidence), evidence)
@@ -309,6 +311,20 @@ class TableView:
             keys = self._keys[shape] = TableKeys(*shape)
         return keys
 
+    def _places(self, snapshot: Snapshot, table: TableFacts, keys: Sequence[bytes | Sequence[Value]]) -> Sequence[Key]:
+        """Where the rows of keys stand; where keys may be equal and written differently, that of the equal one."""
+        written = self.keys_of(table)
+        places = [*map(written.place, keys)]
+        if not written.has_equal_keys:
+            return places
+        spaces = [table.rows(), table.no_rows()] if table.unreadable else [table.rows()]
+        for number, (place, key) in enumerate(zip(places, keys, strict=True)):
+            values = written.spelled_otherwise(key)
+            if values and entries(snapshot, table.rows(), (place,))[0] is None:
+                equal = equal_place(snapshot, spaces, written.readings, values, written.floats)
+                places[number] = equal or place
+        return places
+
     def _bounds(self, table: TableFacts, wanted: Range) -> tuple[str, bytes, bytes]:
         """Space, first order, and the order behind the last."""
         try:
@@ -333,8 +349,8 @@ def _index_bounds(table: TableFacts, by: Mapping[str, Value]) -> tuple[str, byte
     for place, index in enumerate(table.indexes):
         if index[: len(columns)] == columns:
             types = {column.name: column.sql_type for column in table.columns}
-            form = KeyForm([(name, types.get(name, "text")) for name in columns])
-            low = index_prefix([*by.values()], form.floats)
+            form = IndexForm([(name, types.get(name, "text")) for name in columns])
+            low = index_prefix(form.one_of_equals([*by.values()]), form.floats)
             return table.index(place), low, stop_of(low)
     there = "; ".join(", ".join(index) for index in table.indexes)
     raise UnknownIndex(

@@ -9,6 +9,7 @@ import pytest
 
 from cdc.app.connect_schema_command import CONNECT_TYPES
 from cdc.change import Column
+from cdc.encode.canonical import Identity, reading_of
 from cdc.encode.json_texts import FORMS as READ_FORMS
 from cdc.encode.values import ARRAY_CONVERTERS, CONVERTERS
 from cdc.jobs.describe import TOPIC_FORMS
@@ -35,6 +36,7 @@ READERS: dict[str, Mapping[Kind, object]] = {
 NAMES_OF_THEIR_OWN = {
     "cdc/kinds.py": "the table",
     "cdc/pgtypes.py": "the names themselves",
+    "cdc/encode/canonical.py": "how people spell values: types of one kind have spellings of their own",
     "cdc/proof/comparison.py": "a check: it must not share the errors of what it compares",
     "spark/source/sql.py": "a check, likewise",
     "spark/values/columns.py": "a check, likewise",
@@ -51,6 +53,16 @@ UNMISTAKABLE = {name for name in BUILTIN_KINDS if any(letter.isdigit() for lette
 def test_each_kind_is_handled(reader: str) -> None:
     missing = sorted(kind.name for kind in set(Kind) - set(READERS[reader]))
     assert not missing, f"{reader} does not say what becomes of these kinds: {missing}"
+
+
+def test_every_type_whose_kind_is_more_than_text_is_read_as_people_spell_it() -> None:
+    only_text = {Kind.DOCUMENT, Kind.ASCII, Kind.TEXT}
+    unread = [
+        name
+        for name, kind in BUILTIN_KINDS.items()
+        if kind not in only_text and reading_of(name).identity is Identity.UNKNOWN
+    ]
+    assert not unread, "cdc.encode.canonical compares them as text"
 
 
 def test_types_are_named_in_one_module() -> None:

@@ -33,6 +33,7 @@ def live(
         source, mirror = (stack.enter_context(fresh_database(server)) for server in (postgres, other_postgres))
         source.execute("CREATE TABLE orders (id bigint PRIMARY KEY, total numeric, note text, document json)")
         source.execute("CREATE TABLE stock (region text, item text, amount integer, PRIMARY KEY (region, item))")
+        source.execute("CREATE TABLE moments (at timestamptz, n numeric, PRIMARY KEY (at, n))")
         folder = tmp_path_factory.mktemp("live")
         deployment = stack.enter_context(deployed(source, kafka.bootstrap, mirror, folder))
         deployment.start_bridge()
@@ -165,6 +166,23 @@ def test_watch_tells_each_change_as_a_line(live: Deployment) -> None:
         first, second = line(one), line(one)
         assert first.endswith('  insert    {"id":31}  {"id":31,"total":"2","note":"new","document":{"a": 1}}\n')
         assert second.endswith('  delete    {"id":31}\n')
+
+
+def test_a_key_is_watched_and_got_however_it_is_spelled(live: Deployment) -> None:
+    live.source.execute("INSERT INTO moments VALUES ('2026-01-01', 1.0), ('2026-01-01', 10), ('2026-01-02', 1)")
+    live.wait_published()
+    asked = "at=2026-01-01T01:00:00+01:00,n=1.000"
+    with watching("public.moments", asked, "--from-beginning", "--json", "-c", live.config) as process:
+        row = {"at": "2026-01-01 00:00:00+00", "n": "1.0"}
+        assert told(process)["key"] == row
+        live.source.execute("UPDATE moments SET n = 1.00 WHERE at = '2026-01-01' AND n = 1")
+        changes = [told(process), told(process)]
+        assert {each["key"]["n"]: each["row"] for each in changes} == {"1.0": None, "1.00": {**row, "n": "1.00"}}
+    code, out, _ = run("get", "public.moments", asked, "-c", live.config, "--json")
+    assert (code, json.loads(out)["row"]) == (0, {**row, "n": "1.00"})
+    code, _, err = run("get", "public.moments", "at=2026-02-30,n=1", "-c", live.config)
+    assert code == 2
+    assert "at is timestamptz, not '2026-02-30': the calendar has no such day, such as 2026-01-01 12:30:00+00" in err
 
 
 def test_watch_begins_with_what_is_there_and_filters_by_some_columns(live: Deployment) -> None:

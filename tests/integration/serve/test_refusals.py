@@ -19,7 +19,7 @@ from tests.support.waiting import eventually
 U, S = "/v1/tables/public.users", "/v1/tables/public.stock"
 
 REFUSED = [
-    (f"{U}/rows/x", 400, "malformed-key", "public.users.id is int8, not 'x': write a whole number."),
+    (f"{U}/rows/x", 400, "malformed-key", "id is int8, not 'x': write a whole number; a right value is 7."),
     (f"{U}/rows/9223372036854775808", 400, "malformed-key", "write a whole number"),
     (f"{U}/rows/%ff", 400, "malformed-key", "not UTF-8 when percent-decoded"),
     (f"{U}/rows/1/2", 400, "wrong-key-columns", "has the key (id), the path gives 2 values"),
@@ -51,6 +51,9 @@ REFUSED = [
     (f"{U}/rows/1?min_lsn=x:0/1", 400, "bad-parameter", "or with the timeline before it, 1:0/1925728"),
     (f"{U}/rows/1?timeout=1", 400, "bad-parameter", "timeout belongs to min_lsn"),
     (f"{U}/rows/1?min_lsn=0/1&timeout=99", 400, "bad-parameter", "timeout is 0 to 10 seconds"),
+    (f"{U}/rows/1?min_lsn=0/1&timeout=1_0", 400, "bad-parameter", "timeout is 0 to 10 seconds"),
+    (f"{U}/rows/1?min_lsn=0/1&timeout=%D9%A1", 400, "bad-parameter", "timeout is 0 to 10 seconds"),
+    (f"{U}/rows?null.city=x", 400, "bad-parameter", "null.city takes no value"),
     (f"{U}/rows/1?min_lsn=0/1&timeout=nan", 400, "bad-parameter", "timeout is 0 to 10 seconds"),
     ("/v1/tables/public.user", 404, "unknown-table", "It has events, public.stock, public.users."),
     ("/v1/tables/public.user/count", 404, "unknown-table", "The view has no table 'public.user'"),

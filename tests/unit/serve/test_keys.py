@@ -29,7 +29,14 @@ TEXTS = TableFacts(number=1, name="configs", topic="configs", key_kind="string")
         (["text"], b"%C3%BC%2F%25%20+", ("ü/% +",)),
         (["uuid"], b"7f2d1c6e-0000-4000-8000-000000000001", ("7f2d1c6e-0000-4000-8000-000000000001",)),
         (["numeric(12,2)"], b"1.50", ("1.50",)),
-        (["timestamptz"], b"2026-03-29T12:00:00+00:00", ("2026-03-29T12:00:00+00:00",)),
+        (["timestamptz"], b"2026-03-29T12:00:00Z", ("2026-03-29 12:00:00+00",)),
+        (["timestamptz"], b"2026-03-29T14:00:00.50+02:00", ("2026-03-29 12:00:00.5+00",)),
+        (["numeric(12,2)"], b"1", ("1.00",)),
+        (["char(5)"], b"ab", ("ab   ",)),
+        (["uuid"], b"7F2D1C6E000040008000000000000001", ("7f2d1c6e-0000-4000-8000-000000000001",)),
+        (["float4"], b"0.10000000149", (0.1,)),
+        (["bool"], b"yes", (True,)),
+        (["bytea"], b"%5CxFF", ("\\xff",)),
         (["int4[]"], b"[1,2]", ([1, 2],)),
         (["text", "int4"], b"eu/7", ("eu", 7)),
         (["text", "text"], b"a/...", ("a", "...")),
@@ -49,8 +56,18 @@ def test_a_path(types: list[str], path: bytes, values: tuple[Any, ...]) -> None:
         (["text", "int4"], b"%2E./7", "rows?key=%7B%22k0%22%3A%22..%22%2C%22k1%22%3A7%7D"),
         (["int8"], b"1_000", "write a whole number"),
         (["int8"], "١".encode(), "write a whole number"),
-        (["bool"], b"t", "write true or false"),
+        (["int4"], b"2147483648", "from -2147483648 to 2147483647; a right value is 7."),
+        (["bool"], b"o", "write true or false"),
         (["float8"], b"much", "write a number"),
+        (["float8"], b"1_5", "write a number; a right value is 1.5."),
+        (["float8"], "١".encode(), "write a number"),
+        (["float4"], b"1e39", "beyond what a real holds"),
+        (["numeric(12,2)"], b"1_5", "write a number"),
+        (["numeric(12,2)"], b"1.005", "is not rounded; a right value is"),
+        (["uuid"], b"7f2d", "write 32 hexadecimal digits; a right value is"),
+        (["date"], b"2026-02-30", "the calendar has no such day"),
+        (["timestamp"], b"2026-01-01T00:00:00+02", "leave the offset out"),
+        (["text"], b"a%00", "holds no NUL"),
         (["int4[]"], b"1,2", "write it as JSON"),
         (["int8"], b"x" * 500, "…: write a whole number"),
     ],
@@ -70,6 +87,19 @@ def test_json(sql_type: str, value: Any) -> None:
     assert from_json(table(sql_type), {"k0": value}) == (value,)
 
 
+@pytest.mark.parametrize(
+    ("sql_type", "value", "found"),
+    [
+        ("uuid", "7F2D1C6E-0000-4000-8000-000000000001", "7f2d1c6e-0000-4000-8000-000000000001"),
+        ("numeric(10,2)", "1", "1.00"),
+        ("timestamptz", "2026-01-01T01:00:00+01:00", "2026-01-01 00:00:00+00"),
+        ("float4", 16777217, 16777216.0),
+    ],
+)
+def test_json_spelled_otherwise(sql_type: str, value: Any, found: Any) -> None:
+    assert from_json(table(sql_type), {"k0": value}) == (found,)
+
+
 def test_whole_numbers_are_floats_where_the_column_is() -> None:
     [value] = from_json(table("float8"), {"k0": 2})
     assert type(value) is float
@@ -77,7 +107,17 @@ def test_whole_numbers_are_floats_where_the_column_is() -> None:
 
 @pytest.mark.parametrize(
     ("sql_type", "value"),
-    [("int8", "1"), ("int8", True), ("int8", 2**63), ("bool", 1), ("float8", "x"), ("text", 1), ("text", None)],
+    [
+        ("int8", "1"),
+        ("int8", True),
+        ("int8", 2**63),
+        ("int2", 40000),
+        ("bool", 1),
+        ("bool", "t"),
+        ("float8", "x"),
+        ("text", 1),
+        ("text", None),
+    ],
 )
 def test_json_of_another_type(sql_type: str, value: Any) -> None:
     with pytest.raises(Problem, match=rf"public\.t\.k0 is {sql_type}, not"):

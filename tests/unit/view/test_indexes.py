@@ -35,5 +35,5 @@ def test_values_of_a_former_type_sort_as_what_they_are(a: object) -> None:
 
 def test_what_decides_where_rows_stand() -> None:
     assert INDEXES.columns == (("a",), ("b", "a"))
-    assert INDEXES.floats == ((True,), (False, True))
+    assert INDEXES.places == ((True,), (False, True))
     assert not Indexes((), {})
