@@ -70,9 +70,9 @@ class CutJudge:
         self._last_progress = offset
 
     @property
-    def published_at_most(self) -> LSN | None:
-        """Behind every position that a record could have when the newest progress was drawn up; None if unknown."""
-        return None if self._is_open else self._until
+    def published_at_most(self) -> LSN:
+        """Behind every position that a record could have when the newest progress was drawn up."""
+        return self._until
 
     def read(self) -> None:
         """Everything that was polled is known."""

@@ -269,8 +269,6 @@ class MirrorSession:
     def _leave_foreign(self) -> None:
         """Leave tables out of the cut that hold back what the bridge cannot have written; they are not exact."""
         published = self._judge.published_at_most
-        if published is None:
-            return
         for record in self._foreign.look(self._buffer.beyond(published), published, time.monotonic()):
             log.error(
                 "a record lies beyond everything that the bridge has published: another program wrote it, and its table"

@@ -3,9 +3,11 @@
 A record lies before some progress that is on its way, or, if it is of another program, before none: another system's
 LSNs may be ahead for years. Until then its table is not what the source holds, and must not be called so.
 
-The bridge's own records are covered by the progress of their Kafka transaction, or by the one behind it. So what is
-still beyond all of it after some seconds, in which the bridge said more, is foreign. After a failover it may be of the
-timeline that was lost. It counts again when the progress reaches it.
+The bridge's own records are covered by the progress of their Kafka transaction, or by the one behind it. With
+``delivery: idempotent`` they may be ahead of it, but not of what a later one says was sent: the first that is read
+after a record may have been drawn up before it was sent, the second was drawn up behind that. So what is still beyond
+after two more, and some seconds, is foreign. After a failover it may be of the timeline that was lost. It counts again
+when the progress reaches it.
 """
 
 from __future__ import annotations
@@ -18,14 +20,16 @@ from cdc.ports import Partition, StoredRecord
 
 PATIENCE_S: Final = 10.0
 """A record and its progress are read within one; a pause of this process counts, and so does a slow broker."""
+_LATER: Final = 2
 
 
 class _Held(NamedTuple):
-    """Since when a record is the first that its partition holds back, and the progress of then."""
+    """Since when a record is the first that its partition holds back; the newest progress, and how many came since."""
 
     offset: int
     since: float
     progress: LSN
+    later: int = 0
 
 
 class ForeignWatch:
@@ -55,8 +59,10 @@ class ForeignWatch:
             known = before.get(partition)
             if known is None or known.offset != record.offset:
                 known = _Held(record.offset, now, published)
+            elif published != known.progress:
+                known = known._replace(progress=published, later=known.later + 1)
             self._held[partition] = known
-            if now - known.since < PATIENCE_S or published == known.progress:
+            if now - known.since < PATIENCE_S or known.later < _LATER:
                 continue
             foreign.add(record.topic)
             place = record.topic, record.partition, record.offset

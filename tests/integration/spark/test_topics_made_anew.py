@@ -20,7 +20,6 @@ from cdc.spark.offsets import Extent
 from cdc.spark.reconcile.kept_hashes import KeptHashes
 from cdc.spark.report.model import TableReport
 from cdc.spark.snapshot import newest
-from cdc.spark.source.visibility import Snapshot
 from tests.integration.spark.mirrors import assert_equal, job_for, postgres_target, run
 from tests.integration.spark.snapshots import Snapshots
 from tests.support.deployment import Deploy, Deployment
@@ -183,8 +182,8 @@ def test_a_reconciliation_that_remembers_another_topic(
     assert (table.verdict, table.mode, table.counts.identical) == ("identical", "full", 15), table
     brought_up_to = KeptHashes.brought_up_to
 
-    def then_made_anew(self: KeptHashes, extent: Extent, snapshot: Snapshot) -> tuple[DataFrame, Extent]:
-        found = brought_up_to(self, extent, snapshot)
+    def then_made_anew(self: KeptHashes, *asked: Any) -> tuple[DataFrame, Extent]:
+        found = brought_up_to(self, *asked)
         make_topic_anew(shop)
         return found
 
