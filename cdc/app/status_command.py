@@ -12,6 +12,7 @@ from rich.live import Live
 
 from cdc.config import Config
 from cdc.options import ConfigOption, load_config
+from cdc.printed_commands import pasteable
 from cdc.status.display import as_lines, as_table
 from cdc.status.document import Document, as_document, problems
 from cdc.status.parts import Status, read_status
@@ -81,4 +82,7 @@ def _watch(config: Config, *, as_json: bool) -> Status:
 
 def _look(config: Config) -> tuple[Status, Document]:
     seen = read_status(config)
-    return seen, as_document(seen, now_us=time.time_ns() // 1000)
+    document = as_document(seen, now_us=time.time_ns() // 1000)
+    for problem in document["problems"]:
+        problem["remedy"] = pasteable(problem["remedy"])
+    return seen, document
