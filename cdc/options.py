@@ -12,6 +12,7 @@ import typer
 from cdc.config import Config, load
 from cdc.config.unread import warnings
 from cdc.daemon.logs import hide
+from cdc.printed_commands import name_file
 
 DEFAULT_PATH = Path("cdc.yaml")
 
@@ -44,6 +45,7 @@ def load_config(path: Path | None) -> Config:
     """
     for warning in warnings(os.environ):
         sys.stderr.write(f"warning: {warning}\n")
+    name_file(path)
     return load_again(path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Mapping
 from typing import Annotated, Final
 
@@ -21,6 +22,7 @@ from cdc.daemon.logs import configure
 from cdc.errors import CdcError, ConfigError
 from cdc.options import ConfigOption, LogLevelOption, load_config
 from cdc.ports import Partition
+from cdc.printed_commands import pasteable
 from cdc.publish.requests import withdraw_request
 from cdc.record import BackfillCommand, BackfillOptions, BackfillProgress, BackfillRequest
 from cdc.replay.backfills import Published
@@ -171,7 +173,9 @@ def _start(
         starts = asking.ask(config, request)
         following = Following(request.request, dict.fromkeys(tables, request.request))
     if no_follow:
-        console.print(f"asked for {', '.join(tables)}; see cdc backfill --list", soft_wrap=True, markup=False)
+        console.print(
+            pasteable(f"asked for {', '.join(tables)}; see cdc backfill --list"), soft_wrap=True, markup=False
+        )
         return
     _follow(config, following, starts, request, parallel, console)
     _end(following, console)
@@ -215,7 +219,8 @@ def _follow(
 
 def _farewell(following: Following, *, is_ours: bool) -> str:
     goes_on = "goes on when a bridge runs again: cdc run" if is_ours else "goes on"
-    return f"no longer followed; the backfill {goes_on}. To end it: cdc backfill --cancel {' '.join(following.tables)}"
+    command = f"cdc backfill --cancel {shlex.join(following.tables)}"
+    return pasteable(f"no longer followed; the backfill {goes_on}. To end it: {command}")
 
 
 def _end(following: Following, console: Console) -> None:

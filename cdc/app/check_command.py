@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Final
 
 import typer
@@ -13,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cdc.options import ConfigOption, load_config
+from cdc.printed_commands import pasteable
 from cdc.setup.steps import rights
 from cdc.source.preflight import Finding
 from cdc.status.checkup import as_document, check_all
@@ -38,7 +40,10 @@ def check(
         cdc check -c shop.yaml --json | jq '.findings[] | select(.level == "FAIL")'
     """
     loaded = load_config(config)
-    parts = check_all(loaded)
+    parts = {
+        part: [replace(each, remedy=pasteable(each.remedy)) for each in found]
+        for part, found in check_all(loaded).items()
+    }
     commands = list(rights(config, loaded, parts))
     console = Console(highlight=False)
     if as_json:

@@ -63,8 +63,9 @@ def main() -> None:
         app()
     except CdcError as error:
         from cdc.daemon.logs import hidden  # loaded by now: only a command raises these errors
+        from cdc.printed_commands import pasteable
 
-        sys.stderr.write(hidden(f"error: {error}\n"))
+        sys.stderr.write(hidden(f"error: {pasteable(str(error))}\n"))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(interrupts.EXIT_CODE)

@@ -41,7 +41,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise ConfigError(
-            f"{path}: there is no such configuration file",
+            f"{path}: cannot read it: there is no such file",
             remedy=f"cdc init -c {shlex.quote(str(path))} writes one; or name another with -c PATH or CDC_CONFIG",
         ) from error
     except OSError as error:

@@ -22,7 +22,7 @@ from cdc.lsn import LSN, ZERO
 from cdc.record import Progress, SourceIdentity
 from cdc.slot_state import SlotState
 
-_HEAL: Final = "CDC_SOURCE__ON_GAP=rebackfill cdc run -c …"
+_HEAL: Final = "CDC_SOURCE__ON_GAP=rebackfill cdc run"
 
 _INVALIDATED: Final[Mapping[str, str]] = {
     "wal_removed": "it held back more WAL than max_slot_wal_keep_size allows",

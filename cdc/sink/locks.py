@@ -401,7 +401,7 @@ def _watch(waits: LockWaits, connect: Callable[[], Session], over: threading.Eve
     while not over.is_set():
         try:
             with contextlib.closing(connect()) as session:
-                session.autocommit = True
+                session.set_autocommit(True)
                 is_told = False
                 while not over.wait(_LOOK_S):
                     waits.look(session)

@@ -94,20 +94,29 @@ def _slot_problems(name: str, source: SourceStatus, bridge: Standing) -> list[Pr
 def _backfill_problems(backfill: BackfillProgress) -> list[Problem]:
     if backfill.reason == NOT_CAPTURED:
         text = f"table {backfill.table} is not captured any more: its topic and its replica table miss changes"
-        remedy = f"capture it again, then: cdc backfill --sweep {backfill.table}"
+        remedy = f"capture it again, then: cdc backfill {shlex.quote(backfill.table)} --sweep"
         return [Problem("topics", text, remedy, SICK)]
     if backfill.state == "failed":
         why, _, remedy = backfill.reason.partition("\n  remedy: ")
-        again = f"cdc backfill {shlex.quote(backfill.table)}"
+        again = _again(backfill)
         text = f"the backfill of {backfill.table} failed: {why}"
         return [Problem("topics", text, f"{remedy}\nthen: {again}" if remedy else again, SICK)]
     if not backfill.whole and not backfill.is_open:
         text = f"the topic of {backfill.table} does not hold every row: its backfill was {backfill.state}"
-        return [Problem("topics", text, f"cdc backfill {shlex.quote(backfill.table)}", SICK)]
+        return [Problem("topics", text, _again(backfill), SICK)]
     if not backfill.whole and backfill.cause == "gap":  # rows that were there are missing, or under keys of before
         text = f"the topic of {backfill.table} is published anew behind a gap, and does not hold every row until then"
         return [Problem("topics", text, "wait for its backfill, which the line of its table shows", SICK)]
     return []
+
+
+def _again(backfill: BackfillProgress) -> str:
+    """The command that does what this backfill was to do. Without its sweep, rows that went away stay in the topic."""
+    command = f"cdc backfill {shlex.quote(backfill.table)}"
+    if backfill.sweep:
+        return f"{command} --sweep"
+    # A condition was enough for a topic that had all other rows; one that lacks rows needs all of them.
+    return f"{command} --where {shlex.quote(backfill.where)}" if backfill.where and backfill.whole else command
 
 
 def _stopped_tables(sink: SinkStatus) -> list[Problem]:

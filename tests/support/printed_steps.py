@@ -53,12 +53,14 @@ def paste(line: str, folder: Path, environment: Mapping[str, str], typed: str = 
 
 @contextmanager
 def running(line: str, folder: Path, environment: Mapping[str, str]) -> Iterator[Path]:
-    """Run a line that never ends, until SIGTERM at the end of the block, which it obeys; yields its log."""
+    """Run a line that never ends, until SIGTERM at the end of the block, which it obeys; yields its log.
+
+    Variables may stand before the command.
+    """
     log = folder / f"{'-'.join(line.split()[:2])}.log"
+    words = ["bash", "-c", f"exec env {line}"]
     with log.open("wb") as out:
-        process = subprocess.Popen(
-            ["bash", "-c", f"exec {line}"], cwd=folder, env=environment, stdout=out, stderr=out, start_new_session=True
-        )
+        process = subprocess.Popen(words, cwd=folder, env=environment, stdout=out, stderr=out, start_new_session=True)
     try:
         yield log
         assert process.poll() is None, log.read_text()

@@ -132,7 +132,7 @@ def test_all_errors_are_told_at_once(write) -> None:
 
 def test_missing_file_names_the_ways_out(tmp_path: Path) -> None:
     words = refusal(tmp_path / "none.yaml")
-    assert "none.yaml: there is no such configuration file" in words
+    assert "none.yaml: cannot read it: there is no such file" in words
     assert f"cdc init -c {tmp_path / 'none.yaml'} writes one" in words
     assert "CDC_CONFIG" in words
 

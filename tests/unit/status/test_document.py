@@ -185,6 +185,13 @@ def test_backfills_are_shown_and_those_that_are_done_counted():
         ),
         ({"state": "failed", "reason": "why", "whole": True}, "failed: why", "cdc backfill public.t"),
         ({"state": "cancelled"}, "does not hold every row: its backfill was cancelled", "cdc backfill public.t"),
+        ({"state": "cancelled", "sweep": True}, "was cancelled", "cdc backfill public.t --sweep"),
+        ({"state": "failed", "sweep": True, "reason": "why"}, "failed: why", "cdc backfill public.t --sweep"),
+        (
+            {"state": "failed", "where": "id > 7", "whole": True, "reason": "why"},
+            "failed: why",
+            "cdc backfill public.t --where 'id > 7'",
+        ),
     ],
 )
 def test_backfill_that_needs_the_operator(changes, words, remedy):
