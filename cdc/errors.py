@@ -101,6 +101,13 @@ class FencedError(CdcError):
     exit_code = 5
 
 
+class TakenOver(CdcError):
+    """Another bridge took the slot over, as it should when this one was away. This one waits for its turn."""
+
+    retryable = True
+    exit_code = 4
+
+
 class ValueRefused(CdcError):
     """An application's key or value must not go into its topic as it is; nothing was written."""
 

@@ -15,6 +15,7 @@ from cdc.bridge.slot_watch import SlotWatch
 from cdc.config import Config
 from cdc.daemon.pages import OpenPages
 from cdc.daemon.supervise import supervise
+from cdc.errors import TakenOver
 from cdc.order.counts import Counts
 
 _ALLOCATIONS_PER_COLLECTION = 200_000
@@ -39,7 +40,7 @@ def run_bridge(
         pages: shown at ``http.bridge_port`` beside metrics and probes.
 
     Raises:
-        CdcError: the operator must act, or another bridge took over.
+        CdcError: the operator must act.
     """
     # Messages and rows form no cycles and die young: looking for some among them took a twentieth of the CPU
     gc.freeze()
@@ -52,7 +53,11 @@ def run_bridge(
     ):
 
         def session(works: Callable[[], None]) -> None:
-            BridgeSession(scope.config, scope.new_session(), scope, works, meter, counts).run()
+            try:
+                BridgeSession(scope.config, scope.new_session(), scope, works, meter, counts).run()
+            except TakenOver as error:
+                # Nothing of it is carried over, so it need not end: the next attempt waits, and fences nobody
+                log.info("another bridge took over: this one waits", reason=error.message)
 
         supervise(session, stop, meter.retried)
     log.info("stopped", changes=sum(each.changes for each in counts.values()))

@@ -17,7 +17,7 @@ from psycopg.conninfo import make_conninfo
 from cdc.errors import CdcError, SourceRefused, SourceUnavailable
 from cdc.pgaddress import DEFAULTS, address, keywords_of
 from cdc.pgtls import tls_remedy
-from cdc.source.sqlstates import result_error, source_error
+from cdc.source.sqlstates import SERVER_AWAY, result_error, source_error
 
 PINNED_SETTINGS: Final[Mapping[str, str]] = {
     "TimeZone": "UTC",
@@ -154,7 +154,7 @@ def connect_error(text: str, connection: Mapping[str, str]) -> CdcError:
         return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy="correct the database name in source.dsn")
     return SourceUnavailable(
         f"cannot reach PostgreSQL as {who}: {said}",
-        remedy="is the server up, and are source.dsn's host and port right?",
+        remedy=SERVER_AWAY,
     )
 
 
