@@ -29,10 +29,11 @@ says what it means: of a bridge that waits for its turn again, nothing that need
 _PASSES: Final = "Coordinator load in progress"
 """Of a broker that has just become the one to ask; the client asks again by itself, within a second."""
 
-_REMEDY: Final = (
+BROKERS_AWAY: Final = (
     "cdc tries again by itself; if that does not help: is kafka.bootstrap right, and a broker up? "
     "Does security.protocol fit its listener?"
 )
+"""One text for all that an outage causes: an outage is told by its remedy, and once."""
 
 
 class BrokerLog:
@@ -85,7 +86,7 @@ class BrokerLog:
             self._told_at, self._is_told, self._untold = now, True, 0
         reason = text.partition("]: ")[2] if text.startswith("[thrd:") else text
         if is_first:
-            self._log.warning("Kafka does not answer: %s; %s", reason, _REMEDY)
+            self._log.warning("Kafka does not answer: %s; %s", reason, BROKERS_AWAY)
         else:
             self._log.warning("Kafka does not answer, for %.0f s now: %s (%d such lines)", now - since, reason, lines)
 

@@ -6,25 +6,33 @@ the process with ``exit_code``. An exception from outside this tree is a bug of 
 
 from __future__ import annotations
 
+from typing import Final
+
+_FOREIGN_BYTES: Final = (
+    "find out who else writes there (`cdc topics lint` for a topic); if nobody does, report it with the versions of "
+    "PostgreSQL, Kafka and cdc"
+)
+
 
 class CdcError(Exception):
     """Root of the tree.
 
     Args:
         message: names the object (table, topic, slot, file) and what is wrong with it.
-        remedy: the command or change that mends it, for a person to copy.
+        remedy: the command or change that mends it, for a person to copy; never empty. What mends itself says so, and
+            what to do if it does not.
     """
 
     retryable = False
     exit_code = 1
 
-    def __init__(self, message: str, *, remedy: str = "") -> None:
+    def __init__(self, message: str, *, remedy: str) -> None:
         super().__init__(message)
         self.message = message
         self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.message}\n  remedy: {self.remedy}" if self.remedy else self.message
+        return f"{self.message}\n  remedy: {self.remedy}"
 
 
 class ConfigError(CdcError):
@@ -34,7 +42,14 @@ class ConfigError(CdcError):
 
 
 class DecodeError(CdcError):
-    """Bytes from the server are not what the protocol page allows: truncated, unknown or contradictory."""
+    """Bytes are not what their format allows: truncated, unknown or contradictory.
+
+    Args:
+        message, remedy: as for ``CdcError``. What reads the bytes knows only that somebody else wrote them.
+    """
+
+    def __init__(self, message: str, *, remedy: str = _FOREIGN_BYTES) -> None:
+        super().__init__(message, remedy=remedy)
 
 
 class EncodeError(CdcError):

@@ -353,7 +353,13 @@ class MirrorSession:
         for table in self._replica.tables().values():
             if table.topic not in self._topics.watched and table.topic not in self._told:
                 self._told.add(table.topic)
-                log.error("table is stopped", table=table.name, topic=table.topic, reason=table.reason)
+                log.error(
+                    "table is stopped",
+                    table=table.name,
+                    topic=table.topic,
+                    reason=table.reason,
+                    remedy="cdc status says why, and what lets it go on",
+                )
 
     def _published(self) -> Published | None:
         """What the progress topic holds; None while it does not say, and we do not know, whose topics these are."""

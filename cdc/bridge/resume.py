@@ -200,7 +200,7 @@ class Resumption:
             raise SourceUnavailable(
                 f"two connections reached two servers: system {was} on timeline {timeline}, and "
                 f"system {system.system_identifier} on timeline {system.timeline}",
-                remedy="nothing while a standby is being promoted; else correct the hosts in source.dsn",
+                remedy="wait while a standby is being promoted; else correct the hosts in source.dsn",
             )
 
     def explain(self, error: SourceUnavailable, own_pid: int) -> CdcError | None:
@@ -284,7 +284,10 @@ class Resumption:
 
     def _go_on(self, stored: Progress | None, slot: SlotState | None) -> Progress:
         if slot is None or slot.confirmed_flush_lsn is None:
-            raise SourceUnavailable(f"slot {self._slot!r} is still being made")
+            raise SourceUnavailable(
+                f"slot {self._slot!r} is still being made",
+                remedy="cdc tries again by itself; it waits for transactions that were open when the slot was made",
+            )
         if stored is None:
             return Progress(slot.confirmed_flush_lsn, None, 0, self._source)
         return replace(stored, source=self._source)
@@ -296,7 +299,7 @@ class Resumption:
             raise SourceUnavailable(
                 f"the gap cannot be closed yet: the server's WAL ends at {end}, and {until} is published; "
                 "positions in a topic must never fall",
-                remedy="nothing: the bridge goes on when the server has passed that; to hurry: SELECT pg_switch_wal();",
+                remedy="wait: the bridge goes on when the server has passed that; to hurry: SELECT pg_switch_wal();",
             )
         drop_slot(self._sql, self._slot)
         start = create_slot(self._sql, self._slot)
@@ -328,7 +331,12 @@ def _demands(gaps: Sequence[GapError], tables: Mapping[str, Sequence[str]]) -> l
     everywhere = [table for names in tables.values() for table in names]
     for gap in gaps:
         touched = gap.tables if isinstance(gap, TableGap) else everywhere
-        log.warning("closing a gap", gap=gap.message, tables=sorted(set(touched)))
+        log.warning(
+            "closing a gap",
+            gap=gap.message,
+            tables=sorted(set(touched)),
+            remedy="wait: the tables are published again by themselves; `cdc backfill --list` says how far",
+        )
         for table in touched:
             reasons.setdefault(table, gap.message)
     return [Demand(table, sweep=True, reason=reason) for table, reason in reasons.items()]

@@ -153,6 +153,7 @@ class BridgeSession:
         resume, demands = resumption.resume(registry.topics, registry.members, self._stop.wait)
         if self._stop.is_set():
             return  # rows of the bridge before were not waited for: nothing may be said about them
+        walsender.hold(source.slot)
         demands += self._scope.demands(registry.tables)
         self._start_stream(walsender, resume, registry)
         self._stream_on(sql, registry, publisher, resumption, resume, demands)
@@ -318,6 +319,7 @@ class BridgeSession:
                     "rows from before the slot are not published until they change",
                     table=table.qualified_name,
                     estimated_rows=table.estimated_rows,
+                    remedy="cdc backfill publishes them; snapshot.mode: initial does so by itself",
                 )
 
 

@@ -95,6 +95,7 @@ def _take(
         holder = session.hold(name)
         if holder is not None and _inspect(sql, name) is None and is_first_start():
             create_slot(sql, name)
+            session.hold(name)  # still: it may have waited for open transactions
         if holder is not None and ((state := _inspect(sql, name)) is None or not state.active):
             return session, holder
     except BaseException:

@@ -81,7 +81,10 @@ def reread(
     result = connection.pgconn.exec_params(query, parameters, result_format=pq.Format.TEXT)
     if result.status != pq.ExecStatus.TUPLES_OK:
         if (sqlstate_of(result) or "").startswith(_NOT_OF_ITS_TYPE):
-            raise SourceAltered(f"{doing}: the key has another type by now: {message_of(result)}")
+            raise SourceAltered(
+                f"{doing}: the key has another type by now: {message_of(result)}",
+                remedy="wait: the row is left to the change of the table, which comes later in the stream",
+            )
         role = quoted(connection.info.user)
         grant = select_grant(relation.namespace, table.name.as_string(connection), role)
         instead = f"  -- or ALTER TABLE {table.name.as_string(connection)} REPLICA IDENTITY FULL;"
@@ -91,9 +94,15 @@ def reread(
     for row in range(result.ntuples):
         oid, ordinal, _, now, xmin, *values = (result.get_value(row, column) for column in range(len(columns) + 5))
         if int(oid or b"") != relation.relation_id:
-            raise SourceBusy(f"{doing}: the table was renamed meanwhile")
+            raise SourceBusy(
+                f"{doing}: the table was renamed meanwhile",
+                remedy="wait: the rows are read again by the table's new name",
+            )
         if now != types:
-            raise SourceAltered(f"{doing}: a column has another type by now")
+            raise SourceAltered(
+                f"{doing}: a column has another type by now",
+                remedy="wait: the row is left to the change of the table, which comes later in the stream",
+            )
         if ordinal is not None and xmin is not None:
             rows[keys[int(ordinal) - 1]] = RereadRow(int(xmin), tuple(values))
     return Snapshot.parse((result.get_value(0, 2) or b"").decode()), rows

@@ -51,7 +51,12 @@ def _stop(stop: threading.Event, told: int) -> None:
     stop.set()
     if (second := _next_signal(told, LONGEST_STOP_S)) is None:
         waiting = sorted(each.name for each in threading.enumerate())
-        log.error("not stopped in time, and ended as it is", limit_s=LONGEST_STOP_S, threads=waiting)
+        log.error(
+            "not stopped in time, and ended as it is",
+            limit_s=LONGEST_STOP_S,
+            threads=waiting,
+            remedy="start it again: it goes on where it was; a server that hangs held it up",
+        )
     os._exit(128 + (second or number))
 
 

@@ -48,7 +48,9 @@ def answer_as_child(make: MakeServer, listening: socket.socket) -> None:
 
 
 def _orphaned(server: Server, loop: asyncio.AbstractEventLoop, sentinel: int) -> None:
-    log.warning("the parent process is gone: stopping")
+    log.warning(
+        "the parent process is gone: stopping", remedy="start cdc serve again; look who killed it (out of memory?)"
+    )
     loop.remove_reader(sentinel)
     server.stop()
 
@@ -99,7 +101,10 @@ class Children:
         short = dead.short_lives + 1 if lived_s < _SHORT_LIFE_S else 0
         pause_s = _PAUSES_S[min(short, len(_PAUSES_S) - 1)]
         log.error(
-            "a process that answers died; starting another", exit_code=dead.process.exitcode, pause_s=pause_s or None
+            "a process that answers died; starting another",
+            exit_code=dead.process.exitcode,
+            pause_s=pause_s or None,
+            remedy="wait: another one starts by itself; if they die again and again, look at memory and the log above",
         )
         stop.wait(pause_s)
         return dead if stop.is_set() else self._start(dead.number, short)
@@ -119,6 +124,10 @@ class Children:
         for each in self._living:
             each.process.join(max(ends_at - time.monotonic(), 0))
             if each.process.is_alive():
-                log.error("a process did not end in time: it is killed", limit_s=LONGEST_STOP_S)
+                log.error(
+                    "a process did not end in time: it is killed",
+                    limit_s=LONGEST_STOP_S,
+                    remedy="leave it: it is killed; a client or a disk that hangs held it up",
+                )
                 each.process.kill()
                 each.process.join()

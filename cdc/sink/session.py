@@ -17,6 +17,7 @@ from cdc.pgaddress import DEFAULTS, address, keywords_of
 from cdc.pgsettings import LATER, READING, WRITING, startup_options
 from cdc.pgtls import tls_remedy
 from cdc.record import SourceIdentity
+from cdc.sink.errors import REPLICA_AWAY
 
 PINNED_SETTINGS: Final[Mapping[str, str]] = {
     **READING,
@@ -53,7 +54,11 @@ def replica_engine(connection: Mapping[str, str], *, application_name: str) -> s
     def connect() -> psycopg.Connection[Any]:
         return _connect(connection, application_name)
 
-    return sa.create_engine("postgresql+psycopg://", creator=connect, poolclass=sa.pool.NullPool)
+    # No pool, so nothing to reset: a connection that comes back is closed. The pool would try, and log each one that an
+    # outage took as an error with its traceback.
+    return sa.create_engine(
+        "postgresql+psycopg://", creator=connect, poolclass=sa.pool.NullPool, pool_reset_on_return=None
+    )
 
 
 def try_lock(connection: sa.Connection, name: str) -> bool:
@@ -129,5 +134,5 @@ def _connect_error(where: str, said: str, **names: str) -> ReplicaRefused | Repl
             return ReplicaRefused(f"the replica refuses {where}: {said}", remedy=remedy.format(**names))
     return ReplicaUnavailable(
         f"cannot reach the replica as {where}: {said}",
-        remedy="is the server up, and are sink.dsn's host and port right?",
+        remedy=REPLICA_AWAY,
     )

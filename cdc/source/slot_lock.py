@@ -17,9 +17,9 @@ from psycopg import sql
 
 from cdc.source.connect import source_errors
 
-STANDSTILL_S: Final = 120
+STANDSTILL_S: Final = 300
 """A walsender has no ``wal_sender_timeout`` before it streams. If its owner stands still meanwhile, the lock goes after
-this time. No step of a start takes so long: the longest waits a minute for Kafka."""
+this time. No step of a start takes so long: the longest waits two minutes for a Kafka transaction that hides an end."""
 
 _KEY: Final = "pg_catalog.hashtextextended('cdc bridge of slot ' || {slot}::text, 0)"
 _TAKE: Final = (

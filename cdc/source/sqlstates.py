@@ -43,6 +43,7 @@ SERVER_AWAY: Final = (
 """One text for all that an outage causes, from the first connection that breaks to the last that is refused: an outage
 is told by its remedy, and once."""
 _WAIT: Final = "cdc tries again by itself; if that does not help, the server's log says what was in the way"
+_CHECK: Final = "run `cdc check`: it says what the role and the server lack; the server's log may say more"
 _LOOK_AGAIN: Final = "cdc looks at the table again by itself; if that does not help, run `cdc check`"
 _REMEDIES: Final = {
     "22021": "a name or a value there is not UTF-8, which a SQL_ASCII database lets in: correct it. Names: "
@@ -81,7 +82,7 @@ def source_error(doing: str, sqlstate: str | None, said: str, *, remedy: str = "
         return SourceRefused(f"PostgreSQL refuses {doing}: {words}", remedy=f"ALTER ROLE {role} BYPASSRLS;")
     if sqlstate != _NOT_GRANTED:
         remedy = _REMEDIES.get(sqlstate, "")
-    return SourceRefused(f"PostgreSQL refuses {doing}: {words}", remedy=remedy)
+    return SourceRefused(f"PostgreSQL refuses {doing}: {words}", remedy=remedy or _CHECK)
 
 
 def result_error(doing: str, result: pq.abc.PGresult, *, remedy: str = "", role: str = "") -> CdcError:

@@ -93,7 +93,10 @@ class LmdbEnvironment:
             StoreUnavailable: the folder was deleted since it was opened.
         """
         if self._lmdb is None or not self._is_writable or self._inode != self._inode_now():
-            raise StoreUnavailable(f"the store in {self._folder.path} was deleted or replaced while it was open")
+            raise StoreUnavailable(
+                f"the store in {self._folder.path} was deleted or replaced while it was open",
+                remedy="cdc opens the new one by itself; leave the folder alone while a process uses it",
+            )
         self._lmdb.reader_check()  # a reader that was killed would keep the pages that it saw for ever
         info = self._lmdb.info()
         if info["last_pgno"] * self._lmdb.stat()["psize"] * 2 > info["map_size"]:
@@ -141,7 +144,10 @@ class LmdbEnvironment:
                 remedy="make room on that disk, or move the folder to another one and start again: nothing is lost",
             )
         if isinstance(error, lmdb.MapFullError):
-            return StoreUnavailable(f"the store in {path} has outgrown its map, which is larger now: try again")
+            return StoreUnavailable(
+                f"the store in {path} has outgrown its map, which is larger now: try again",
+                remedy="cdc tries again by itself, with the larger map",
+            )
         if code in (errno.EACCES, errno.EPERM, errno.EROFS):
             return self._folder.refused(OSError(code, os.strerror(code)))
         if isinstance(error, _DAMAGED):
@@ -149,7 +155,10 @@ class LmdbEnvironment:
                 f"the store in {path} is damaged, or no store: {error}",
                 remedy="delete the folder and start again: it is filled from the topics",
             )
-        return StoreUnavailable(f"the store in {path} cannot be used now: {error}")
+        return StoreUnavailable(
+            f"the store in {path} cannot be used now: {error}",
+            remedy="cdc tries again by itself; if that does not help: is the folder's disk there, and writable?",
+        )
 
     def _look(self) -> None:
         """Open what has come, and what has taken the place of what we know."""

@@ -44,7 +44,10 @@ class BrokerWire:
         try:
             self._socket: socket.socket = open_socket(host, port, options, timeout_s=_TIMEOUT_S)
         except OSError as error:
-            raise TopicUnavailable(f"broker {self._where}: {error}") from error
+            raise TopicUnavailable(
+                f"broker {self._where}: {error}",
+                remedy="is the broker up, and can this machine reach it under the name that it advertises?",
+            ) from error
         try:
             authenticate(self.ask, options)
         except BaseException:
@@ -134,7 +137,10 @@ class BrokerWire:
                 )
             answer = self._receive(size)
         except OSError as error:
-            raise TopicUnavailable(f"broker {self._where}: {error}") from error
+            raise TopicUnavailable(
+                f"broker {self._where}: {error}",
+                remedy="is the broker up, and can this machine reach it under the name that it advertises?",
+            ) from error
         return answer[5:] if flexible else answer[4:]
 
     def _receive(self, size: int) -> bytes:

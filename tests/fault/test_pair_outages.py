@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
@@ -25,7 +25,7 @@ from tests.support.deployment import Deployment, deployed
 from tests.support.servers import Database, OwnStack, fresh_database
 from tests.support.soak import times
 from tests.support.topic_audit import audit
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, within
 
 TABLE: Final = "public.items"
 WALSENDER_S: Final = 2
@@ -268,3 +268,40 @@ def start_together(live: Deployment) -> None:
     finally:
         for process in both:
             process.kill()
+
+
+def test_an_outage_of_postgresql_is_told_once_and_its_end_once(
+    own_stack: OwnStack, kafka: Kafka, tmp_path: Path
+) -> None:
+    """By the bridge that streams, by the one that waits, and by the sink."""
+    server = own_stack.postgres()
+    source = Database("postgres", server.dsn())
+    source.execute("CREATE TABLE items (id integer PRIMARY KEY, n integer)")
+    source.execute("CREATE DATABASE mirror")
+    replica = Database("mirror", server.dsn("mirror"))
+    with deployed(source, kafka.bootstrap, replica, tmp_path) as live, ExitStack() as ends:
+        second = live.second_bridge()
+        ends.callback(second.kill)
+        live.start()
+        second.start()
+        second.wait_said("waiting for the slot")
+        live.wait_mirrored()
+        all_three = live.bridge, second, live.sink
+        server.kill()
+        for process in all_three:
+            process.wait_said("trying again")
+        # Long enough for three more attempts, each of which was a line
+        assert not within(lambda: any(len(warnings_of(each)) > 1 for each in all_three), 5), told_by(all_three)
+        server.restart()
+        source.execute("INSERT INTO items VALUES (1, 1)")
+        for process in all_three:
+            process.wait_said('"works again"')
+            assert len(warnings_of(process)) <= 2, told_by([process])  # that it starts up may be one more
+
+
+def warnings_of(process: CdcProcess) -> list[dict[str, Any]]:
+    return [line for line in map(json.loads, process.said().splitlines()) if line["level"] not in ("debug", "info")]
+
+
+def told_by(processes: Iterable[CdcProcess]) -> str:
+    return "\n".join(each.tail() for each in processes)
