@@ -90,7 +90,10 @@ def create_slot(conn: psycopg.Connection[Any], name: str, *, timeout_s: float = 
         except sqlstate.ConfigurationLimitExceeded as error:
             raise no_slot_free(name, *_count_slots(conn)) from error
         except sqlstate.DuplicateObject as error:
-            raise SourceUnavailable(f"slot {name} was made by another session just now") from error
+            raise SourceUnavailable(
+                f"slot {name} was made by another session just now",
+                remedy="wait: cdc looks at the slot again by itself",
+            ) from error
         except sqlstate.ObjectNotInPrerequisiteState as error:
             raise SourceRefused(
                 f"slot {name} cannot be made: {error.diag.message_primary}",
