@@ -13,7 +13,7 @@ from cdc.capture.copy_both import CopyBoth
 from cdc.errors import SourceRefused
 from cdc.slot_state import SlotState
 from cdc.source.connect import source_errors
-from cdc.source.slot import create_slot, inspect_slot
+from cdc.source.slot import create_slot, inspect_slot, refuse_low_wal_level
 from cdc.source.slot_lock import Holder, lock_holder
 
 _POLL_S: Final = 0.2
@@ -90,6 +90,7 @@ def _take(
     sql: psycopg.Connection[Any], name: str, open_session: Callable[[], CopyBoth], is_first_start: Callable[[], bool]
 ) -> tuple[CopyBoth, Holder] | None:
     """With the lock, only what is no bridge of ours can take the slot. Without it, the session ends."""
+    refuse_low_wal_level(sql, name)
     session = open_session()
     try:
         holder = session.hold(name)

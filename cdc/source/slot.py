@@ -95,10 +95,7 @@ def create_slot(conn: psycopg.Connection[Any], name: str, *, timeout_s: float = 
                 remedy="wait: cdc looks at the slot again by itself",
             ) from error
         except sqlstate.ObjectNotInPrerequisiteState as error:
-            raise SourceRefused(
-                f"slot {name} cannot be made: {error.diag.message_primary}",
-                remedy="ALTER SYSTEM SET wal_level = logical;  -- then restart PostgreSQL",
-            ) from error
+            raise _low_wal_level(name, error.diag.message_primary) from error
         except sqlstate.InvalidName as error:
             raise SourceRefused(
                 f"slot {name} cannot be made: {error.diag.message_primary}",
@@ -106,6 +103,25 @@ def create_slot(conn: psycopg.Connection[Any], name: str, *, timeout_s: float = 
             ) from error
     assert row is not None
     return LSN.parse(row[0])
+
+
+def refuse_low_wal_level(conn: psycopg.Connection[Any], name: str) -> None:
+    """Call it before a walsender is opened: a server with ``wal_level = minimal`` has none, and looks too busy for one.
+
+    Raises:
+        SourceRefused: the server cannot decode.
+    """
+    with source_errors("asking for wal_level"):
+        level = conn.execute("SELECT pg_catalog.current_setting('wal_level')").fetchone()
+    if level != ("logical",):
+        raise _low_wal_level(name, f"wal_level is {level[0] if level else 'unknown'}")
+
+
+def _low_wal_level(name: str, why: str | None) -> SourceRefused:
+    return SourceRefused(
+        f"slot {name} cannot be made or read: {why}",
+        remedy="ALTER SYSTEM SET wal_level = logical;  -- then restart PostgreSQL",
+    )
 
 
 def drop_slot(conn: psycopg.Connection[Any], name: str) -> None:
