@@ -41,6 +41,8 @@ _NOT_EXECUTED: Final = {
     "cdc reconcile": _ONLY_SHOWS,
     "cdc reconcile --repair": "takes Spark: tests/integration/spark repairs by it",
     "cdc sink --rebuild": "of all tables, after a crash of the replica's server",
+    "cdc serve": "tests/integration/serve/test_end_to_end.py runs it over a damaged store",
+    "cdc topics lint": _ONLY_SHOWS,
     "cdc stack down": "tests/integration/stack ends what it started by it",
     "cdc tables add X": "changes the file; tests/unit/config/test_edit.py",
     "cdc tables list": _ONLY_SHOWS,

@@ -25,6 +25,7 @@ from cdc.lsn import LSN
 from cdc.pgtypes import sql_type
 from cdc.ports import Standing, StoredRecord
 from cdc.record import Progress, SchemaColumn, TableSchema
+from cdc.sink.locks import LockWaits
 from cdc.sink.naming import ReplicaNaming
 from cdc.sink.postgres import PostgresReplica
 from cdc.sink.schema_version import upgrade
@@ -148,7 +149,7 @@ def test_respelled_keys_are_neither_lost_nor_doubled(database: Database, pieces:
         )  # fmt: skip
         rng = random.Random(f"{seed} {type_name} {pieces}")
         source = Source(rng, schema, converter(column), keys)
-        with closing(PostgresReplica(engine, f"s{number}", ReplicaNaming(None, "", {}))) as replica:
+        with closing(PostgresReplica(engine, f"s{number}", ReplicaNaming(None, "", {}), LockWaits())) as replica:
             replica.restore()
             replica.learn([schema])
             assert [each.reason for each in replica.tables().values()] == [None]

@@ -409,6 +409,7 @@ def test_a_replica_is_equal_after_its_source_got_other_keys(database: Database, 
     deployment.replica.execute(command)
     deployment.sink.start()
     deployment.wait_backfilled("public.t", "public.s")
+    deployment.wait_table_equal("public.s")
     deployment.assert_equal("public.t", "public.s")
 
 

@@ -78,7 +78,7 @@ def test_a_table_that_changes_its_shape_and_no_row_is_told(live: Deployment) -> 
     for change, told in (
         ("ADD COLUMN later text DEFAULT 'everywhere'", "added: later"),
         ("RENAME COLUMN n TO number", "renamed: n → number; added: later"),
-        ("ALTER COLUMN number TYPE bigint", "renamed: n → number; added: later"),
+        ("ALTER COLUMN number TYPE bigint", "renamed: n → number; added: later; of another type: number (int4 → int8)"),
     ):
         words = f'"change": "{told}"'
         before = live.bridge.said().count(words)

@@ -33,6 +33,7 @@ from cdc.order.needs import Rows
 from cdc.publish import prompt
 from cdc.replay import pulse
 from cdc.serve import run as service
+from cdc.sink import locks
 from cdc.source.connect import source_errors
 from cdc.store import redis_lock
 from cdc.store.redis_link import Place
@@ -169,6 +170,12 @@ def rereader_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         running.close()
 
 
+def lock_watch_ends(_: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+    with locks.watching(locks.LockWaits(), boom, over.set):
+        assert over.wait(10)
+
+
 def feed_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other feed ends, too."""
     monkeypatch.setattr(feed, "_fill_tables", boom)
@@ -212,6 +219,7 @@ ENDS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "cdc/daemon/http.py": http_server_ends,
     "cdc/daemon/wait_log.py": wait_log_ends,
     "cdc/replay/pulse.py": pulse_ends,
+    "cdc/sink/locks.py": lock_watch_ends,
     "cdc/backfill/readers.py": reader_ends,
     "cdc/backfill/sweep.py": sweep_ends,
     "cdc/asking/own_bridge.py": own_bridge_ends,
