@@ -22,10 +22,18 @@ _FOLLOWS: Final = {"GETPID", "COORDREQ", "TXNINIT"}
 _OUR_CHOICE: Final = "Configuration property enable.gapless.guarantee is experimental"
 """It is: and without it the client goes on behind a row that the brokers refused for good."""
 
-_REMEDY: Final = (
+_TAKEN_OVER: Final = ("fenced", "old epoch", "newer producer with the same transactionalId")
+"""Of lines that say that another client took this one's place. Whoever uses the client is told so by its next call, and
+says what it means: of a bridge that waits for its turn again, nothing that needs anybody."""
+
+_PASSES: Final = "Coordinator load in progress"
+"""Of a broker that has just become the one to ask; the client asks again by itself, within a second."""
+
+BROKERS_AWAY: Final = (
     "cdc tries again by itself; if that does not help: is kafka.bootstrap right, and a broker up? "
     "Does security.protocol fit its listener?"
 )
+"""One text for all that an outage causes: an outage is told by its remedy, and once."""
 
 
 class BrokerLog:
@@ -50,7 +58,11 @@ class BrokerLog:
         mark, text = (str(details[0]), str(details[-1])) if details else ("", "")
         if _OUR_CHOICE in text:
             return
-        if mark in _OUTAGE or (mark in _FOLLOWS and self._since is not None):
+        if _PASSES in text:
+            self._log.debug(message, *details)
+        elif any(words in text for words in _TAKEN_OVER):
+            self._log.log(min(level, logging.INFO), message, *details)
+        elif mark in _OUTAGE or (mark in _FOLLOWS and self._since is not None):
             self._missed(text)
         else:
             self._log.log(level, message, *details)
@@ -78,7 +90,7 @@ class BrokerLog:
             self._told_at, self._is_told, self._untold = now, True, 0
         reason = text.partition("]: ")[2] if text.startswith("[thrd:") else text
         if is_first:
-            self._log.warning("Kafka does not answer: %s; %s", reason, _REMEDY)
+            self._log.warning("Kafka does not answer: %s; %s", reason, BROKERS_AWAY)
         else:
             self._log.warning("Kafka does not answer, for %.0f s now: %s (%d such lines)", now - since, reason, lines)
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
-from cdc.broker_log import BROKER_LOG
+from cdc.broker_log import BROKER_LOG, BROKERS_AWAY
 from cdc.errors import ConfigError, TopicRefused, TopicUnavailable
 from cdc.long_wait import told
 
@@ -135,7 +135,7 @@ class BrokerAdmin(AdminClient):
                 if waited_s >= timeout_s or is_hopeless or failure.code() not in _SAYS_WHY:
                     raise TopicUnavailable(
                         f"cannot reach {whom}: {self._reports.newest or failure.str()}",
-                        remedy="is kafka.bootstrap right, and a broker up? Does security.protocol fit its listener?",
+                        remedy=BROKERS_AWAY,
                     ) from error
                 patience_s = max(min(2 * patience_s, timeout_s - waited_s), _FIRST_PATIENCE_S)
             else:

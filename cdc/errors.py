@@ -6,25 +6,33 @@ the process with ``exit_code``. An exception from outside this tree is a bug of 
 
 from __future__ import annotations
 
+from typing import Final
+
+_FOREIGN_BYTES: Final = (
+    "find out who else writes there (`cdc topics lint` for a topic); if nobody does, report it with the versions of "
+    "PostgreSQL, Kafka and cdc"
+)
+
 
 class CdcError(Exception):
     """Root of the tree.
 
     Args:
         message: names the object (table, topic, slot, file) and what is wrong with it.
-        remedy: the command or change that mends it, for a person to copy.
+        remedy: the command or change that mends it, for a person to copy; never empty. What mends itself says so, and
+            what to do if it does not.
     """
 
     retryable = False
     exit_code = 1
 
-    def __init__(self, message: str, *, remedy: str = "") -> None:
+    def __init__(self, message: str, *, remedy: str) -> None:
         super().__init__(message)
         self.message = message
         self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.message}\n  remedy: {self.remedy}" if self.remedy else self.message
+        return f"{self.message}\n  remedy: {self.remedy}"
 
 
 class ConfigError(CdcError):
@@ -34,7 +42,14 @@ class ConfigError(CdcError):
 
 
 class DecodeError(CdcError):
-    """Bytes from the server are not what the protocol page allows: truncated, unknown or contradictory."""
+    """Bytes are not what their format allows: truncated, unknown or contradictory.
+
+    Args:
+        message, remedy: as for ``CdcError``. What reads the bytes knows only that somebody else wrote them.
+    """
+
+    def __init__(self, message: str, *, remedy: str = _FOREIGN_BYTES) -> None:
+        super().__init__(message, remedy=remedy)
 
 
 class EncodeError(CdcError):
@@ -75,7 +90,7 @@ class SourceUndecodable(SourceUnavailable):
     """
 
     def __init__(self, message: str, *, is_of_a_value: bool = False) -> None:
-        super().__init__(message, remedy="none yet: when it comes back, the bridge stops and says what to do")
+        super().__init__(message, remedy="wait: the bridge tries again, and stops with what to do when it comes back")
         self.is_of_a_value = is_of_a_value
 
 
@@ -114,6 +129,13 @@ class FencedError(CdcError):
     exit_code = 5
 
 
+class TakenOver(CdcError):
+    """Another bridge took the slot over, as it should when this one was away. This one waits for its turn."""
+
+    retryable = True
+    exit_code = 4
+
+
 class ValueRefused(CdcError):
     """An application's key or value must not go into its topic as it is; nothing was written."""
 
@@ -149,6 +171,12 @@ class StoreFull(StoreUnavailable):
 
 class StoreDamaged(StoreUnavailable):
     """The store of a view does not hold what was written to it. It is filled anew, by the process that fills it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            message,
+            remedy="let `cdc serve` run: it fills the store anew from the topics; and look at the disk",
+        )
 
 
 class StoreRefused(CdcError):

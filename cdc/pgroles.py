@@ -43,7 +43,10 @@ def role_and_database(section: str, arguments: Mapping[str, str]) -> tuple[str, 
     try:
         keywords = conninfo_to_dict(make_conninfo(**arguments))
     except psycopg.ProgrammingError:
-        raise ConfigError(f"{section}.dsn: libpq does not understand it") from None
+        raise ConfigError(
+            f"{section}.dsn: libpq does not understand it",
+            remedy="write a URL, or host=… port=… dbname=… user=… (libpq's keyword list has the others)",
+        ) from None
     user = keywords.get("user")
     if not user:
         raise ConfigError(f"{section}.dsn names no user to give rights to", remedy=f"add user=cdc to {section}.dsn")

@@ -19,7 +19,7 @@ from cdc import compiled
 from cdc.stack import Kafka, Postgres, PostgresMajor, Redis, open_redis
 from cdc.stack.cache import Say
 from tests.suite import FirstHearing
-from tests.support import shared_broker
+from tests.support import remedies, shared_broker
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deploy, Deployment, deployed
 from tests.support.forked import ForkedCdc
@@ -36,6 +36,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 _ALLOCATIONS_PER_COLLECTION = 100_000
+
+assert remedies.is_watching(), "an error without a remedy fails the test that makes it"
 
 if os.environ.get("CDC_PURE_PYTHON"):
     compiled.avoid()

@@ -139,7 +139,10 @@ def _published(config: Config, moment: Moment | None) -> str:
         TopicUnavailable: the topics are not there yet.
     """
     if isinstance(moment, datetime) and moment > datetime.now(UTC):
-        raise ConfigError(f"--as-of {moment.isoformat()} is in the future")
+        raise ConfigError(
+            f"--as-of {moment.isoformat()} is in the future",
+            remedy="name a moment that is over, or leave --as-of out for the newest rows",
+        )
     admin = BrokerAdmin(config.kafka.client_options())
     known = read_known(admin, progress_topic(config.name), stream_key(config.source.slot), fenced=False)
     until = None if known.progress is None else known.progress.lsn

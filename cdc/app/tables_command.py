@@ -181,7 +181,9 @@ def _check_usable(conn: psycopg.Connection[object], config: Config, table: str) 
         root = others[0].partition_root
         raise ConfigError(
             f"{table} is {others[0].what}, which cannot be captured by itself",
-            remedy=f"cdc tables add {shlex.quote(root)}" if root else "",
+            remedy=f"cdc tables add {shlex.quote(root)}"
+            if root
+            else "name a table: cdc tables list shows those that are captured",
         )
     if info is None:
         raise ConfigError(f"there is no table {table}", remedy="write schema.table as in the catalog; case matters")

@@ -85,7 +85,11 @@ def run_mirror(
                     session.abandon()
                 except TopicMissing as error:
                     session.abandon()
-                    log.warning("a topic is gone", error=error.message)
+                    log.warning(
+                        "a topic is gone",
+                        error=error.message,
+                        remedy="wait: a topic made anew is read again; start the bridge (cdc run) if it does not run",
+                    )
                     stop.wait(_LOCK_POLL_S)
 
 
@@ -100,7 +104,11 @@ def wait_for_lock(lock: Callable[[], bool], name: str, stop: threading.Event) ->
     while not lock():
         refusals += 1
         if refusals == 2:  # the first may be our own last session, which the server has not ended yet
-            log.warning("waiting: another process of this name writes there", name=name)
+            log.warning(
+                "waiting: another process of this name writes there",
+                name=name,
+                remedy="leave it waiting: it takes over when the other one ends; or stop one of the two",
+            )
         if stop.wait(_LOCK_POLL_S):
             return False
     return True

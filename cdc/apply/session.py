@@ -398,7 +398,13 @@ class MirrorSession:
             is_stopped = table.state == "stopped" and table.topic not in self._topics.watched
             if is_stopped and table.topic not in self._told:
                 self._told.add(table.topic)
-                log.error("table is stopped", table=table.name, topic=table.topic, reason=table.reason)
+                log.error(
+                    "table is stopped",
+                    table=table.name,
+                    topic=table.topic,
+                    reason=table.reason,
+                    remedy="cdc status says why, and what lets it go on",
+                )
 
     def _held(self) -> list[str]:
         """``namespace.table`` of those that take no rows for now, though nothing is wrong with them."""

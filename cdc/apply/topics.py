@@ -238,7 +238,11 @@ class MirroredTopics:
         self._look_due = time.monotonic() + _LOOK_S
         if found != self._ids:
             changed = sorted(topic for topic, _ in {*found.items()} ^ {*self._ids.items()})
-            log.warning("topics have changed: looking at them again", topics=changed)
+            log.warning(
+                "topics have changed: looking at them again",
+                topics=changed,
+                remedy="wait: the tables are looked at again by themselves",
+            )
             raise BeginAnew
 
 

@@ -87,7 +87,11 @@ class Intake:
         in_scope = self._around.tables()
         for name in request.tables or in_scope:
             if name not in in_scope:
-                log.warning("a backfill was asked for a table that is not captured", table=name)
+                log.warning(
+                    "a backfill was asked for a table that is not captured",
+                    table=name,
+                    remedy="add it: cdc tables add; then ask again",
+                )
             elif request.command == "start":
                 self.add(*in_scope[name], Asked("request", request.options, request.request))
             elif (backfill := self._ledger.find(name)) is not None:

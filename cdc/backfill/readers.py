@@ -136,7 +136,9 @@ class ChunkReaders:
                     if self._stop.is_set():
                         break
                     if error.retryable:
-                        log.warning("reading a table is tried again", error=error.message, pause_s=pause_s)
+                        log.warning(
+                            "reading a table is tried again", error=error.message, pause_s=pause_s, remedy=error.remedy
+                        )
                         self._stop.wait(pause_s)
                         pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                         continue
@@ -164,7 +166,7 @@ class ChunkReaders:
 
     def _tell_of_lock(self, table: TableInfo, error: SourceLocked) -> None:
         if table.qualified_name not in self.locked and not self._stop.is_set():
-            remedy = error.remedy or None
+            remedy = error.remedy
             log.warning("a table is locked", table=table.qualified_name, error=error.message, remedy=remedy)
         self.locked[table.qualified_name] = error.message
 

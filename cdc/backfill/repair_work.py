@@ -177,7 +177,13 @@ class Repairs:
         assert job is not None
         assert table is not None
         if set(table.key_columns) != set(head.found.key):
-            self._finish(part, SourceRefused(f"table {part.request.table} has another key now"))
+            self._finish(
+                part,
+                SourceRefused(
+                    f"table {part.request.table} has another key now",
+                    remedy="run `cdc reconcile --repair` again: it asks with the key of today",
+                ),
+            )
             return 0
         before = part.done.bytes
         part.done.again.clear()
@@ -221,13 +227,12 @@ class Repairs:
             touched=done.touched,
             seq=self._ordinals[topic],
             lsn=self._stream.complete_lsn,
-            error="" if error is None else error.message,
-            remedy="" if error is None else error.remedy,
+            **({} if error is None else {"error": error.message, "remedy": error.remedy}),
         )
         self._around.note(repair_key(request.table), repair_outcome_value(outcome))
         self._around.note(repair_request_key(request.request, request.part), None)
         if error is not None:
-            log.error("repair failed", table=request.table, error=error.message, remedy=error.remedy or None)
+            log.error("repair failed", table=request.table, error=error.message, remedy=error.remedy)
         else:
             counts = {"rows": done.rows, "tombstones": done.tombstones, "touched": done.touched}
             log.info("repaired", table=request.table, part=request.part, **counts)

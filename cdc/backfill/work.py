@@ -181,12 +181,18 @@ class Backfill:
         if backfill.phase is not Phase.OVER:
             backfill.looked_at(view)
             if view.relation is None:
-                self._fail(backfill, SourceRefused("the table is gone"))
+                self._fail(
+                    backfill,
+                    SourceRefused(
+                        "the table is gone",
+                        remedy="take it out of source.tables if it stays away; made anew, it is published by itself",
+                    ),
+                )
 
     def _fail(self, backfill: TableBackfill, error: CdcError) -> None:
         if backfill.phase is not Phase.OVER:
             backfill.fail(str(error))
-            log.error("backfill failed", table=backfill.name, error=error.message, remedy=error.remedy or None)
+            log.error("backfill failed", table=backfill.name, error=error.message, remedy=error.remedy)
 
     # Beginnings.
 

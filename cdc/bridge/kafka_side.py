@@ -109,7 +109,12 @@ class KafkaSide:
         """
         name = need.table.relation.qualified_name
         if need.is_truncate and self._config.topics.truncate == "ignore":
-            log.warning("TRUNCATE ignored, as topics.truncate says", table=name)
+            log.warning(
+                "TRUNCATE ignored, as topics.truncate says",
+                table=name,
+                remedy="empty the topic by hand if its readers should follow: cdc backfill --sweep deletes "
+                "what the table has not",
+            )
             return True
         if need.is_truncate and self._config.topics.truncate == "fail":
             raise SourceRefused(

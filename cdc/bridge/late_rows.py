@@ -54,4 +54,5 @@ def ask_again(config: Config, tables: Mapping[str, Sequence[str]], late: Mapping
             "Kafka may have taken rows after another bridge took over: the active bridge is asked to publish their "
             "keys again",
             rows=rows,
+            remedy="wait: the active bridge publishes them again within seconds; if none runs, start one",
         )

@@ -212,7 +212,11 @@ class Bridge:
             elif kind == KEEPALIVE_TAG:
                 self._keepalive(frame)
             else:
-                raise DecodeError(f"unknown frame {frame[:1]!r} from the walsender")
+                raise DecodeError(
+                    f"unknown frame {frame[:1]!r} from the walsender",
+                    remedy="report it with the versions of PostgreSQL and cdc: the bridge does not know this "
+                    "server's protocol",
+                )
         self._send()
         return True
 
@@ -274,6 +278,7 @@ class Bridge:
             log.warning(
                 "table was altered later in the stream: its rows are published again when the stream gets there",
                 table=table,
+                remedy="wait: the stream gets there by itself; `cdc backfill --list` says how far",
             )
             self._kafka.ask_again(table, unreadable)
         if reading.end is not None and self._reach is None:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from cdc.bridge.kafka_side import KafkaSide
 from cdc.bridge.topic_watch import TopicWatch
+from cdc.broker_log import BROKERS_AWAY
 from cdc.config import Config
 from cdc.contract.header import header_position
 from cdc.contract.progress import progress_value
@@ -142,7 +143,10 @@ class PromptSide(KafkaSide):
             self._prompt.write(self._progress_topic, self._progress_key, progress_value(self._told(progress)))
             self._covering = _Covering(progress, rows, began_at)
         if self._prompt.has_rows_under_way and time.monotonic() - self._proved_at > ROWS_PATIENCE_S:
-            raise TopicUnavailable(f"Kafka took neither rows nor progress for {ROWS_PATIENCE_S:g} s")
+            raise TopicUnavailable(
+                f"Kafka took neither rows nor progress for {ROWS_PATIENCE_S:g} s",
+                remedy=BROKERS_AWAY,
+            )
         return None
 
     def commit(self, progress: Progress) -> None:

@@ -158,14 +158,16 @@ class Rereader:
             except SourceBusy:
                 pause_s = _BUSY_S
             if self._stop.wait(pause_s):
-                raise SourceUnavailable("stopped while rows were read again")
+                raise SourceUnavailable(
+                    "stopped while rows were read again", remedy="start the bridge again: it goes on where it was"
+                )
 
     def _locked(self, table: str, error: SourceLocked) -> None:
         """The stream stands still, for hours maybe: said once, with who holds the lock."""
         if table not in self._told:
             self._told.add(table)
             what = "the stream waits: a row must be read again, and its table is locked"
-            log.warning(what, table=table, error=error.message, remedy=error.remedy or None)
+            log.warning(what, table=table, error=error.message, remedy=error.remedy)
 
     def _unlocked(self, table: str) -> None:
         if table in self._told:

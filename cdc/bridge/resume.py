@@ -22,7 +22,7 @@ from cdc.contract.known_topic import KnownTopic
 from cdc.contract.membership import Membership, membership_key, membership_value
 from cdc.contract.naming import progress_topic, schemas_topic
 from cdc.contract.progress import stream_key
-from cdc.errors import CdcError, FencedError, GapError, SourceUnavailable, TopicRefused
+from cdc.errors import CdcError, GapError, SourceUnavailable, TakenOver, TopicRefused
 from cdc.lsn import LSN, ZERO
 from cdc.order.demand import Demand
 from cdc.order.gaps import (
@@ -53,6 +53,7 @@ from cdc.slot_state import SlotState
 from cdc.source.connect import LOOK_S, connect
 from cdc.source.membership import publication_oid
 from cdc.source.slot import create_slot, drop_slot, identify, inspect_slot, wal_end
+from cdc.source.slot_lock import lock_holder
 
 GRACE_S = 3.0
 """Who finds that rows may be ahead of the progress waits for so long before he looks at them. The bridge before stops
@@ -199,7 +200,7 @@ class Resumption:
             raise SourceUnavailable(
                 f"two connections reached two servers: system {was} on timeline {timeline}, and "
                 f"system {system.system_identifier} on timeline {system.timeline}",
-                remedy="nothing while a standby is being promoted; else correct the hosts in source.dsn",
+                remedy="wait while a standby is being promoted; else correct the hosts in source.dsn",
             )
 
     def explain(self, error: SourceUnavailable, own_pid: int) -> CdcError | None:
@@ -210,24 +211,23 @@ class Resumption:
             own_pid: the server's process that streamed to us.
 
         Returns:
-            ``FencedError`` when another session reads from the slot: this bridge was away for so long that one that
-            waited took over. ``GapError`` when the slot is gone or lost, unless the next attempt heals that.
+            ``TakenOver`` when another session has the slot: this bridge was away for so long that one that waited took
+            over. ``GapError`` when the slot is gone or lost, unless the next attempt heals that.
         """
         try:
             application, source = f"cdc {self._config.name}", self._config.source
             with connect(source.connection(), application_name=application, lock_timeout_s=LOOK_S) as sql:
-                slot = inspect_slot(sql, self._slot)
+                slot, holder = inspect_slot(sql, self._slot), lock_holder(sql, self._slot)
                 if self._begins_too_early(error, sql):
                     return slot_before_publication(self._slot, source.publication)
             stored = self._read(fenced=False).progress
         except CdcError:
             return None  # the server or the broker went away, not the slot
-        if slot is not None and slot.active_pid not in (None, own_pid):
-            return FencedError(
-                f"another bridge took over: server process {slot.active_pid} reads from slot {self._slot!r}; "
-                f"{error.message}",
-                remedy="nothing, when a second bridge is meant to run: started again, this one waits for it; "
-                "otherwise stop one of the two",
+        others = {None if slot is None else slot.active_pid, None if holder is None else holder.pid} - {None, own_pid}
+        if others:
+            return TakenOver(
+                f"server process {max(filter(None, others))} has slot {self._slot!r}; {error.message}",
+                remedy="leave this bridge waiting: it takes over when the other one ends; or stop one of the two",
             )
         if stored is None or self._config.heals_gaps or (slot is not None and not slot.lost):
             return None
@@ -284,7 +284,10 @@ class Resumption:
 
     def _go_on(self, stored: Progress | None, slot: SlotState | None) -> Progress:
         if slot is None or slot.confirmed_flush_lsn is None:
-            raise SourceUnavailable(f"slot {self._slot!r} is still being made")
+            raise SourceUnavailable(
+                f"slot {self._slot!r} is still being made",
+                remedy="cdc tries again by itself; it waits for transactions that were open when the slot was made",
+            )
         if stored is None:
             return Progress(slot.confirmed_flush_lsn, None, 0, self._source)
         return replace(stored, source=self._source)
@@ -296,7 +299,7 @@ class Resumption:
             raise SourceUnavailable(
                 f"the gap cannot be closed yet: the server's WAL ends at {end}, and {until} is published; "
                 "positions in a topic must never fall",
-                remedy="nothing: the bridge goes on when the server has passed that; to hurry: SELECT pg_switch_wal();",
+                remedy="wait: the bridge goes on when the server has passed that; to hurry: SELECT pg_switch_wal();",
             )
         drop_slot(self._sql, self._slot)
         start = create_slot(self._sql, self._slot)
@@ -328,7 +331,12 @@ def _demands(gaps: Sequence[GapError], tables: Mapping[str, Sequence[str]]) -> l
     everywhere = [table for names in tables.values() for table in names]
     for gap in gaps:
         touched = gap.tables if isinstance(gap, TableGap) else everywhere
-        log.warning("closing a gap", gap=gap.message, tables=sorted(set(touched)))
+        log.warning(
+            "closing a gap",
+            gap=gap.message,
+            tables=sorted(set(touched)),
+            remedy="wait: the tables are published again by themselves; `cdc backfill --list` says how far",
+        )
         for table in touched:
             reasons.setdefault(table, gap.message)
     return [Demand(table, sweep=True, reason=reason) for table, reason in reasons.items()]

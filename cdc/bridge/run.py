@@ -18,6 +18,7 @@ from cdc.daemon.pages import OpenPages
 from cdc.daemon.slot_watch import SlotWatch
 from cdc.daemon.supervise import supervise
 from cdc.daemon.wait_log import WaitLog
+from cdc.errors import TakenOver
 from cdc.order.counts import Counts
 from cdc.replay.pulse import BrokerPulse
 
@@ -43,7 +44,7 @@ def run_bridge(
         pages: shown at ``http.bridge_port`` beside metrics and probes.
 
     Raises:
-        CdcError: the operator must act, or another bridge took over.
+        CdcError: the operator must act.
     """
     # Messages and rows form no cycles and die young: looking for some among them took a twentieth of the CPU
     gc.freeze()
@@ -59,7 +60,11 @@ def run_bridge(
     ):
 
         def session(works: Callable[[], None]) -> None:
-            BridgeSession(scope.config, scope, works, meter, counts, decoding).run()
+            try:
+                BridgeSession(scope.config, scope, works, meter, counts, decoding).run()
+            except TakenOver as error:
+                # Nothing of it is carried over, so it need not end: the next attempt waits, and fences nobody
+                log.info("another bridge took over: this one waits", reason=error.message)
 
         supervise(session, stop, meter.retried)
     log.info("stopped", changes=sum(each.changes for each in counts.values()))

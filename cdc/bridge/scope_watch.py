@@ -125,9 +125,9 @@ class ScopeWatch:
                 self._look()
             except CdcError as error:
                 if hung_up:
-                    log.error("configuration not reloaded", error=error.message, remedy=error.remedy or None)
+                    log.error("configuration not reloaded", error=error.message, remedy=error.remedy)
                 elif isinstance(error, SourceBusy) or not error.retryable:  # the session itself tells of outages
-                    log.warning("cannot look for new tables", error=error.message, remedy=error.remedy or None)
+                    log.warning("cannot look for new tables", error=error.message, remedy=error.remedy)
                 self._disconnect()
         self._disconnect()
 
@@ -158,17 +158,29 @@ class ScopeWatch:
         captured = {each.oid: each for each in found if _is_same(known.get(each.qualified_name), each)}
         unfed = [each.qualified_name for each in captured.values() if each.unlogged]
         if unfed := sorted([*unfed, *unlogged(self._connection(), gone)]):
-            log.warning("captured tables were unlogged, or partitions of them: starting again, without", tables=unfed)
+            log.warning(
+                "captured tables were unlogged, or partitions of them: starting again, without",
+                tables=unfed,
+                remedy="ALTER TABLE … SET LOGGED brings a table back; its rows are then published again",
+            )
             self._again = dict.fromkeys(unfed, "it was unlogged for a while")
             self._session.set()
             return
         self._tell_of_the_gone(gone)
         if altered := self._altered(registry, found):
-            log.warning("the publication was altered: starting again, to see what that means", tables=altered)
+            log.warning(
+                "the publication was altered: starting again, to see what that means",
+                tables=altered,
+                remedy="wait: the next lines say what is missing, if anything is",
+            )
             self._session.set()
             return
         if replaced := self._shapes.look(self._connection(), source.publication, registry, captured.values()):
-            log.warning("key columns were replaced: starting again, to publish these tables anew", tables=replaced)
+            log.warning(
+                "key columns were replaced: starting again, to publish these tables anew",
+                tables=replaced,
+                remedy="wait: their backfills begin by themselves, and cdc backfill --list shows them",
+            )
             self._session.set()
             return
         new = [each for each in found if each.oid not in captured or not _is_carried(registry, each)]

@@ -1,7 +1,8 @@
 """One attempt of the bridge, from connecting to streaming: everything is looked up anew, nothing is carried over.
 
-The order matters: wait until the slot is free, so that a second bridge does not fence a healthy first one → fence
-(``init_transactions`` aborts what a dead one left open) → read the stored progress → start the stream there.
+The order matters: take the slot's lock, so that no bridge fences another that is healthy → fence
+(``init_transactions`` aborts what a dead one left open) → read the stored progress → start the stream there, on the
+session that holds the lock.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from cdc.bridge.rereader import Rereader
 from cdc.bridge.resume import Resumption
 from cdc.bridge.scope_watch import ScopeWatch
 from cdc.bridge.sides import Sides
-from cdc.bridge.slot_wait import wait_for_slot, waiting_application
+from cdc.bridge.slot_wait import take_slot, waiting_application
 from cdc.bridge.source_side import SourceSide
 from cdc.bridge.topic_watch import TopicWatch
 from cdc.brokers import BrokerAdmin
@@ -39,7 +40,7 @@ from cdc.config import Config
 from cdc.contract.history import HistoryEncoder
 from cdc.contract.naming import schemas_topic
 from cdc.encode.table import TableEncoder
-from cdc.errors import SourceLocked, SourceUnavailable, SourceUndecodable
+from cdc.errors import CdcError, FencedError, SourceLocked, SourceUnavailable, SourceUndecodable, TakenOver
 from cdc.order.counts import Counts
 from cdc.order.demand import Demand
 from cdc.order.engine import Engine
@@ -56,6 +57,7 @@ from cdc.source.connect import LOOK_S, connect
 from cdc.source.membership import memberships
 from cdc.source.publication import ensure_publication, inspect_publication, refuse_unfit
 from cdc.source.slot import recent_xid
+from cdc.source.slot_lock import Holder, lock_holder
 
 log = structlog.get_logger("cdc.bridge")
 
@@ -95,6 +97,8 @@ class BridgeSession:
         self._backfill: BesideStream | None = None
         self._publisher: KafkaPublisher | None = None
         self._registry: CapturedTables | None = None
+        self._walsender: CopyBoth | None = None
+        self._holder: Holder | None = None
         self._stream: WalStream | None = None
         self._rereader: Rereader | None = None
 
@@ -106,10 +110,16 @@ class BridgeSession:
         """
         try:
             self._run()
+        except FencedError as error:
+            if not self._has_slot():
+                raise _taken_over(error) from error
+            raise _namesake(error) from error
         finally:
             if self._publisher is not None and self._publisher.is_open:
                 self._meter.aborted()
-            for part in (self._watch, self._backfill, self._publisher, self._stream, self._rereader, self._sql):
+            # The walsender behind the publisher: whoever gets the slot then finds nothing of ours open
+            of_session = (self._watch, self._backfill, self._publisher, self._stream, self._walsender)
+            for part in (*of_session, self._rereader, self._sql):
                 if part is not None:
                     part.close()
             if self._registry is not None and isinstance(self._publisher, PromptPublisher) and self._publisher.late:
@@ -131,10 +141,12 @@ class BridgeSession:
         )
         refuse_unfit(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
         registry.ensure_topics()
-        if not self._free_slot(sql, resumption, registry):
+        if (taken := self._take_slot(sql, resumption, registry)) is None:
             return  # it was not free at once: what was looked up is old
+        self._walsender, self._holder = walsender, _ = taken
         self._publisher = publisher = self._new_publisher(registry)
         publisher.start()
+        walsender.hold(source.slot)  # still: it may have waited for Kafka
         # Not before: a bridge that waits must not alter what the active one reads
         self._ensure_publication(sql, registry)
         registry.successions = Successions(read_definitions(self._admin, schemas_topic(config.name)))
@@ -142,8 +154,18 @@ class BridgeSession:
         resume, demands = resumption.resume(registry.topics, registry.members, self._stop.wait)
         if self._stop.is_set():
             return  # rows of the bridge before were not waited for: nothing may be said about them
+        walsender.hold(source.slot)
         demands += [*self._scope.demands(registry.tables), *registry.replaced()]
+        self._start_stream(walsender, resume, registry)
         self._stream_on(sql, registry, publisher, resumption, resume, demands)
+
+    def _start_stream(self, walsender: CopyBoth, resume: Progress, registry: CapturedTables) -> None:
+        config, source = self._config, self._config.source
+        walsender.start(source.slot, source.publication, resume.lsn, streaming=self._decoding.streaming)
+        self._stream = WalStream(walsender, resume.lsn, streaming=self._decoding.streaming)
+        where = {"slot": source.slot, "start": str(resume.lsn), "partial": bool(resume.partial)}
+        where |= {} if config.delivery == "transactional" else {"delivery": config.delivery}
+        log.info("streaming", **where, tables=len(registry.tables), hot_path=language())
 
     def _new_publisher(self, registry: CapturedTables) -> KafkaPublisher:
         topics, transactions = self._config.topics, transactional_id(self._config.name)
@@ -172,13 +194,7 @@ class BridgeSession:
         demands: Sequence[Demand],
     ) -> None:
         config, source = self._config, self._config.source
-        where = {"slot": source.slot, "start": str(resume.lsn), "partial": bool(resume.partial)}
-        where |= {} if config.delivery == "transactional" else {"delivery": config.delivery}
-        log.info("streaming", **where, tables=len(registry.tables), hot_path=language())
-        session = CopyBoth(source.connection(), application_name=f"cdc {config.name}")
-        resumption.expect(session.identify())
-        self._stream = stream = WalStream(session, resume.lsn, streaming=self._decoding.streaming)
-        session.start(source.slot, source.publication, resume.lsn, streaming=self._decoding.streaming)
+        assert self._stream is not None
         touched = TouchedKeys()
         engine = Engine(
             resume=resume, xid=recent_xid(sql), counts=self._counts, touched=touched, histories=registry.histories
@@ -199,7 +215,7 @@ class BridgeSession:
             kafka = KafkaSide(config, publisher, registry, watch, resume, repeats)
         bridge = kind(
             Sides(
-                stream,
+                self._stream,
                 SourceSide(sql, registry, self._rereader),
                 kafka,
                 backfill if repeats is None else BehindRepeats(backfill, engine, repeats.greatest),
@@ -212,15 +228,16 @@ class BridgeSession:
         )
         self._meter.follows(engine)
         self._scope.serves(registry)
-        self._run_bridge(bridge, resumption, resume, session)
+        self._run_bridge(bridge, resumption, resume)
 
-    def _run_bridge(self, bridge: Bridge, resumption: Resumption, resume: Progress, session: CopyBoth) -> None:
+    def _run_bridge(self, bridge: Bridge, resumption: Resumption, resume: Progress) -> None:
         self._works()
         self._meter.streaming(True)
         try:
             bridge.run(self._stop)
         except SourceUnavailable as error:
-            if (meaning := resumption.explain(error, session.backend_pid)) is not None:
+            assert self._holder is not None
+            if (meaning := resumption.explain(error, self._holder.pid)) is not None:
                 raise meaning from error
             if isinstance(error, SourceUndecodable):
                 raise self._decoding.failed(error, resume) from error
@@ -242,25 +259,54 @@ class BridgeSession:
             if state is None or not registry.keep(state.tables, error):
                 raise
 
-    def _free_slot(self, sql: psycopg.Connection[Any], resumption: Resumption, registry: CapturedTables) -> bool:
-        """Whether nobody reads from the slot; if somebody does, wait for the end of that, and then say False."""
+    def _take_slot(
+        self, sql: psycopg.Connection[Any], resumption: Resumption, registry: CapturedTables
+    ) -> tuple[CopyBoth, Holder] | None:
+        """A walsender that may read from the slot; None if somebody else had it, and this bridge waited."""
+        config = self._config
 
         def is_first_start() -> bool:
             first = resumption.is_first_start(registry.topics)
             if first:
                 self._ensure_publication(sql, registry)  # a slot must not begin before the publication that it reads
-            if first and self._config.snapshot.mode == "never":
+            if first and config.snapshot.mode == "never":
                 self._warn_of_older_rows(registry)
             return first
 
-        return wait_for_slot(
+        def open_session() -> CopyBoth:
+            session = CopyBoth(config.source.connection(), application_name=f"cdc {config.name}")
+            try:
+                resumption.expect(session.identify())
+            except BaseException:
+                session.close()
+                raise
+            return session
+
+        def waiting(pid: int | None) -> None:
+            self._meter.waiting(pid)
+            if pid is not None:
+                self._works()  # as well as one that waits can
+
+        return take_slot(
             sql,
-            self._config.source.slot,
+            config.source.slot,
             self._stop,
-            application_name=waiting_application(self._config.name),
+            application_name=waiting_application(config.name),
+            open_session=open_session,
             is_first_start=is_first_start,
-            waiting=self._meter.waiting,
+            waiting=waiting,
         )
+
+    def _has_slot(self) -> bool:
+        """Whether the server still has the session that holds the slot; no, where it does not say."""
+        source = self._config.source
+        try:
+            with connect(
+                source.connection(), application_name=f"cdc {self._config.name}", lock_timeout_s=LOOK_S
+            ) as sql:
+                return self._holder is not None and lock_holder(sql, source.slot) == self._holder
+        except CdcError:
+            return False  # nobody can be told apart now; the next attempt finds out
 
     def _watch_topics(self, resumption: Resumption, registry: CapturedTables, publisher: KafkaPublisher) -> TopicWatch:
         self._watch = watch = TopicWatch(self._config, self._admin, registry, resumption.recorded, publisher.produce)
@@ -276,4 +322,20 @@ class BridgeSession:
                     "rows from before the slot are not published until they change",
                     table=table.qualified_name,
                     estimated_rows=table.estimated_rows,
+                    remedy="cdc backfill publishes them; snapshot.mode: initial does so by itself",
                 )
+
+
+def _taken_over(error: FencedError) -> TakenOver:
+    return TakenOver(
+        error.message,
+        remedy="leave this bridge waiting: it takes over when the other one ends; or stop one of the two",
+    )
+
+
+def _namesake(error: FencedError) -> FencedError:
+    """Who has the slot is fenced by nobody who waits for it: there is a bridge of this name with another slot."""
+    return FencedError(
+        f"{error.message}, although this one holds its slot: another bridge has the same name, and another slot",
+        remedy="give each bridge a `name` of its own: topics, slot and transactional id are named by it",
+    )

@@ -71,5 +71,10 @@ class SourceSide:
         beginning = self._registry.new_beginning(table)
         if beginning is not None:
             name = table.relation.qualified_name
-            log.warning("table begins anew: every key of its topic is deleted first", table=name, reason=beginning.why)
+            log.warning(
+                "table begins anew: every key of its topic is deleted first",
+                table=name,
+                reason=beginning.why,
+                remedy="wait: its rows are published again by themselves; `cdc backfill --list` says how far",
+            )
         return beginning

@@ -100,6 +100,9 @@ class TopicWatch:
             return
         for gap in topic_gaps(self._recorded, now, self._captured.topics):
             if self._heals and isinstance(gap, TableGap):
-                raise TopicUnavailable(f"{gap.message}; starting again, to publish it anew") from gap
+                raise TopicUnavailable(
+                    f"{gap.message}; starting again, to publish it anew",
+                    remedy="wait: the tables are published again by themselves; `cdc status` says how far",
+                ) from gap
             raise gap
         self.record(now)

@@ -29,7 +29,7 @@ from cdc.lsn import LSN
 from cdc.snapshot import Snapshot
 from cdc.source.condition import OF_A_CONDITION, check_condition, in_parentheses
 from cdc.source.connect import connect, source_errors
-from cdc.source.sqlstates import message_of, result_error, sqlstate_of
+from cdc.source.sqlstates import SERVER_AWAY, message_of, result_error, sqlstate_of
 from cdc.source.table import TableInfo, quoted, select_grant
 from cdc.source.wal_end import BLOCK_BYTES
 from cdc.table_names import qualified
@@ -254,7 +254,9 @@ class ChunkReader:
                     while self._result() is not None:
                         pass
         except psycopg.Error as error:
-            raise SourceUnavailable(f"PostgreSQL went away while a table was read: {error}") from error
+            raise SourceUnavailable(
+                f"PostgreSQL went away while a table was read: {error}", remedy=SERVER_AWAY
+            ) from error
         return lines
 
     def end(self) -> None:

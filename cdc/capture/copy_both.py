@@ -18,7 +18,8 @@ from psycopg import pq
 from cdc.errors import GapError, SourceRefused, SourceUnavailable, SourceUndecodable
 from cdc.lsn import LSN
 from cdc.source.connect import connect
-from cdc.source.sqlstates import message_of, result_error, sqlstate_of
+from cdc.source.slot_lock import Holder, take_statement
+from cdc.source.sqlstates import SERVER_AWAY, message_of, result_error, sqlstate_of
 
 _ORDINARY = "proto_version '1'"
 _STREAMING = "proto_version '2', streaming 'on'"
@@ -73,6 +74,21 @@ class CopyBoth:
         system, timeline, flush = (result.get_value(0, i) or b"" for i in range(3))
         return System(system.decode(), int(timeline), LSN.parse(flush.decode()))
 
+    def hold(self, slot: str) -> Holder | None:
+        """Take the lock of a slot, or see that it is ours still; None when others have it. Only before ``start``.
+
+        Raises:
+            SourceUnavailable: the connection broke, and with it the lock is gone.
+            SourceRefused: we may not take advisory locks.
+        """
+        result = self._pgconn.exec_(take_statement(slot))
+        if result.status != pq.ExecStatus.TUPLES_OK:
+            remedy = "GRANT EXECUTE ON FUNCTION pg_catalog.pg_try_advisory_lock(bigint) TO PUBLIC;"
+            raise result_error(f"taking the lock of slot {slot}", result, remedy=remedy)
+        if not result.ntuples:
+            return None
+        return Holder(self._backend_pid, (result.get_value(0, 2) or b"").decode())
+
     def timeline_history(self, timeline: int) -> str:
         """The history file of a timeline; only before ``start``.
 
@@ -84,7 +100,10 @@ class CopyBoth:
         if result.status != pq.ExecStatus.TUPLES_OK:
             if sqlstate_of(result) is None:
                 raise result_error(f"asking how timeline {timeline} began", result)
-            raise SourceRefused(f"the server does not tell how timeline {timeline} began: {message_of(result)}")
+            raise SourceRefused(
+                f"the server does not tell how timeline {timeline} began: {message_of(result)}",
+                remedy="run `cdc check`: it says what the role lacks for the replication protocol",
+            )
         return (result.get_value(0, 1) or b"").decode(errors="replace")
 
     def start(self, slot: str, publication: str, start: LSN, *, streaming: bool = False) -> None:
@@ -140,7 +159,7 @@ class CopyBoth:
                     break
                 self._pgconn.consume_input()
         except psycopg.Error as error:
-            raise SourceUnavailable(f"the replication stream broke: {error}") from error
+            raise SourceUnavailable(f"the replication stream broke: {error}", remedy=SERVER_AWAY) from error
         return frames
 
     def wait(self, timeout_s: float) -> None:
@@ -154,7 +173,7 @@ class CopyBoth:
             while self._pgconn.flush():
                 select.select([], [self._pgconn.socket], [], 1.0)
         except psycopg.Error as error:
-            raise SourceUnavailable(f"the replication stream broke: {error}") from error
+            raise SourceUnavailable(f"the replication stream broke: {error}", remedy=SERVER_AWAY) from error
 
     def close(self) -> None:
         """End the session; the server frees the slot when it notices."""
@@ -163,8 +182,8 @@ class CopyBoth:
     def _ended(self) -> SourceUnavailable:
         result = None if self._pgconn.is_busy() else self._pgconn.get_result()  # which would wait, with all threads
         if result is None:
-            return SourceUnavailable("the replication stream ended: the server closed it")
+            return SourceUnavailable("the replication stream ended: the server closed it", remedy=SERVER_AWAY)
         message = f"the replication stream ended: {result.get_error_message()}"
         if (state := sqlstate_of(result) or "").startswith(_DECODING_FAILED):
             return SourceUndecodable(message, is_of_a_value=state.startswith(_DATA))
-        return SourceUnavailable(message)
+        return SourceUnavailable(message, remedy=SERVER_AWAY)

@@ -95,11 +95,16 @@ def read_keys(
             published = published_part(conn, table, publication)
             relation = describe(conn, table, published.columns)
             if not set(table.key) <= {column.name for column in relation.columns}:
-                raise SourceRefused(f"table {table.qualified_name} has no longer the key {', '.join(table.key)}")
+                raise SourceRefused(
+                    f"table {table.qualified_name} has no longer the key {', '.join(table.key)}",
+                    remedy="run `cdc reconcile` again: it compares by the key of today",
+                )
             answers = _answers(conn, table, relation, published.row_filter, texts)
             return KeyRows(moment, relation, table.key, answers)
         except (sqlstate.UndefinedTable, sqlstate.InvalidSchemaName) as error:
-            raise SourceRefused(f"table {table.qualified_name} is gone") from error
+            raise SourceRefused(
+                f"table {table.qualified_name} is gone", remedy="take the table out of source.tables if it stays away"
+            ) from error
         finally:
             if not conn.closed and conn.pgconn.status == pq.ConnStatus.OK:
                 conn.execute("ROLLBACK")

@@ -92,7 +92,10 @@ def reread(
     result = connection.pgconn.exec_params(query, parameters, result_format=pq.Format.TEXT)
     if result.status != pq.ExecStatus.TUPLES_OK:
         if (sqlstate_of(result) or "").startswith(_NOT_OF_ITS_TYPE):
-            raise SourceAltered(f"{doing}: the key has another type by now: {message_of(result)}")
+            raise SourceAltered(
+                f"{doing}: the key has another type by now: {message_of(result)}",
+                remedy="wait: the row is left to the change of the table, which comes later in the stream",
+            )
         role = quoted(connection.info.user)
         grant = select_grant(relation.namespace, table.name.as_string(connection), role)
         instead = f"  -- or ALTER TABLE {table.name.as_string(connection)} REPLICA IDENTITY FULL;"
@@ -102,13 +105,17 @@ def reread(
     for row in range(result.ntuples):
         oid, ordinal, _, now, xmin, *values = (result.get_value(row, column) for column in range(len(columns) + 5))
         if int(oid or b"") != relation.relation_id:
-            raise SourceBusy(f"{doing}: the table was renamed meanwhile")
+            raise SourceBusy(
+                f"{doing}: the table was renamed meanwhile",
+                remedy="wait: the rows are read again by the table's new name",
+            )
         if ordinal is not None and xmin is not None:
             rows[keys[int(ordinal) - 1]] = RereadRow(int(xmin), tuple(values))
     numbers = _numbers(relation, columns, now or b"", doing)
     return Reread(Snapshot.parse((result.get_value(0, 2) or b"").decode()), numbers, rows)
 
 
+_LATER: Final = "wait: the row is left to the change of the table, which comes later in the stream"
 _NOT_OF_ITS_TYPE: Final = ("22", "42804", "42846")
 """Data exception, datatype mismatch, no such cast: a key's text was of its type when the stream wrote it."""
 
@@ -123,10 +130,10 @@ def _numbers(relation: Relation, needed: Sequence[str], found: bytes, doing: str
     numbers = tuple(int(number) for number, _, _ in today)
     for column, (_, oid, modifier) in zip(relation.columns, today, strict=True):
         if column.name in needed and (int(oid), int(modifier)) != (column.type_oid, column.type_modifier):
-            raise SourceAltered(f"{doing}: column {column.name} has another type by now")
+            raise SourceAltered(f"{doing}: column {column.name} has another type by now", remedy=_LATER)
     there = [number for number in numbers if number]
     if there != sorted(there):
-        raise SourceAltered(f"{doing}: columns have other names by now")
+        raise SourceAltered(f"{doing}: columns have other names by now", remedy=_LATER)
     return numbers
 
 

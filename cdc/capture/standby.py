@@ -70,7 +70,10 @@ def has_replayed(standby: psycopg.Connection[Any], lsn: LSN) -> bool:
         ).fetchone()
     assert row is not None
     if not row[0]:
-        raise SourceUnavailable("the standby that snapshot.dsn names was promoted")
+        raise SourceUnavailable(
+            "the standby that snapshot.dsn names was promoted",
+            remedy="point snapshot.dsn at a standby of source.dsn, or take it out to read from the primary",
+        )
     return bool(row[1])
 
 

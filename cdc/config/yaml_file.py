@@ -50,7 +50,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
             remedy="let this user read it, or name another with -c PATH or CDC_CONFIG",
         ) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})", remedy="save the file as UTF-8") from None
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -66,10 +66,16 @@ def read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
             remedy="take the alias (*name) out that stands inside of what it names (&name)",
         ) from None
     except yaml.YAMLError:
-        raise ConfigError(f"{path}: not valid YAML: it holds a character that YAML does not allow") from None
+        raise ConfigError(
+            f"{path}: not valid YAML: it holds a character that YAML does not allow",
+            remedy="take out control characters; a value with such a one goes between double quotes, as \\x07",
+        ) from None
     if not isinstance(content, dict):
         found = type(content).__name__
-        raise ConfigError(f"{path}: expected keys such as name, source and kafka at the top, found {found}")
+        raise ConfigError(
+            f"{path}: expected keys such as name, source and kafka at the top, found {found}",
+            remedy="write `name: …`, `source: …` and `kafka: …` at the top, or let `cdc init` write the file",
+        )
     return content, lines
 
 
@@ -79,7 +85,9 @@ def _remedy(error: yaml.MarkedYAMLError) -> str:
         return "put a pattern that begins with * into quotes: '*.orders'; in YAML a bare * names something said before"
     if "'\\t'" in problem:
         return "indent with spaces: YAML takes no tab there"
-    return "put it into quotes if it is text" if problem == _NO_SUCH_VALUE else ""
+    if problem == _NO_SUCH_VALUE:
+        return "put it into quotes if it is text"
+    return "look at this line and the one before: close brackets and quotes; text with : # [ { ! goes into quotes"
 
 
 def _lines(path: Path, node: yaml.Node | None, above: KeyPath) -> Iterator[tuple[KeyPath, int]]:

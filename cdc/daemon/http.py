@@ -131,7 +131,8 @@ class _Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - overrides
         """A client that went away is no error of ours; anything else is. Standard error is for logs."""
         tell = log.debug if isinstance(sys.exc_info()[1], OSError) else log.error
-        tell("request not answered", client=str(client_address[0]), exc_info=True)
+        remedy = "report it with this traceback; all else goes on"
+        tell("request not answered", client=str(client_address[0]), exc_info=True, remedy=remedy)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -159,7 +160,12 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             ready, facts = self.server.ready()
         except Exception as error:  # a probe must get an answer; the log has the cause
-            log.warning("cannot tell whether ready", exc_info=True)
+            log.warning(
+                "cannot tell whether ready",
+                exc_info=True,
+                remedy="report it with this traceback; until it is mended, /live and the log say whether "
+                "the process works",
+            )
             ready, facts = False, {"error": type(error).__name__}
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
         self._answer_json(status, {"ready": ready, **facts})

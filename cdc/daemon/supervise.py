@@ -22,6 +22,8 @@ LONGEST_STOP_S: Final = 70.0
 is not done by then is done again at the next start, as after a kill."""
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 5.0
+_TELL_EVERY_S: Final = 60.0
+"""An outage may take hours, and each attempt would say the same."""
 
 log = structlog.get_logger("cdc")
 
@@ -49,7 +51,12 @@ def _stop(stop: threading.Event, told: int) -> None:
     stop.set()
     if (second := _next_signal(told, LONGEST_STOP_S)) is None:
         waiting = sorted(each.name for each in threading.enumerate())
-        log.error("not stopped in time, and ended as it is", limit_s=LONGEST_STOP_S, threads=waiting)
+        log.error(
+            "not stopped in time, and ended as it is",
+            limit_s=LONGEST_STOP_S,
+            threads=waiting,
+            remedy="start it again: it goes on where it was; a server that hangs held it up",
+        )
     os._exit(128 + (second or number))
 
 
@@ -71,6 +78,41 @@ def hangups() -> threading.Event:
     return event
 
 
+class OutageLog:
+    """Tells of attempts that failed: the first, one a minute while it lasts, and that it is over.
+
+    What has another cause is told at once: it wants another remedy.
+
+    Args:
+        clock: seconds, never going back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since: float | None = None
+        self._told: dict[tuple[type[CdcError], str], float] = {}
+        self._attempts = 0
+
+    def failed(self, error: CdcError, pause_s: float) -> None:
+        """An attempt ended with an error; the next one begins after a pause."""
+        now, cause = self._clock(), (type(error), error.remedy)
+        self._since = now if self._since is None else self._since
+        self._attempts += 1
+        if cause in self._told and now - self._told[cause] < _TELL_EVERY_S:
+            log.debug("trying again", error=error.message, pause_s=round(pause_s, 1))
+            return
+        self._told[cause] = now
+        lasts = {} if self._attempts == 1 else {"attempts": self._attempts, "for_s": round(now - self._since)}
+        log.warning("trying again", error=error.message, remedy=error.remedy, pause_s=round(pause_s, 1), **lasts)
+
+    def works(self) -> None:
+        """An attempt does its work."""
+        if self._since is not None:
+            log.info("works again", after_s=round(self._clock() - self._since, 1), attempts=self._attempts)
+        self._since, self._attempts = None, 0
+        self._told.clear()
+
+
 def supervise(
     session: Callable[[Callable[[], None]], None], stop: threading.Event, on_retry: Callable[[CdcError], None]
 ) -> None:
@@ -85,10 +127,12 @@ def supervise(
         CdcError: not retryable: the operator must act, or another process took over.
     """
     pause_s = _FIRST_PAUSE_S
+    outage = OutageLog()
 
     def works() -> None:
         nonlocal pause_s
         pause_s = _FIRST_PAUSE_S
+        outage.works()
 
     while not stop.is_set():
         try:
@@ -100,6 +144,6 @@ def supervise(
                 return
             on_retry(error)
             wait_s = pause_s * random.uniform(0.5, 1.0)  # two bridges that lost one broker do not come back in step
-            log.warning("trying again", error=error.message, remedy=error.remedy or None, pause_s=round(wait_s, 1))
+            outage.failed(error, wait_s)
             stop.wait(wait_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)

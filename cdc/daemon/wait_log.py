@@ -57,4 +57,4 @@ class WaitLog:
                 log.warning("waiting", waits_for=wait.what, seconds=round(seconds), remedy=wait.remedy)
         for what in self._told.keys() - {wait.what for wait, _ in long}:
             del self._told[what]
-            log.warning("no longer waiting", waited_for=what)
+            log.info("no longer waiting", waited_for=what)

@@ -66,7 +66,11 @@ def _asked(config: Config, table: str, key: str) -> dict[str, Any]:
             f"Reading the partition takes more than {_LONGEST_S:.0f} s. Use: cdc get {shlex.quote(table)} KEY",
         ) from None
     if done.returncode != 0:
-        log.error("a key could not be looked up", error=done.stderr.decode(errors="replace")[-2000:])
+        log.error(
+            "a key could not be looked up",
+            error=done.stderr.decode(errors="replace")[-2000:],
+            remedy="correct what the error says; cdc get shows the same key on a terminal",
+        )
         raise Problem("our-bug", "The log says what went wrong. Please report it.")
     answer: dict[str, Any] = orjson.loads(done.stdout)
     if refused := answer.get("refused"):

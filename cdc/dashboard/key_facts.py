@@ -88,7 +88,10 @@ def _row(config: Config, table: str, key: bytes) -> dict[str, Any]:
         ) as conn:
             infos = find_tables(conn, [table], (), source.keys)
             if not infos:
-                raise SourceRefused(f"the source has no table {table}")
+                raise SourceRefused(
+                    f"the source has no table {table}",
+                    remedy="look at another table, or run `cdc tables list` for what is captured",
+                )
             with naming_locks(conn, [infos[0].oid], "AccessShareLock"):
                 found = read_keys(
                     conn,

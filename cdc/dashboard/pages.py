@@ -57,7 +57,11 @@ class DashboardPages:
         except Problem as problem:
             return _refusal(problem)
         except Exception:
-            log.error("a page of the dashboard met a bug of ours", exc_info=True)
+            log.error(
+                "a page of the dashboard met a bug of ours",
+                exc_info=True,
+                remedy="report it with this traceback; all else goes on",
+            )
             return _refusal(Problem("our-bug", "The log says what went wrong. Please report it."))
 
     def _file(self, name: str, request: Request) -> Reply | None:

@@ -145,7 +145,11 @@ class Recorder:
         except CdcError as error:
             document = {"name": self.name, "error": {"text": error.message, "remedy": error.remedy}}
         except Exception as error:
-            log.error("the dashboard cannot look", exc_info=True)
+            log.error(
+                "the dashboard cannot look",
+                exc_info=True,
+                remedy="report it with this traceback; cdc status tells the same on a terminal",
+            )
             text = f"the dashboard met a bug of its own: {type(error).__name__}"
             document = {"name": self.name, "error": {"text": text, "remedy": "the log says more; please report it"}}
         self._is_in_trouble = _is_in_trouble(document)

@@ -99,7 +99,10 @@ class Loading:
             self._trade_until("end of the backfill", is_over)
         failed = [ending_line(each) for each in following.progress.values() if each.state != "done"]
         if failed:
-            raise StackError("\n".join([*failed, *(daemon.tail() for daemon in self._daemons)]))
+            raise StackError(
+                "\n".join([*failed, *(daemon.tail() for daemon in self._daemons)]),
+                remedy="read the logs above, then start the demo again",
+            )
         return Backfilled.of(following.progress.values(), self._changes)
 
     def _trade_until(self, what: str, condition: Callable[[], bool], *, timeout_s: float = _BACKFILL_TIMEOUT_S) -> None:

@@ -83,7 +83,10 @@ class Daemon:
             StackError: it ended by itself; carries the end of its log.
         """
         if self._process is not None and (code := self._process.poll()) is not None:
-            raise StackError(f"`cdc {self.command}` ended by itself with exit code {code}\n{self.tail()}")
+            raise StackError(
+                f"`cdc {self.command}` ended by itself with exit code {code}\n{self.tail()}",
+                remedy="correct what the end of its log says, then start again",
+            )
 
     def tail(self) -> str:
         """The end of the log, under the log's name."""
@@ -117,7 +120,10 @@ def wait_for(
         for daemon in daemons:
             daemon.check()
         if time.monotonic() > deadline:
-            raise StackError("\n".join([f"no {what} after {timeout_s:g} s", *(daemon.tail() for daemon in daemons)]))
+            raise StackError(
+                "\n".join([f"no {what} after {timeout_s:g} s", *(daemon.tail() for daemon in daemons)]),
+                remedy="read the logs above; on a slow machine, start again",
+            )
         meanwhile()
 
 

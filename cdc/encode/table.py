@@ -145,11 +145,17 @@ class TableEncoder:
         name = self.relation.qualified_name
         columns = self.relation.columns
         if len(row) != len(columns):
-            return EncodeError(f"table {name}: row of {len(row)} values for {len(columns)} columns")
+            return EncodeError(
+                f"table {name}: row of {len(row)} values for {len(columns)} columns",
+                remedy="report it with the table's definition: this is a mistake of cdc, and no row was left out",
+            )
         left_out = self.missing(row)
         if left_out:
             # No diagnosis: callers meet this on every row with unchanged TOAST, fill it and ask again.
-            return EncodeError(f"table {name}: unchanged TOAST, not filled in: {[columns[i].name for i in left_out]}")
+            return EncodeError(
+                f"table {name}: unchanged TOAST, not filled in: {[columns[i].name for i in left_out]}",
+                remedy="report it with the table's definition: this is a mistake of cdc, and no row was left out",
+            )
         problems = [
             f"column {column.name} ({column.type_name}): {problem}"
             for i, (column, cell) in enumerate(zip(columns, row, strict=True))

@@ -97,5 +97,9 @@ def _fill_topics(
             except BeginAnew:
                 continue
             except TopicMissing as error:
-                log.warning("a topic is gone", error=error.message)
+                log.warning(
+                    "a topic is gone",
+                    error=error.message,
+                    remedy="wait: a topic made anew is read again; start the bridge (cdc run) if it does not run",
+                )
                 stop.wait(_GONE_S)

@@ -176,7 +176,10 @@ class TopicSession:
         self._look_due = time.monotonic() + _LOOK_S
         fit = {topic for topic, facts in found.items() if not _why_not(topic, facts)}
         if _ids(found) != self._ids or fit != self._facts.keys():
-            log.warning("topics have changed: looking at them again")
+            log.warning(
+                "topics have changed: looking at them again",
+                remedy="wait: the tables are looked at again by themselves",
+            )
             raise BeginAnew
 
 

@@ -39,7 +39,7 @@ def record_key(text: str, schemas: Sequence[TableSchema], option: str = "--key")
     try:
         return key_bytes(values, [(name, types[name]) for name in schema.key])
     except ValueError as error:
-        raise ConfigError(f"{option} {text}: {error}") from error
+        raise ConfigError(f"{option} {text}: {error}", remedy=_remedy(option)) from error
 
 
 def key_columns(schemas: Sequence[TableSchema], key: bytes) -> list[tuple[str, str]]:

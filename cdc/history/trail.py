@@ -120,7 +120,10 @@ def row_at(trail: Trail, moment: Moment, current: Callable[[], Row | None]) -> R
     """
     first = trail.first
     if first is None:
-        raise TopicRefused("the history holds no record yet, in the partition of this key")
+        raise TopicRefused(
+            "the history holds no record yet, in the partition of this key",
+            remedy="wait until the row changes, or ask for it as it is now: cdc get",
+        )
     if not _is_past(first, moment):
         raise TopicRefused(
             f"the history reaches back to {_when(first)}, not to {_text(moment)}"

@@ -45,7 +45,10 @@ def of_table(record: StoredRecord) -> Shown:
     try:
         header = parse_header(record.header)
         if not _is_object(key) or not (value is None or _is_object(value)):
-            raise DecodeError("key and value must be JSON objects, in UTF-8")
+            raise DecodeError(
+                "key and value must be JSON objects, in UTF-8",
+                remedy="find out who writes into this topic; cdc reconcile shows what it damaged",
+            )
     except DecodeError as error:
         raise DecodeError(
             f"the record at offset {record.offset} of partition {record.partition} of topic {record.topic!r} is not "

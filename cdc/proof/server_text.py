@@ -33,7 +33,14 @@ class ColumnShape:
 
 
 class FormError(CdcError):
-    """A topic value is not in the form that the contract gives for its type."""
+    """A topic value is not in the form that the contract gives for its type.
+
+    Args:
+        message: as for ``CdcError``.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, remedy="find out who else writes into this topic: cdc topics lint")
 
 
 def server_text(raw: bytes, shape: ColumnShape) -> bytes | None:

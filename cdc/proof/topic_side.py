@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from cdc.broker_log import BROKERS_AWAY
 from cdc.errors import TopicUnavailable
 from cdc.lsn import LSN
 from cdc.ports import StoredRecord
@@ -102,7 +103,10 @@ def read_topics(bootstrap: str, topics: Iterable[str]) -> dict[str, TopicCopy]:
         deadline = time.monotonic() + _TIMEOUT_S
         while missing:
             if time.monotonic() > deadline:
-                raise TopicUnavailable(f"the end of {sorted(missing)} was not reached in {_TIMEOUT_S:g} s")
+                raise TopicUnavailable(
+                    f"the end of {sorted(missing)} was not reached in {_TIMEOUT_S:g} s",
+                    remedy=BROKERS_AWAY,
+                )
             for read in poll(consumer):
                 if isinstance(read, StoredRecord):
                     copies[read.topic].add(read)
@@ -154,7 +158,10 @@ def poll(consumer: Consumer, max_records: int = 1000, timeout_s: float = 0.1) ->
         elif error.code() == KafkaError._PARTITION_EOF:
             yield EndSeen((topic, partition), offset)
         else:
-            raise TopicUnavailable(f"reading {topic}[{partition}]: {error}")
+            raise TopicUnavailable(
+                f"reading {topic}[{partition}]: {error}",
+                remedy=BROKERS_AWAY,
+            )
 
 
 def _end_offsets(bootstrap: str, topics: list[str]) -> dict[Partition, int]:
@@ -163,7 +170,7 @@ def _end_offsets(bootstrap: str, topics: list[str]) -> dict[Partition, int]:
     metadata = admin.list_topics(timeout=_TIMEOUT_S).topics
     absent = [topic for topic in topics if topic not in metadata]
     if absent:
-        raise TopicUnavailable(f"no topic {', '.join(absent)}")
+        raise TopicUnavailable(f"no topic {', '.join(absent)}", remedy="start the bridge (cdc run), which makes it")
     partitions = [TopicPartition(topic, number) for topic in topics for number in metadata[topic].partitions]
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client gives it no types
     futures = admin.list_offsets(
@@ -174,4 +181,7 @@ def _end_offsets(bootstrap: str, topics: list[str]) -> dict[Partition, int]:
     try:
         return {(one.topic, one.partition): future.result().offset for one, future in futures.items()}
     except KafkaException as error:  # of a topic that was just made a broker may not know yet that it has it
-        raise TopicUnavailable(f"no end offsets of {', '.join(topics)}: {error.args[0].str()}") from error
+        raise TopicUnavailable(
+            f"no end offsets of {', '.join(topics)}: {error.args[0].str()}",
+            remedy=BROKERS_AWAY,
+        ) from error

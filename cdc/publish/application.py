@@ -70,7 +70,10 @@ class ApplicationProducer(TransactionalProducer):
             if not left:
                 return self._offsets
             if time.monotonic() > deadline:
-                raise TopicUnavailable("Kafka takes no records any more: a flush did not end within a minute")
+                raise TopicUnavailable(
+                    "Kafka takes no records any more: a flush did not end within a minute",
+                    remedy="open it again once the brokers answer: nothing of this Kafka transaction is readable",
+                )
 
     def _raise_why(self, undelivered: KafkaError) -> None:
         """A record failed, and with it the Kafka transaction: a commit says why, where the record says only that."""
@@ -103,7 +106,7 @@ class ApplicationProducer(TransactionalProducer):
             if isinstance(cause, KafkaException) and cause.args[0].code() in _NOT_OURS:
                 raise TopicUnavailable(
                     "the consumer group gave our partitions to another instance, because this one was silent",
-                    remedy="nothing, open it again: what this step read is the other instance's to do",
+                    remedy="open it again: what this step read is the other instance's to do",
                 ) from cause
             raise
 
@@ -133,7 +136,10 @@ class ApplicationProducer(TransactionalProducer):
         while len(self._producer):
             self._producer.poll(0.01)
             if time.monotonic() > deadline:
-                raise TopicUnavailable("the Kafka client does not let go of the records of an aborted transaction")
+                raise TopicUnavailable(
+                    "the Kafka client does not let go of the records of an aborted transaction",
+                    remedy="open it again: nothing of this Kafka transaction is readable",
+                )
 
     def _forget(self) -> None:
         self._offsets, self._undelivered = {}, None

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
+from cdc.broker_log import BROKERS_AWAY
 from cdc.errors import CdcError, TopicUnavailable
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.row_producer import ROWS_PATIENCE_S, Group, RowProducer, RowRejected
@@ -121,7 +122,9 @@ class PromptPublisher(KafkaPublisher):
     def close(self) -> None:
         """Take back what is not on its way, abort what is open, and end the threads; ``late`` is complete then."""
         self._rows.close()
-        self._failure = self._failure or TopicUnavailable("this session has ended")  # what is written waits no longer
+        self._failure = self._failure or TopicUnavailable(
+            "this session has ended", remedy="wait: the next session sends what this one did not"
+        )  # what is written waits no longer
         self._thread.shutdown(wait=True)
         super().close()
 
@@ -136,7 +139,10 @@ class PromptPublisher(KafkaPublisher):
             if self._rows.failed is not None or self._rows.refusal is not None:
                 raise self._row_error()
             if len(self._rows) and time.monotonic() > deadline:
-                raise TopicUnavailable(f"Kafka did not take the rows that were sent within {ROWS_PATIENCE_S:g} s")
+                raise TopicUnavailable(
+                    f"Kafka did not take the rows that were sent within {ROWS_PATIENCE_S:g} s",
+                    remedy=BROKERS_AWAY,
+                )
         super()._begin()
 
     def _write(self, topic: str, key: bytes, value: bytes) -> None:
@@ -159,4 +165,7 @@ class PromptPublisher(KafkaPublisher):
                 if self._failure is not None:
                     return self._failure
         assert error is not None
-        return TopicUnavailable(f"rows cannot be sent: {error.str()}")
+        return TopicUnavailable(
+            f"rows cannot be sent: {error.str()}",
+            remedy=BROKERS_AWAY,
+        )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from confluent_kafka import KafkaException
 
 from cdc.acls import Acl
+from cdc.broker_log import BROKERS_AWAY
 from cdc.config.checks import MAX_MESSAGE_BYTES
 from cdc.contract.header import header_position
 from cdc.errors import TopicRefused
@@ -18,8 +19,11 @@ class KafkaPublisher(TransactionalProducer):
     """A producer with a transactional id, one per bridge. Arguments and errors as for ``TransactionalProducer``."""
 
     # If somebody did take over meanwhile, the next attempt finds the slot in use, and waits.
-    _remedy_when_aborted = "nothing, the bridge goes on from the stored progress: this process or the brokers hung"
-    _remedy_when_fenced = "nothing, when a second bridge is meant to run; otherwise stop one of the two"
+    _remedy_when_aborted = (
+        "wait: the bridge goes on from the stored progress by itself; this process or the brokers hung"
+    )
+    _remedy_when_unanswered = BROKERS_AWAY
+    _remedy_when_fenced = "leave this one waiting, when a second bridge is meant to run; otherwise stop one of the two"
 
     @property
     def queued(self) -> int:

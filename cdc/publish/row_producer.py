@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from cdc.broker_log import BROKER_LOG
+from cdc.broker_log import BROKER_LOG, BROKERS_AWAY
 from cdc.brokers import bad_option, connect, refused_connection
 from cdc.contract.header import HEADER_NAME
 from cdc.errors import CdcError, TopicUnavailable
@@ -206,7 +206,8 @@ class RowProducer:
                 raise RowRejected(None, self._failed[0])
             if time.monotonic() > deadline:
                 raise TopicUnavailable(
-                    f"Kafka takes no rows: the send queue stayed full for up to {ROWS_PATIENCE_S:g} s"
+                    f"Kafka takes no rows: the send queue stayed full for up to {ROWS_PATIENCE_S:g} s",
+                    remedy=BROKERS_AWAY,
                 )
 
     def _client_error(self, error: KafkaError) -> None:

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ClusterMetadata, ConfigResource, NewTopic, ResourceType
 
 from cdc.acls import BRIDGE_ON_TOPICS, Acl
+from cdc.broker_log import BROKERS_AWAY
 from cdc.brokers import BrokerAdmin
 from cdc.config import TopicsConfig
 from cdc.contract.naming import collisions
@@ -142,7 +143,10 @@ class TopicAdmin:
             now = time.monotonic()
             if now > deadline:
                 lacking = sorted(wanted.keys() - led)
-                raise TopicUnavailable(f"{len(lacking)} new topics have no leader, {lacking[0]!r} among them")
+                raise TopicUnavailable(
+                    f"{len(lacking)} new topics have no leader, {lacking[0]!r} among them",
+                    remedy=BROKERS_AWAY,
+                )
             time.sleep(max(_METADATA_POLL_S, now - asked))
             asked = time.monotonic()
 

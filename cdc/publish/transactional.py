@@ -68,6 +68,7 @@ class TransactionalProducer:
     """
 
     _remedy_when_aborted = "open it again, and do the work again: this process or the brokers hung"
+    _remedy_when_unanswered = "open it again once the brokers answer: is kafka.bootstrap right, and a broker up?"
     _remedy_when_fenced = "close this one: only the newer one may write"
 
     def __init__(self, options: Mapping[str, Any], *, transactional_id: str, max_message_bytes: int) -> None:
@@ -177,7 +178,10 @@ class TransactionalProducer:
                 if self._failure is not None:
                     raise self._failure
                 if time.monotonic() > deadline:
-                    raise TopicUnavailable("Kafka takes no records any more: the send queue stayed full for a minute")
+                    raise TopicUnavailable(
+                        "Kafka takes no records any more: the send queue stayed full for a minute",
+                        remedy=self._remedy_when_unanswered,
+                    )
 
     def _until_done(self, what: str, call: Any, deadline_s: float) -> None:
         deadline = time.monotonic() + deadline_s
@@ -217,7 +221,10 @@ class TransactionalProducer:
                 f"Kafka does not allow {what} for transactional id {self._transactional_id!r}: {kafka_error.str()}",
                 remedy=self._grant(Acl("transactional-id", self._transactional_id, ("Write",))),
             )
-        return TopicUnavailable(f"{what} failed: {kafka_error.str()}")
+        return TopicUnavailable(
+            f"{what} failed: {kafka_error.str()}",
+            remedy=self._remedy_when_unanswered,
+        )
 
     def _fatal_error(self, unknown: KafkaError) -> KafkaError:
         """What was fatal: produce() says only that something was, and every transactional call says what."""

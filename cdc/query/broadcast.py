@@ -163,7 +163,12 @@ class Broadcast:
         except CdcError:
             pass  # those who listen look for themselves, and meet the same error
         except Exception as error:
-            log.error("what changes could not be read for all who watch", table=self._table, exc_info=error)
+            log.error(
+                "what changes could not be read for all who watch",
+                table=self._table,
+                exc_info=error,
+                remedy="let clients watch again: their connections were closed; report it if it comes back",
+            )
         finally:
             self._over()
 

@@ -96,7 +96,10 @@ class Past:
 def _of_topic(definitions: Sequence[TableSchema], topic: str) -> list[TableSchema]:
     schemas = [each for each in definitions if each.topic == topic]
     if not schemas:
-        raise CdcError(f"no definition of {topic} is in the topics")
+        raise CdcError(
+            f"no definition of {topic} is in the topics",
+            remedy="ask for the rows as they are now; the past needs the definitions in the __schemas topic",
+        )
     return schemas
 
 

@@ -59,12 +59,21 @@ class Watching:
         error = None if told.cancelled() else told.exception()
         if isinstance(error, TimeoutError):
             self.was_cut = True
-            log.warning("a watch was cut off: its client does not read", limit_s=SLOWEST_S)
+            log.warning(
+                "a watch was cut off: its client does not read",
+                limit_s=SLOWEST_S,
+                remedy="let the client read faster, or watch fewer keys; it may go on from its last cursor",
+            )
             self._abort()
             await _gone(receive)
             return
         if error is not None and not isinstance(error, CdcError | Problem):
-            log.error("a watch ended with an error", exc_info=error)
+            log.error(
+                "a watch ended with an error",
+                exc_info=error,
+                remedy="let the client watch again from its last cursor; report it with this traceback if "
+                "it comes back",
+            )
         await send({"type": "http.response.body", "body": farewell(error), "more_body": False})
 
     async def _tell(self, send: Send) -> None:

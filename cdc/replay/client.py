@@ -8,7 +8,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from cdc.acls import Acl
-from cdc.broker_log import BROKER_LOG
+from cdc.broker_log import BROKER_LOG, BROKERS_AWAY
 from cdc.brokers import CONNECTING, BrokerAdmin, bad_option, refused_connection
 from cdc.errors import CdcError, TopicRefused, TopicUnavailable
 
@@ -92,6 +92,9 @@ def missing_topic(topic: str) -> TopicMissing:
     )
 
 
+_GRANT: Final = "run `cdc grants kafka`: it prints the rights that bridge and sink need"
+
+
 def translated(
     error: KafkaError, topic: str | None, options: Mapping[str, Any], *, needs: Sequence[str] = ("Read",)
 ) -> CdcError:
@@ -108,13 +111,16 @@ def translated(
     if code in _MISSING:
         return TopicMissing(f"{subject} does not exist", remedy="start the bridge (cdc run), which creates it")
     if code in _FORBIDDEN:
-        remedy = "" if topic is None else Acl("topic", topic, needs).remedy(options)
+        remedy = _GRANT if topic is None else Acl("topic", topic, needs).remedy(options)
         return TopicRefused(f"not authorised to read {subject}", remedy=remedy)
     if (refusal := refused_connection(error)) is not None:
         return refusal
     if code in OFFSET_GONE:
         return TopicUnavailable(
             f"{subject} no longer has the offset to go on from: it was deleted and made anew, or lost data",
-            remedy="nothing: its table is rebuilt",
+            remedy="wait: its table is rebuilt by itself; `cdc status` says how far",
         )
-    return TopicUnavailable(f"{subject}: {text}")
+    return TopicUnavailable(
+        f"{subject}: {text}",
+        remedy=BROKERS_AWAY,
+    )

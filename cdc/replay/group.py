@@ -171,7 +171,7 @@ class GroupReader:
         if error.code() == KafkaError._TIMED_OUT:
             return TopicUnavailable(
                 f"the offsets of {self._name} are not known after {_STABLE_OFFSETS_S:g} s",
-                remedy="nothing, try again: a Kafka transaction holds them open, or the brokers are busy",
+                remedy="open it again: a Kafka transaction holds them open, for a minute at most, or brokers are busy",
             )
         return translated(error, topic, self._options)
 

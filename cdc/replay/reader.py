@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-from cdc.broker_log import BROKER_LOG
+from cdc.broker_log import BROKER_LOG, BROKERS_AWAY
 from cdc.brokers import BrokerAdmin
 from cdc.contract.header import HEADER_NAME
 from cdc.errors import CdcError, TopicUnavailable
@@ -207,7 +207,10 @@ class TopicReader:
     def _client_error(self, error: KafkaError) -> None:
         """Called from inside ``consume``, which must not be left by an exception."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._failure = TopicUnavailable("no Kafka broker can be reached", remedy="nothing: cdc tries again")
+            self._failure = TopicUnavailable(
+                "no Kafka broker can be reached",
+                remedy=BROKERS_AWAY,
+            )
             return
         translation = translated(error, None, self._options)
         if not translation.retryable:

@@ -142,7 +142,12 @@ class CapturedTables:
         if not key:
             name = relation.qualified_name
             why = "rows came in the stream from before it had its key: nothing tells them apart there"
-            log.warning("rows are skipped, and the table is published again", table=name, reason=why)
+            log.warning(
+                "rows are skipped, and the table is published again",
+                table=name,
+                reason=why,
+                remedy="wait: the table is published again by itself; `cdc backfill --list` says how far",
+            )
             self._missed = Demand(name, True, why)
             return None
         return TableEncoder(relation, key, topic)
@@ -365,7 +370,7 @@ class CapturedTables:
         rest = [each.qualified_name for each in self.tables if each.qualified_name not in carried]
         if len(rest) == len(self.tables):
             return False
-        log.warning("the publication cannot be altered now", error=error.message, remedy=error.remedy or None)
+        log.warning("the publication cannot be altered now", error=error.message, remedy=error.remedy)
         for name in rest:
             is_named = name in self._config.source.tables
             self._leave_out([LeftOut(name, error.message, error.remedy, is_named, "publication")])
@@ -391,7 +396,12 @@ class CapturedTables:
             self._infos.pop(own, None)
             self.tables = tuple(each for each in self.tables if (each.namespace, each.name) != own)
         if is_back:
-            log.warning("table had another name for a while", table=old_name, name=relation.qualified_name)
+            log.warning(
+                "table had another name for a while",
+                table=old_name,
+                name=relation.qualified_name,
+                remedy="compare it if rows changed under that name: cdc reconcile",
+            )
         else:
             log.warning(
                 "table was renamed out of source.tables: its changes are not published any more, "

@@ -149,10 +149,12 @@ def refusal(error: Exception) -> Answer:
         case NotLoaded():
             problem = Problem("not-ready", sentences(error.message, error.remedy), [RETRY_LOAD])
         case CdcError():
-            log.warning("cannot answer", error=error.message, remedy=error.remedy or None)
+            log.warning("cannot answer", error=error.message, remedy=error.remedy)
             retry = [(b"retry-after", b"5")]
             problem = Problem("store-away", sentences(error.message, "try again later"), retry)
         case _:
-            log.error("a request met a bug of ours", exc_info=error)
+            log.error(
+                "a request met a bug of ours", exc_info=error, remedy="report it with this traceback; all else goes on"
+            )
             problem = Problem("our-bug", "The service's log says what went wrong. Please report it.")
     return Answer(problem.status, [(b"cache-control", b"no-store"), *problem.headers], problem.body(), PROBLEM_JSON)

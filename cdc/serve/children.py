@@ -48,7 +48,9 @@ def answer_as_child(make: MakeServer, listening: socket.socket) -> None:
 
 
 def _orphaned(server: Server, loop: asyncio.AbstractEventLoop, sentinel: int) -> None:
-    log.warning("the parent process is gone: stopping")
+    log.warning(
+        "the parent process is gone: stopping", remedy="start cdc serve again; look who killed it (out of memory?)"
+    )
     loop.remove_reader(sentinel)
     server.stop()
 
@@ -112,6 +114,7 @@ class Children:
             exit_code=exit_code,
             signal=signal.Signals(-exit_code).name if exit_code < 0 else None,
             pause_s=pause_s or None,
+            remedy="wait: another one starts by itself; if they die again and again, look at memory and the log above",
         )
         if exit_code < 0:
             self._on_signal(-exit_code)
@@ -133,6 +136,10 @@ class Children:
         for each in self._living:
             each.process.join(max(ends_at - time.monotonic(), 0))
             if each.process.is_alive():
-                log.error("a process did not end in time: it is killed", limit_s=LONGEST_STOP_S)
+                log.error(
+                    "a process did not end in time: it is killed",
+                    limit_s=LONGEST_STOP_S,
+                    remedy="leave it: it is killed; a client or a disk that hangs held it up",
+                )
                 each.process.kill()
                 each.process.join()

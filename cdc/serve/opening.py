@@ -23,11 +23,17 @@ class OpenedWhenAsked:
 
     def lock(self) -> bool:
         """As ``Store.lock``, which this one refuses."""
-        raise StoreRefused("this store was opened for reading only")
+        raise StoreRefused(
+            "this store was opened for reading only",
+            remedy="let the process that fills the view write: cdc serve without --no-feed",
+        )
 
     def begin(self) -> Transaction:
         """As ``Store.begin``, which this one refuses."""
-        raise StoreRefused("this store was opened for reading only")
+        raise StoreRefused(
+            "this store was opened for reading only",
+            remedy="let the process that fills the view write: cdc serve without --no-feed",
+        )
 
     def read(self, query: Callable[[Snapshot], Answer]) -> Answer:
         """As ``Store.read``."""

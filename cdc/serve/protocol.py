@@ -107,7 +107,11 @@ class Protocol(HttpToolsProtocol):
         if self._is_answering or not self._is_in_head:
             self.transport.abort()  # an answer is under way, or was given: another one would be taken for a part of it
             return
-        log.warning("a request was refused: its head is too large", limit=MAX_HEAD)
+        log.warning(
+            "a request was refused: its head is too large",
+            limit=MAX_HEAD,
+            remedy="let the client send fewer or shorter headers, or put a long key into the body of batchGet",
+        )
         self.transport.write(b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n\r\n")
         self.transport.close()
 

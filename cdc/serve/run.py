@@ -191,7 +191,11 @@ class _Here:
             self._tell()
         self._thread.stop()
         if not worker.ended_within(LONGEST_STOP_S):
-            log.error("what answers did not end in time: it is left behind", limit_s=LONGEST_STOP_S)
+            log.error(
+                "what answers did not end in time: it is left behind",
+                limit_s=LONGEST_STOP_S,
+                remedy="leave it: the process ends without it; a client that does not read held it up",
+            )
         worker.check()
 
 

@@ -28,6 +28,12 @@ _AGAIN: Final = (
 ELSEWHERE: Final = "point sink.dsn at a server that takes writes: target_session_attrs=read-write"
 """What helps when a replica is read-only and stays so."""
 
+REPLICA_AWAY: Final = (
+    "cdc tries again by itself; if that does not help: is the server up, and are sink.dsn's host and port right?"
+)
+"""One text for all that an outage causes: it is told by its remedy, and once."""
+
+_CHECK: Final = "run `cdc check`: it says what the role lacks in the replica; the server's log may say more"
 _SHOWN_KEY_BYTES: Final = 500
 
 
@@ -101,6 +107,6 @@ def replica_errors(doing: str, *, remedy: str = "") -> Iterator[None]:
 def _translated(error: Exception, doing: str, remedy: str) -> ReplicaRefused | ReplicaUnavailable:
     text = f"the replica failed at {doing}: {first_line(error)}"
     if isinstance(error, psycopg.Error) and not is_retryable(error):
-        return ReplicaRefused(text, remedy=remedy)
+        return ReplicaRefused(text, remedy=remedy or _CHECK)
     is_read_only = isinstance(error, psycopg.Error) and error.sqlstate == _READ_ONLY
-    return ReplicaUnavailable(text, remedy=ELSEWHERE if is_read_only else "")
+    return ReplicaUnavailable(text, remedy=ELSEWHERE if is_read_only else REPLICA_AWAY)

@@ -51,6 +51,7 @@ _PAUSE_S: Final = 5.0
 _SHOWN_QUERY: Final = 100
 _CHAIN: Final = 3
 """Of those who wait for others, so many are named one behind the other."""
+_NOBODY: Final = "wait: it is tried again every ten seconds; if that lasts, look at pg_locks in the replica"
 _OWN: Final = "the sink's own tables"
 _ONE_SINK: Final = "the lock of the one sink"
 
@@ -174,7 +175,7 @@ def describe(session: Session, blockers: Collection[int]) -> Told:
     if 0 in blockers:
         return Told(who, "SELECT gid FROM pg_prepared_xacts;  then COMMIT PREPARED or ROLLBACK PREPARED '…'")
     if not ends:
-        return Told("somebody who has gone meanwhile", "")
+        return Told("somebody who has gone meanwhile", _NOBODY)
     commands = " ".join(f"SELECT pg_terminate_backend({pid});" for pid in ends)
     return Told(who, f"let it finish, or: {commands}{hidden}")
 
@@ -255,7 +256,7 @@ class LockWaits:
             at, wait, told = self._seen.get(session.info.backend_pid, (0.0, None, Told("", "")))
             now = time.monotonic()
             if wait is None or now - at > _STILL_KNOWN_S:
-                self._held[topic] = _Held(table, "", (), Told("somebody", ""), now)
+                self._held[topic] = _Held(table, "", (), Told("somebody", _NOBODY), now)
             else:
                 self._held[topic] = _Held(table, wait.place, wait.blockers, told, now - wait.seconds)
             held = self._held[topic]
@@ -263,7 +264,7 @@ class LockWaits:
             "a lock in the replica keeps rows out of a table: it is left out until that is gone, the others go on",
             table=table,
             holder=held.told.who,
-            remedy=held.told.remedy or None,
+            remedy=held.told.remedy,
         )
 
     def hold_alike(self, session: Session, topic: str, oids: Mapping[int, tuple[str, str]]) -> None:
@@ -354,7 +355,7 @@ class LockWaits:
                 current[each.table] = each.since, each.told, others
         for table in [*self._episodes]:
             if table not in current:
-                log.warning(
+                log.info(
                     "the lock in the replica is gone", table=table, waited_s=round(now - self._episodes[table].since, 1)
                 )
                 del self._episodes[table]
@@ -369,7 +370,7 @@ class LockWaits:
                     seconds=round(now - self._episodes[table].since, 1),
                     holder=holder.who,
                     effect=effect,
-                    remedy=holder.remedy or None,
+                    remedy=holder.remedy,
                 )
             self._on_wait(table, now - self._episodes[table].since)
 

@@ -204,7 +204,12 @@ class TableRegistry:
             seen.drop()
         if why:
             self._anew[topic] = why
-            log.warning("rebuilding a table from its topic", table=self._tables[topic].name, reason=why)
+            log.warning(
+                "rebuilding a table from its topic",
+                table=self._tables[topic].name,
+                reason=why,
+                remedy="wait: the topic holds all of its rows; `cdc status` says how far",
+            )
         state = _REBUILDING if why else _LOADING
         self._tables[topic] = self._tables[topic]._replace(state=state, reason=why or None)
         self._connection.execute(
@@ -401,7 +406,9 @@ class TableRegistry:
         lacks = lacking(self._session, [name.schema], [name]) if isinstance(cause, InsufficientPrivilege) else []
         return TableRefused(
             f"replica table {name} cannot be created or widened: {first_line(cause)}",
-            remedy=" ".join([*(lack.remedy for lack in lacks), "-- then restart the sink"]) if lacks else "",
+            remedy=" ".join([*(lack.remedy for lack in lacks), "-- then restart the sink"])
+            if lacks
+            else "change or drop the replica table so that it can be made, then restart the sink",
         )
 
     def _begin_anew(self, topic: str) -> None:

@@ -19,6 +19,7 @@ from cdc.pgsettings import LATER, READING, WRITING, startup_options
 from cdc.pgtls import tls_remedy
 from cdc.pgtypes import quote_identifier
 from cdc.record import SourceIdentity
+from cdc.sink.errors import REPLICA_AWAY
 
 PINNED_SETTINGS: Final[Mapping[str, str]] = {
     **READING,
@@ -69,7 +70,11 @@ def replica_engine(
         meet(session)
         return session
 
-    return sa.create_engine("postgresql+psycopg://", creator=connect, poolclass=sa.pool.NullPool)
+    # No pool, so nothing to reset: a connection that comes back is closed. The pool would try, and log each one that an
+    # outage took as an error with its traceback.
+    return sa.create_engine(
+        "postgresql+psycopg://", creator=connect, poolclass=sa.pool.NullPool, pool_reset_on_return=None
+    )
 
 
 def try_lock(connection: sa.Connection, name: str) -> bool:
@@ -150,5 +155,5 @@ def _connect_error(where: str, said: str, *, user: str, dbname: str) -> ReplicaR
             return ReplicaRefused(f"the replica refuses {where}: {said}", remedy=command)
     return ReplicaUnavailable(
         f"cannot reach the replica as {where}: {said}",
-        remedy="is the server up, and are sink.dsn's host and port right?",
+        remedy=REPLICA_AWAY,
     )

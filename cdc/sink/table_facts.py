@@ -141,7 +141,10 @@ class KnownTables:
             known, name = self._facts[topic], self._names[topic]
             now = found.get(known.oid)
             if now is None or (now.schema, now.table) != (known.schema, known.table):
-                raise ReplicaUnavailable(f"{_REPLACED} under the running sink: {name}")
+                raise ReplicaUnavailable(
+                    f"{_REPLACED} under the running sink: {name}",
+                    remedy="wait: the sink looks at its tables again; stop whoever replaces replica tables",
+                )
             if now != known:
                 what = (
                     "UNLOGGED"
@@ -150,7 +153,10 @@ class KnownTables:
                     if now.has_policies
                     else "file, triggers or rules"
                 )
-                raise ReplicaUnavailable(f"the replica table was altered under the running sink: {name} ({what})")
+                raise ReplicaUnavailable(
+                    f"the replica table was altered under the running sink: {name} ({what})",
+                    remedy="wait: the sink looks at its tables again, and says if the change does not fit",
+                )
 
     def _find(self, name: ReplicaName) -> TableFacts | None:
         row = self._session.execute(_OF_THE_NAME, [quoted_name(name)]).fetchone()

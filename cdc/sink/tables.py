@@ -310,5 +310,8 @@ def _known_type(connection: sa.Connection, sql_type: str) -> str:
         with connection.begin_nested():
             known = connection.scalar(sa.text("SELECT to_regtype(:type) IS NOT NULL"), {"type": sql_type})
     except sa.exc.DBAPIError as error:
-        raise TableRefused(f"{sql_type!r} is not a type: {first_line(error.orig or error)}") from error
+        raise TableRefused(
+            f"{sql_type!r} is not a type: {first_line(error.orig or error)}",
+            remedy="report it with the column's definition, or make the replica's column by hand",
+        ) from error
     return sql_type if known else "text"

@@ -19,7 +19,7 @@ from cdc.long_wait import told
 from cdc.pgaddress import DEFAULTS, address, keywords_of, patience
 from cdc.pgtls import tls_remedy
 from cdc.pgtypes import quote_identifier
-from cdc.source.sqlstates import result_error, source_error
+from cdc.source.sqlstates import SERVER_AWAY, result_error, source_error
 
 PINNED_SETTINGS: Final[Mapping[str, str]] = {
     "TimeZone": "UTC",
@@ -162,7 +162,7 @@ def connect_error(text: str, connection: Mapping[str, str]) -> CdcError:
         return SourceRefused(f"PostgreSQL refuses {who}: {said}", remedy="correct the database name in source.dsn")
     return SourceUnavailable(
         f"cannot reach PostgreSQL as {who}: {said}",
-        remedy="is the server up, and are source.dsn's host and port right?",
+        remedy=SERVER_AWAY,
     )
 
 

@@ -55,11 +55,14 @@ def keyed_table(conn: psycopg.Connection[Any], table: str, key_columns: Sequence
     with source_errors("looking a table up"):
         found = conn.execute(_TABLE, {"table": table}).fetchone()
         if found is None:
-            raise SourceAltered(f"table {table} is gone")
+            raise SourceAltered(f"table {table} is gone", remedy="run `cdc tables list` for what there is")
         oid, namespace, name, kind = found
         rows = conn.execute(_OPERATORS, {"table": oid, "columns": list(key_columns)}).fetchall()
     if len(rows) < len(key_columns):
-        raise SourceAltered(f"table {qualified(namespace, name)} has no longer the columns {', '.join(key_columns)}")
+        raise SourceAltered(
+            f"table {qualified(namespace, name)} has no longer the columns {', '.join(key_columns)}",
+            remedy="run the command again: it looks at the key of today",
+        )
     identifier = sql.Identifier(namespace, name)
     return KeyedTable(
         identifier,

@@ -83,7 +83,13 @@ def ensure_publication(
     """
     state = refuse_unfit(conn, name=name, mode=mode, tables=tables)
     if state is None:
-        _run(conn, f"making publication {name}", creation_command(name, mode, tables), tables)
+        try:
+            _run(conn, f"making publication {name}", creation_command(name, mode, tables), tables)
+        except CdcError as error:
+            if not isinstance(error.__cause__, sqlstate.DuplicateObject | sqlstate.UniqueViolation):
+                raise
+            # Somebody else made it just now: it is to be looked at as any other
+            return ensure_publication(conn, name=name, mode=mode, tables=tables)
         return "created"
     if mode != "filtered" or (state.tables == {table.qualified_name for table in tables} and not state.has_unreadable):
         return "kept"

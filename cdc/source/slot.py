@@ -90,12 +90,12 @@ def create_slot(conn: psycopg.Connection[Any], name: str, *, timeout_s: float = 
         except sqlstate.ConfigurationLimitExceeded as error:
             raise no_slot_free(name, *_count_slots(conn)) from error
         except sqlstate.DuplicateObject as error:
-            raise SourceUnavailable(f"slot {name} was made by another session just now") from error
-        except sqlstate.ObjectNotInPrerequisiteState as error:
-            raise SourceRefused(
-                f"slot {name} cannot be made: {error.diag.message_primary}",
-                remedy="ALTER SYSTEM SET wal_level = logical;  -- then restart PostgreSQL",
+            raise SourceUnavailable(
+                f"slot {name} was made by another session just now",
+                remedy="wait: cdc looks at the slot again by itself",
             ) from error
+        except sqlstate.ObjectNotInPrerequisiteState as error:
+            raise _low_wal_level(name, error.diag.message_primary) from error
         except sqlstate.InvalidName as error:
             raise SourceRefused(
                 f"slot {name} cannot be made: {error.diag.message_primary}",
@@ -103,6 +103,25 @@ def create_slot(conn: psycopg.Connection[Any], name: str, *, timeout_s: float = 
             ) from error
     assert row is not None
     return LSN.parse(row[0])
+
+
+def refuse_low_wal_level(conn: psycopg.Connection[Any], name: str) -> None:
+    """Call it before a walsender is opened: a server with ``wal_level = minimal`` has none, and looks too busy for one.
+
+    Raises:
+        SourceRefused: the server cannot decode.
+    """
+    with source_errors("asking for wal_level"):
+        level = conn.execute("SELECT pg_catalog.current_setting('wal_level')").fetchone()
+    if level != ("logical",):
+        raise _low_wal_level(name, f"wal_level is {level[0] if level else 'unknown'}")
+
+
+def _low_wal_level(name: str, why: str | None) -> SourceRefused:
+    return SourceRefused(
+        f"slot {name} cannot be made or read: {why}",
+        remedy="ALTER SYSTEM SET wal_level = logical;  -- then restart PostgreSQL",
+    )
 
 
 def drop_slot(conn: psycopg.Connection[Any], name: str) -> None:

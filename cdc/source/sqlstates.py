@@ -37,6 +37,14 @@ _ALTERED: Final = (
     "42P01",  # no such table
 )
 _NOT_GRANTED: Final = "42501"
+SERVER_AWAY: Final = (
+    "cdc tries again by itself; if that does not help: is the server up, and are source.dsn's host and port right?"
+)
+"""One text for all that an outage causes, from the first connection that breaks to the last that is refused: an outage
+is told by its remedy, and once."""
+_WAIT: Final = "cdc tries again by itself; if that does not help, the server's log says what was in the way"
+_CHECK: Final = "run `cdc check`: it says what the role and the server lack; the server's log may say more"
+_LOOK_AGAIN: Final = "cdc looks at the table again by itself; if that does not help, run `cdc check`"
 _REMEDIES: Final = {
     "22021": "a name or a value there is not UTF-8, which a SQL_ASCII database lets in: correct it. Names: "
     "SELECT attrelid::regclass, attname FROM pg_attribute "
@@ -58,21 +66,23 @@ def source_error(doing: str, sqlstate: str | None, said: str, *, remedy: str = "
     """
     words = " ".join(said.split())
     if not sqlstate or (sqlstate.startswith(_LOST) and sqlstate != _PROTOCOL_VIOLATION):
-        return SourceUnavailable(f"PostgreSQL went away while {doing}: {words or 'the connection broke'}")
+        return SourceUnavailable(
+            f"PostgreSQL went away while {doing}: {words or 'the connection broke'}", remedy=SERVER_AWAY
+        )
     if sqlstate.startswith(_DAMAGED):
         return SourceRefused(
             f"PostgreSQL reports damage while {doing}: {words}",
             remedy="restore what is damaged: no retry reads it",
         )
     if sqlstate.startswith(_BUSY):
-        return SourceBusy(f"PostgreSQL cancelled {doing}: {words}")
+        return SourceBusy(f"PostgreSQL cancelled {doing}: {words}", remedy=_WAIT)
     if sqlstate.startswith(_ALTERED):
-        return SourceAltered(f"PostgreSQL does not find what {doing} needs: {words}")
+        return SourceAltered(f"PostgreSQL does not find what {doing} needs: {words}", remedy=_LOOK_AGAIN)
     if sqlstate == _NOT_GRANTED and "row-level security" in words and role:
         return SourceRefused(f"PostgreSQL refuses {doing}: {words}", remedy=f"ALTER ROLE {role} BYPASSRLS;")
     if sqlstate != _NOT_GRANTED:
         remedy = _REMEDIES.get(sqlstate, "")
-    return SourceRefused(f"PostgreSQL refuses {doing}: {words}", remedy=remedy)
+    return SourceRefused(f"PostgreSQL refuses {doing}: {words}", remedy=remedy or _CHECK)
 
 
 def result_error(doing: str, result: pq.abc.PGresult, *, remedy: str = "", role: str = "") -> CdcError:

@@ -50,7 +50,10 @@ class _Container:
                 log = b"".join(self._container.get_logs()).decode(errors="replace")
                 verb = "ended at once" if answered else f"did not answer within {_START_TIMEOUT_S:.0f} s"
                 last_lines = "\n".join(log.splitlines()[-12:])
-                raise StackError(f"the container of {self._container.image} {verb}; the end of its log:\n{last_lines}")
+                raise StackError(
+                    f"the container of {self._container.image} {verb}; the end of its log:\n{last_lines}",
+                    remedy="correct what its log says, and start again",
+                )
         except BaseException as error:
             self.close()
             if isinstance(error, Exception) and not isinstance(error, StackError):

@@ -179,6 +179,9 @@ def _formatted(java: Java, libs: Path, say: Say) -> Path:
         tool = [*_java(java, libs), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
         done = subprocess.run(tool, cwd=directory, capture_output=True, text=True)
         if done.returncode != 0:
-            raise StackError(f"a Kafka node cannot be formatted: {done.stdout}{done.stderr}".strip())
+            raise StackError(
+                f"a Kafka node cannot be formatted: {done.stdout}{done.stderr}".strip(),
+                remedy="correct what it says above; the folder must be writable, with some GB free",
+            )
 
     return make_once(libs.parent / "node", make) / "data"

@@ -34,6 +34,11 @@ from cdc.state.values import Value, decode, encode
 
 _RECORDS_PER_STEP: Final = 500
 _MAX_MESSAGE_BYTES: Final = TopicsConfig().max_message_bytes
+_STEP_S: Final = 20
+"""What Kafka gives a step between its first record and its commit: milliseconds, unless the brokers hang. An heir of
+another name cannot end the Kafka transaction of an instance that died within a step, and what that one holds open hides
+the end of the changelog: so it waits for Kafka, which looks every ten seconds for transactions whose time is over. Both
+times, of the session and of the transaction, run from the death on, not one after the other."""
 
 
 class PartitionState:
@@ -95,7 +100,8 @@ class ChangelogStore:
         store: name of the state. ``{app}-{store}`` is the consumer group, ``{app}-{store}-changelog`` the changelog.
         source: the topic that is read.
         instance: stable name of this instance. A restarted one fences its former self and goes on at once; another name
-            waits ten seconds until the group gives it the partitions.
+            waits ten seconds until the group gives it the partitions, and up to thirty if the one before died in the
+            middle of a commit.
         topics: how to make the changelog; its partitions are as many as the source's.
 
     Raises:
@@ -122,7 +128,7 @@ class ChangelogStore:
         self._changelog_id = ""
         self._count = self._match_partitions(topics or TopicsConfig())
         self._producer = ApplicationProducer(
-            self._options,
+            {"transaction.timeout.ms": _STEP_S * 1000, **self._options},
             transactional_id=f"{self._changelog}-{instance}",
             max_message_bytes=_MAX_MESSAGE_BYTES,
         )

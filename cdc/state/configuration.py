@@ -162,6 +162,7 @@ class ConfigStore:
             log.warning(
                 "setting %r of topic %r does not fit %s, and version %d stays in force: %s",
                 *(setting.name, self._topic, type(setting.default).__name__, setting.version, error),
+                extra={"remedy": "write a value that fits: ConfigWriter.put, or rollback to the last one that did"},
             )
 
     def _find_last_good(self, setting: Setting[Any]) -> None:
@@ -169,7 +170,8 @@ class ConfigStore:
         try:
             history = read_history(self._options, self._topic, setting.name)
         except TopicRefused as error:
-            log.warning("the last good value of setting %r cannot be looked up: %s", setting.name, error)
+            told = "the last good value of setting %r cannot be looked up: %s"
+            log.warning(told, setting.name, error.message, extra={"remedy": error.remedy})
             return
         for each in reversed(history):
             if each.value is None:

@@ -67,7 +67,10 @@ def problem_of(path: Path) -> str:
         return f"data.mdb has {size:,} bytes, and had more"
     if -ran.returncode in CRASHES:
         return f"reading all of it ends in {signal.Signals(-ran.returncode).name}"
-    raise StoreUnavailable(f"the store in {path} could not be looked through: {ran.stderr.strip()[-500:]}")
+    raise StoreUnavailable(
+        f"the store in {path} could not be looked through: {ran.stderr.strip()[-500:]}",
+        remedy="cdc tries again by itself; if that does not help, is there memory for one more process?",
+    )
 
 
 def length_of(environment: lmdb.Environment) -> int:

@@ -109,7 +109,10 @@ class LmdbEnvironment:
             StoreDamaged: somebody has found that it does not hold what was written.
         """
         if self._lmdb is None or not self._is_writable or self._inode != self._inode_now():
-            raise StoreUnavailable(f"the store in {self._folder.path} was deleted or replaced while it was open")
+            raise StoreUnavailable(
+                f"the store in {self._folder.path} was deleted or replaced while it was open",
+                remedy="cdc opens the new one by itself; leave the folder alone while a process uses it",
+            )
         self._refuse_damaged(self._inode)
         self._lmdb.reader_check()  # a reader that was killed would keep the pages that it saw for ever
         info = self._lmdb.info()
@@ -180,12 +183,18 @@ class LmdbEnvironment:
                 remedy="make room on that disk; what is there is answered from, and filling goes on by itself",
             )
         if isinstance(error, lmdb.MapFullError):
-            return StoreUnavailable(f"the store in {path} has outgrown its map, which is larger now: try again")
+            return StoreUnavailable(
+                f"the store in {path} has outgrown its map, which is larger now: try again",
+                remedy="cdc tries again by itself, with the larger map",
+            )
         if code in (errno.EACCES, errno.EPERM, errno.EROFS):
             return self._folder.refused(OSError(code, os.strerror(code)))
         if isinstance(error, lmdb.PanicError):
             self._is_writable = False  # LMDB could not write its first pages, and wants to be opened again
-        return StoreUnavailable(f"the store in {path} cannot be used now: {error}")
+        return StoreUnavailable(
+            f"the store in {path} cannot be used now: {error}",
+            remedy="cdc tries again by itself; if that does not help: is the folder's disk there, and writable?",
+        )
 
     def _look(self) -> None:
         """Open what has come, and what has taken the place of what we know."""
@@ -246,10 +255,7 @@ class LmdbEnvironment:
             raise self._damaged(reason)
 
     def _damaged(self, reason: str) -> StoreDamaged:
-        return StoreDamaged(
-            f"the store in {self._folder.path} is damaged: {reason}",
-            remedy="let `cdc serve` run: it fills the store anew from the topics; and look at the disk",
-        )
+        return StoreDamaged(f"the store in {self._folder.path} is damaged: {reason}")
 
     def _check_size(self) -> None:
         """Make sure that all of the file is there that was there before.

@@ -46,7 +46,10 @@ class LmdbStore:
     def lock(self) -> bool:
         """As ``Store.lock``."""
         if self._read_only:
-            raise StoreRefused(f"the store in {self._folder.path} was opened for reading only")
+            raise StoreRefused(
+                f"the store in {self._folder.path} was opened for reading only",
+                remedy="let the process that fills the view write: cdc serve without --no-feed",
+            )
         if not self._folder.lock():
             return False
         if self._writer is None:
@@ -57,7 +60,10 @@ class LmdbStore:
     def begin(self) -> Transaction:
         """As ``Store.begin``."""
         if self._writer is None:
-            raise StoreRefused(f"the store in {self._folder.path} was not locked before it was written")
+            raise StoreRefused(
+                f"the store in {self._folder.path} was not locked before it was written",
+                remedy="report it with the log: this is a mistake of cdc; nothing was written",
+            )
         self._open = _Transaction(self._still_open(), self._writer)
         return self._open
 
@@ -90,7 +96,10 @@ class LmdbStore:
 
     def _still_open(self) -> LmdbEnvironment:
         if self._environment is None:
-            raise StoreUnavailable(f"the store in {self._folder.path} is closed")
+            raise StoreUnavailable(
+                f"the store in {self._folder.path} is closed",
+                remedy="cdc tries again by itself, with the store opened anew",
+            )
         return self._environment
 
 
@@ -154,7 +163,10 @@ class _Transaction:
 
     def _attempt(self, work: Callable[[], Result]) -> Result:
         if self._lmdb is None:
-            raise StoreUnavailable("the transaction of the store has ended; begin another one")
+            raise StoreUnavailable(
+                "the transaction of the store has ended; begin another one",
+                remedy="cdc tries again by itself, with the store opened anew",
+            )
         try:
             return work()
         except BaseException as error:

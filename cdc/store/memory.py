@@ -49,7 +49,10 @@ class MemoryStore:
     def begin(self) -> Transaction:
         """As ``Store.begin``."""
         if self.contents.writer is not self:
-            raise StoreRefused("the store in memory was not locked before it was written")
+            raise StoreRefused(
+                "the store in memory was not locked before it was written",
+                remedy="report it with the log: this is a mistake of cdc; nothing was written",
+            )
         self._open = _Transaction(self.contents)
         return self._open
 
@@ -160,5 +163,8 @@ class _Transaction:
 
     def _still_open(self) -> dict[str, _Changes]:
         if self._changes is None:
-            raise StoreUnavailable("the transaction of the store in memory has ended; begin another one")
+            raise StoreUnavailable(
+                "the transaction of the store in memory has ended; begin another one",
+                remedy="cdc tries again by itself, with the store opened anew",
+            )
         return self._changes

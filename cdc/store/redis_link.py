@@ -74,7 +74,10 @@ def parse(url: str, password: str | None = None) -> Place:
     try:
         port = parts.port or 6379
     except ValueError as error:
-        raise ConfigError(f"the address of the Redis store: {error}") from None
+        raise ConfigError(
+            f"the address of the Redis store: {error}",
+            remedy="write redis://user:password@host:6379/0?prefix=shop, or rediss:// for TLS",
+        ) from None
     if parts.scheme not in SCHEMES or not parts.hostname or not prefix:
         raise ConfigError(
             "the address of a store in Redis has a scheme and a host",
@@ -107,7 +110,10 @@ def connect(place: Place, *, read_only: bool) -> Redis:
     except RedisError as error:
         raise translated(error, place) from None
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"the address of {place.name}: {error}") from None
+        raise ConfigError(
+            f"the address of {place.name}: {error}",
+            remedy="write redis://user:password@host:6379/0?prefix=shop, or rediss:// for TLS",
+        ) from None
     _accept(facts, place)
     return client
 
@@ -126,8 +132,13 @@ def translated(error: RedisError, place: Place) -> CdcError:
         if any(word in told for word in words.split("|")):
             return kind(f"Redis at {place.name} {meaning}: {said}", remedy=remedy)
     if isinstance(error, (LinkError, LinkTimeout)):
-        return StoreUnavailable(f"Redis at {place.name} does not answer: {said}")
-    return StoreRefused(f"Redis at {place.name} refuses: {said}")
+        return StoreUnavailable(
+            f"Redis at {place.name} does not answer: {said}",
+            remedy="cdc tries again by itself; if that does not help: is Redis up, and the store's address right?",
+        )
+    return StoreRefused(
+        f"Redis at {place.name} refuses: {said}", remedy="correct what it says, in Redis or in the store's address"
+    )
 
 
 def _accept(facts: dict[str, Any], place: Place) -> None:

@@ -59,7 +59,10 @@ class RedisStore:
     def lock(self) -> bool:
         """As ``Store.lock``. While another one holds it, waits until that one is seen alive, or its lease ends."""
         if self._read_only:
-            raise StoreRefused(f"the store in {self._place.name} was opened for reading only")
+            raise StoreRefused(
+                f"the store in {self._place.name} was opened for reading only",
+                remedy="let the process that fills the view write: cdc serve without --no-feed",
+            )
         if self._lock is None:
             taken = take(self._client, self._place)
             if taken is None:
@@ -71,7 +74,10 @@ class RedisStore:
     def begin(self) -> Transaction:
         """As ``Store.begin``."""
         if self._lock is None or self._writer is None:
-            raise StoreRefused(f"the store in {self._place.name} was not locked before it was written")
+            raise StoreRefused(
+                f"the store in {self._place.name} was not locked before it was written",
+                remedy="report it with the log: this is a mistake of cdc; nothing was written",
+            )
         self._lock.check()
         if self._open is not None:
             self._open.abort()
@@ -97,7 +103,10 @@ class RedisStore:
                 if snapshot.is_true():
                     raise
             if time.monotonic() > deadline:
-                raise StoreUnavailable(f"{self._place.name} changed all the time while it was read")
+                raise StoreUnavailable(
+                    f"{self._place.name} changed all the time while it was read",
+                    remedy="ask again; if it goes on, another bridge fills the same prefix: give each store its own",
+                )
             snapshot = snapshot.again(self._seen)
 
     def version(self) -> int:

@@ -85,7 +85,11 @@ class Writer:
                 remedy="let one process fill it; if no other one does, start this one again",
             )
         if said != "done":
-            raise StoreUnavailable(f"{self.place.name} has lost what was written to it ({said})")
+            raise StoreUnavailable(
+                f"{self.place.name} has lost what was written to it ({said})",
+                remedy="cdc fills the view again by itself; a Redis that must keep it needs persistence "
+                "(appendonly yes)",
+            )
 
 
 class _Changes:
@@ -204,7 +208,10 @@ class RedisTransaction:
 
     def _still_open(self) -> dict[str, _Changes]:
         if self._changes is None:
-            raise StoreUnavailable(f"the transaction of {self._writer.place.name} has ended; begin another one")
+            raise StoreUnavailable(
+                f"the transaction of {self._writer.place.name} has ended; begin another one",
+                remedy="cdc tries again by itself, with the store opened anew",
+            )
         return self._changes
 
 

@@ -46,7 +46,10 @@ class BrokerWire:
             with told(f"the broker at {self._where}", "to let us connect", f"up to {_TIMEOUT_S:g} s"):
                 self._socket: socket.socket = open_socket(host, port, options, timeout_s=_TIMEOUT_S)
         except OSError as error:
-            raise TopicUnavailable(f"broker {self._where}: {error}") from error
+            raise TopicUnavailable(
+                f"broker {self._where}: {error}",
+                remedy="is the broker up, and can this machine reach it under the name that it advertises?",
+            ) from error
         try:
             authenticate(self.ask, options)
         except BaseException:
@@ -136,7 +139,10 @@ class BrokerWire:
                 )
             answer = self._receive(size)
         except OSError as error:
-            raise TopicUnavailable(f"broker {self._where}: {error}") from error
+            raise TopicUnavailable(
+                f"broker {self._where}: {error}",
+                remedy="is the broker up, and can this machine reach it under the name that it advertises?",
+            ) from error
         return answer[5:] if flexible else answer[4:]
 
     def _receive(self, size: int) -> bytes:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from cdc.errors import CdcError
+
+_ASK_OTHERWISE: Final = "ask for what there is: /v1/tables has the tables, with key columns and indexes"
 
 
 class WrongQuestion(CdcError):
-    """The question cannot be answered, however often it is asked."""
+    """The question cannot be answered, however often it is asked.
+
+    Args:
+        message, remedy: as for ``CdcError``.
+    """
 
     exit_code = 2
+
+    def __init__(self, message: str, *, remedy: str = _ASK_OTHERWISE) -> None:
+        super().__init__(message, remedy=remedy)
 
 
 class UnknownTable(WrongQuestion):

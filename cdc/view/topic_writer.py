@@ -111,7 +111,12 @@ class TopicWriter:
             self._filling.forget_offsets(topic)
             starts = {}
             if why:
-                log.warning("reading a table anew from its topic", table=topic, reason=why)
+                log.warning(
+                    "reading a table anew from its topic",
+                    table=topic,
+                    reason=why,
+                    remedy="wait: until it is read, answers are 503; /v1/tables says how far",
+                )
         elif table.feed.state == EXACT:
             table.know(state=CATCHING_UP, reason="")
         table.resume()
@@ -121,7 +126,12 @@ class TopicWriter:
     def stop(self, topic: str, reason: str) -> None:
         """It is not read, for that reason."""
         if self._tables[topic].feed.state != STOPPED:
-            log.error("a topic is not read", topic=topic, reason=reason)
+            log.error(
+                "a topic is not read",
+                topic=topic,
+                reason=reason,
+                remedy="correct what the reason names, then start the process again",
+            )
         self._tables[topic].stop(reason)
 
     def write(self, records: Sequence[StoredRecord]) -> Mapping[str, int]:

@@ -123,7 +123,12 @@ class ViewReplica:
         if beginning == "anew":
             self._filling.forget_offsets(topic)
             if table.feed.reason:
-                log.warning("reading a table anew from its topic", table=table.facts.name, reason=table.feed.reason)
+                log.warning(
+                    "reading a table anew from its topic",
+                    table=table.facts.name,
+                    reason=table.feed.reason,
+                    remedy="wait: until it is read, answers are 503; /v1/tables says how far",
+                )
         elif beginning == "behind" and table.feed.read_since is None:
             table.know(read_since=self._caught_up_at)
         self._settle()

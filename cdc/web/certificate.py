@@ -51,7 +51,11 @@ class Certificate:
             self.check()
             context.load_cert_chain(self._cert, self._key)
         except (ConfigError, OSError) as error:
-            log.error("the certificate stays as it was", error=str(error))
+            log.error(
+                "the certificate stays as it was",
+                error=str(error),
+                remedy="correct the files: they are looked at again by themselves",
+            )
         else:
             log.info("read the certificate again", file=self._cert)
 

@@ -145,7 +145,7 @@ class Tokens:
         try:
             self._by_digest = read_tokens(self._path, self._option)
         except ConfigError as error:
-            log.error("the tokens stay as they were", error=error.message, remedy=error.remedy or None)
+            log.error("the tokens stay as they were", error=error.message, remedy=error.remedy)
         else:
             log.info("read the tokens again", tokens=len(self._by_digest))
 

@@ -35,7 +35,7 @@ class Definitions:
         if without:
             raise TopicUnreadable(
                 f"{schemas_topic} has no definition for {', '.join(without)}",
-                remedy="nothing was published there yet: run the bridge until the table's first row is out",
+                remedy="run the bridge until the table's first row is out: nothing was published there yet",
             )
 
     def read(self) -> None:

@@ -51,7 +51,7 @@ def mirror(spark: SparkSession, job: MirrorJob, stop: threading.Event) -> None:
         except PySparkException as error:
             raise JobError(
                 f"the stream ended: {str(error).splitlines()[0]}",
-                remedy="nothing of its last batch counts: start again",
+                remedy="start again: nothing of its last batch counts",
             ) from error
         sys.stderr.write(f"mirrored {stream.throughput}\n")
 

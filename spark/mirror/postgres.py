@@ -120,7 +120,7 @@ class PostgresMirror:
         except psycopg.Error as error:
             raise JobError(
                 f"replica table {self._tables[topic]}: {_first_line(error)}",
-                remedy="nothing of the batch counts: start again",
+                remedy="start again: nothing of the batch counts",
             ) from error
 
     def note_current(self, topic: str, position: Position, ends: Offsets, at_ms: int) -> None:

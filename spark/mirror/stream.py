@@ -254,4 +254,4 @@ def _refusal(error: PySparkException) -> JobError:
     if refused := _REFUSED.search(text):
         return JobError(refused[1], remedy="find who wrote it (cdc health), have the row written again, start again")
     line = next((each for each in reversed(text.splitlines()) if "Error:" in each), text.splitlines()[0])
-    return JobError(f"a batch could not be applied: {line.strip()}", remedy="nothing of it counts: start again")
+    return JobError(f"a batch could not be applied: {line.strip()}", remedy="start again: nothing of it counts")

@@ -35,6 +35,7 @@ _CONTEXT.set_forkserver_preload(
         "cdc.app.status_command",
         "cdc.apply.run",
         "tests.support.frozen",
+        "tests.support.remedies",
     ]
 )
 _PR_SET_PDEATHSIG: Final = 1

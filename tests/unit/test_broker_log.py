@@ -60,9 +60,34 @@ def test_one_broker_of_several_is_away(log: BrokerLog, clock: Clock, caplog: pyt
 
 def test_another_line_of_the_client_passes(log: BrokerLog, caplog: pytest.LogCaptureFixture) -> None:
     log.log(logging.WARNING, "%s [%s] %s", "CONFWARN", "rdkafka#consumer-1", "a setting does nothing")
-    log.log(logging.WARNING, "%s [%s] %s", "GETPID", "rdkafka#producer-1", "Coordinator load in progress: retrying")
+    log.log(logging.WARNING, "%s [%s] %s", "GETPID", "rdkafka#producer-1", "Not coordinator: retrying")
     log.answered()
     assert caplog.messages == [
         "CONFWARN [rdkafka#consumer-1] a setting does nothing",
-        "GETPID [rdkafka#producer-1] Coordinator load in progress: retrying",
+        "GETPID [rdkafka#producer-1] Not coordinator: retrying",
     ]
+
+
+@pytest.mark.parametrize(
+    ("mark", "text"),
+    [
+        ("ADDPARTS", 'TxnCoordinator/1: Failed to add partition "t" [0] to transaction: Broker: Producer attempted an '
+         "operation with an old epoch"),
+        ("TXNERR", "Fatal transaction error: Local: This instance has been fenced by a newer instance (_FENCED)"),
+        ("ERROR", "Broker: There is a newer producer with the same transactionalId which fences the current one"),
+        ("FATAL", "Fatal error: Local: This instance has been fenced by a newer instance"),
+    ],
+)  # fmt: skip
+def test_a_takeover_is_no_alarm(log: BrokerLog, caplog: pytest.LogCaptureFixture, mark: str, text: str) -> None:
+    with caplog.at_level(logging.INFO):
+        log.log(logging.CRITICAL, "%s [%s] %s", mark, "rdkafka#producer-4", f"[thrd:main]: {text}")
+    assert [each.levelname for each in caplog.records] == ["INFO"]
+
+
+def test_a_coordinator_that_has_just_begun_is_no_alarm(log: BrokerLog, caplog: pytest.LogCaptureFixture) -> None:
+    text = (
+        "[thrd:main]: Failed to acquire transactional PID from broker: Broker: Coordinator load in progress: retrying"
+    )
+    with caplog.at_level(logging.INFO):
+        log.log(logging.WARNING, "%s [%s] %s", "GETPID", "rdkafka#producer-4", text)
+    assert caplog.messages == []

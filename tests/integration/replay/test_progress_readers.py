@@ -125,7 +125,7 @@ class TestBridgeAndSink(ProgressReaderContract):
     def read(self, topics: TopicWriter) -> Facts:
         found = read_published(topics.admin, topics.progress_topic, topics.key)
         if found.stream is None:
-            raise CdcError("nothing")
+            raise CdcError("nothing", remedy="try again")
         whole = tuple(each not in found.backfills or found.backfills[each].progress.whole for each in TABLES)
         at = found.stream
         return Facts(at.lsn, whole, (at.commit_ts, at.unseen, at.source.system_identifier))

@@ -249,7 +249,7 @@ def test_an_outcome_that_is_unknown_is_read_back(
 
     def lose_answer(producer: ApplicationProducer) -> None:
         commit(producer)
-        raise TopicUnavailable("the answer was lost")
+        raise TopicUnavailable("the answer was lost", remedy="try again")
 
     monkeypatch.setattr(ApplicationProducer, "commit", lose_answer)
     with pytest.raises(TopicUnavailable, match="lost"):

@@ -242,8 +242,9 @@ def test_a_table_that_cannot_be_read_fails_alone() -> None:
     stage.look(("u", 2, 10))
     stage.step()
     of_t, of_u = stage.chunk(), stage.chunk()
-    stage.fail(of_t, SourceRefused("no right to read it"))
-    assert (stage.written("t").state, stage.written("t").reason) == ("failed", "no right to read it")
+    stage.fail(of_t, SourceRefused("no right to read it", remedy="try again"))
+    told = "no right to read it\n  remedy: try again"
+    assert (stage.written("t").state, stage.written("t").reason) == ("failed", told)
     stage.bring(of_u, 1)
     stage.look(("u", 2, 10))
     stage.step()
@@ -254,7 +255,8 @@ def test_a_table_that_cannot_be_read_fails_alone() -> None:
 def test_a_table_that_is_gone_fails() -> None:
     stage = started()
     stage.look()
-    assert (stage.written().state, stage.written().reason) == ("failed", "the table is gone")
+    assert stage.written().state == "failed"
+    assert stage.written().reason.startswith("the table is gone\n  remedy: take it out of source.tables")
     assert not stage.touched.keys
 
 

@@ -38,7 +38,7 @@ def test_every_key_of_a_captured_table_is_asked_for(monkeypatch: pytest.MonkeyPa
 
 def test_brokers_that_take_no_request_are_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     def write(*_: Any) -> None:
-        raise TopicUnavailable("no broker answers")
+        raise TopicUnavailable("no broker answers", remedy="try again")
 
     monkeypatch.setattr(late_rows, "write_repair", write)
     with capture_logs() as said:

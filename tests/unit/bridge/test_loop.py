@@ -188,7 +188,7 @@ class Script:
 
     def commit(self, progress: Progress) -> None:
         if self.fail_commit:
-            raise TopicUnavailable("commit_transaction failed")
+            raise TopicUnavailable("commit_transaction failed", remedy="try again")
         self.is_open = False
         self.journal.append(replace(progress, unseen=()))
 

@@ -73,7 +73,7 @@ class Publisher:
 
     def produce(self, topic: str, key: bytes, value: bytes, header: bytes) -> None:
         if self.is_fenced:
-            raise FencedError("another producer took over")
+            raise FencedError("another producer took over", remedy="try again")
         self.journal.append(self._told(value))
 
     def commit(self) -> None:

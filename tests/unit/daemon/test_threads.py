@@ -279,14 +279,14 @@ def test_the_sinks_writing_thread_raises_in_the_session() -> None:
 def test_an_error_that_ends_the_block_already_is_not_replaced() -> None:
     worker = Worker(boom, name="w")
     worker.start()
-    worker.end(SourceRefused("the real reason"))
+    worker.end(SourceRefused("the real reason", remedy="try again"))
     with pytest.raises(Bug):
         worker.check()
     worker.check()  # told once
 
 
 def test_what_a_reader_is_refused_fails_the_table_and_not_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    error = SourceRefused("no right to read it")
+    error = SourceRefused("no right to read it", remedy="try again")
 
     def refused(*_: Any, **__: Any) -> Any:
         raise error

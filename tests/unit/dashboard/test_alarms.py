@@ -32,7 +32,11 @@ def test_a_slot_that_lags_is_an_alarm_with_its_remedy() -> None:
 
 def test_every_problem_of_the_status_is_an_alarm_in_the_same_words() -> None:
     stopped = TableStatus("shop.public.s", "public.s", "stopped", 1, "value out of range\n  remedy: alter it")
-    sick = replace(HEALTHY, source=Part(None, SourceUnavailable("gone")), sink=Part(replace(SINK, tables=(stopped,))))
+    sick = replace(
+        HEALTHY,
+        source=Part(None, SourceUnavailable("gone", remedy="try again")),
+        sink=Part(replace(SINK, tables=(stopped,))),
+    )
     document = as_document(sick, now_us=0)
     assert [(each.part, each.text, each.remedy) for each in alarms(document, None, None)] == [
         (each["part"], each["text"], each["remedy"]) for each in document["problems"]
@@ -41,7 +45,7 @@ def test_every_problem_of_the_status_is_an_alarm_in_the_same_words() -> None:
 
 
 def test_findings_of_the_check_follow_errors_first_and_nothing_is_said_twice() -> None:
-    down = as_document(replace(HEALTHY, source=Part(None, SourceUnavailable("gone"))), now_us=0)
+    down = as_document(replace(HEALTHY, source=Part(None, SourceUnavailable("gone", remedy="try again"))), now_us=0)
     check = check_document(
         {
             "source": [

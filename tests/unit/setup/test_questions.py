@@ -27,7 +27,9 @@ def test_a_password_that_nobody_has_leads_on(monkeypatch: pytest.MonkeyPatch) ->
 
     def look(_config: object, admin: str, *, everything: bool) -> Seen:
         if not admin:
-            raise SourceRefused("PostgreSQL refuses cdc@db: password authentication failed for user cdc")
+            raise SourceRefused(
+                "PostgreSQL refuses cdc@db: password authentication failed for user cdc", remedy="try again"
+            )
         assert everything
         raise typer.Abort
 

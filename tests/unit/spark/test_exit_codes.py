@@ -269,7 +269,9 @@ class TestCommands:
         return CliRunner().invoke(app, []).exit_code
 
     @pytest.mark.parametrize(
-        "error", [*BREAKAGES[:5], SourceUnavailable("no answer"), DecodeError("x")], ids=lambda e: type(e).__name__
+        "error",
+        [*BREAKAGES[:5], SourceUnavailable("no answer", remedy="try again"), DecodeError("x")],
+        ids=lambda e: type(e).__name__,
     )
     def test_a_command_that_breaks(self, error: Exception) -> None:
         assert self.code_of(lambda: raising(error)()) == 2

@@ -69,7 +69,7 @@ def test_a_table_that_is_left_out_is_a_problem_only_if_it_is_spelled_out():
 
 
 def test_own_clock_when_the_source_is_out_of_reach():
-    down = replace(HEALTHY, source=Part(None, SourceUnavailable("gone")))
+    down = replace(HEALTHY, source=Part(None, SourceUnavailable("gone", remedy="try again")))
     document = as_document(down, now_us=62_000_000)
     assert document["topics"]["age_seconds"] == 3.0
     assert document["topics"]["lag_bytes"] is None
@@ -82,7 +82,7 @@ def test_replica_that_has_everything_published_is_not_behind():
 
 
 def test_nobody_knows_how_far_a_replica_is_behind_topics_that_are_silent():
-    document = as_document(replace(HEALTHY, topics=Part(None, SourceUnavailable("gone"))), now_us=0)
+    document = as_document(replace(HEALTHY, topics=Part(None, SourceUnavailable("gone", remedy="try again"))), now_us=0)
     assert (document["sink"]["lag_bytes"], document["sink"]["lag_seconds"]) == (None, None)
 
 
@@ -102,8 +102,8 @@ def test_seconds_that_the_slot_is_behind(slot, seconds):
 @pytest.mark.parametrize(
     ("status", "words", "exit_code"),
     [
-        (replace(HEALTHY, source=Part(None, SourceUnavailable("gone"))), "gone", DOWN),
-        (replace(HEALTHY, source=Part(None, SourceRefused("no"))), "no", DOWN),
+        (replace(HEALTHY, source=Part(None, SourceUnavailable("gone", remedy="try again"))), "gone", DOWN),
+        (replace(HEALTHY, source=Part(None, SourceRefused("no", remedy="try again"))), "no", DOWN),
         (replace(HEALTHY, source=Part(replace(SOURCE, slot=None))), "there is no slot cdc_shop", DOWN),
         (replace(HEALTHY, source=Part(replace(SOURCE, slot=replace(SLOT, active=False)))), "no bridge reads", DOWN),
         (replace(HEALTHY, source=Part(replace(SOURCE, slot=replace(SLOT, wal_status="lost")))), "is lost", SICK),
