@@ -6,6 +6,7 @@ use one Kafka. What the second one prints is shown when both are done.
 Beside so many other processes on two cores a test may miss a moment, or a server its time. So up to three tests that
 failed have a second hearing, with servers of their own and nothing beside them. What passes then is named in the last
 line, for it is a defect all the same. What draws its kills, loads or rows at random has none: it would meet others.
+Nor has a process that crashed, a test that hung, or one that found no memory.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ MOST: Final = 3
 _FILE: Final = "tests/failed"
 _AT_RANDOM: Final = ("soak", "property")
 """A mark, and a ring."""
+_PHASES: Final = ("setup", "call", "teardown")
+_SAYS_HANG_OR_MEMORY: Final = ("from pytest-timeout", "MemoryError")
 _CACHE: Final = ".pytest_cache"
 _PLAIN: Final = {"CDC_PURE_PYTHON": "1"}
 
@@ -42,12 +45,22 @@ class FirstHearing:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Called for setup, call and teardown of each test."""
         if report.failed:
-            self._is_final[report.nodeid] = any(name in report.keywords for name in _AT_RANDOM)
+            self._is_final[report.nodeid] = is_final(report)
 
     def pytest_sessionfinish(self) -> None:
         """Written by every run, so that no run is judged by an older one."""
         if self._config.cache is not None:
             self._config.cache.set(_FILE, self._is_final)
+
+
+def is_final(report: pytest.TestReport) -> bool:
+    """Whether a failure has no second hearing: a crash, a hang, a lack of memory, and what draws at random.
+
+    A process that crashed cannot report its test. xdist does so in its place, without marks and for no phase.
+    """
+    if report.when not in _PHASES or any(name in report.keywords for name in _AT_RANDOM):
+        return True
+    return any(words in report.longreprtext for words in _SAYS_HANG_OR_MEMORY)
 
 
 class Hearing:
