@@ -90,7 +90,7 @@ class Intake:
                 log.warning(
                     "a backfill was asked for a table that is not captured",
                     table=name,
-                    remedy="add it: cdc tables add; then ask again",
+                    remedy=f"add it: cdc tables add {name}; then ask again",
                 )
             elif request.command == "start":
                 self.add(*in_scope[name], Asked("request", request.options, request.request))

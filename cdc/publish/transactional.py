@@ -35,6 +35,9 @@ _FENCED = {
 TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE}
 _UNAUTHORISED = {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 
+_NOT_THE_CAUSE = {KafkaError._FATAL, KafkaError._STATE}
+"""A refusal to add a partition comes between two records, and the second one only finds that the state is wrong."""
+
 PRODUCER_SETTINGS: dict[str, Any] = {
     **CONNECTING,
     "enable.idempotence": True,
@@ -199,8 +202,8 @@ class TransactionalProducer:
         """Whose fault a failed call is. The first failed record, when there is one, explains it better."""
         self._take_reports()
         kafka_error: KafkaError = error.args[0]
-        if kafka_error.code() == KafkaError._FATAL:
-            kafka_error = self._fatal_error(kafka_error)
+        if kafka_error.code() in _NOT_THE_CAUSE:
+            kafka_error = self._cause(kafka_error)
         if kafka_error.code() in _FENCED:
             if time.monotonic() - self._began_at > self._timeout_s:
                 # The broker ends a transaction that is older by giving our id to "a newer instance", which nobody is.
@@ -226,8 +229,8 @@ class TransactionalProducer:
             remedy=self._remedy_when_unanswered,
         )
 
-    def _fatal_error(self, unknown: KafkaError) -> KafkaError:
-        """What was fatal: produce() says only that something was, and every transactional call says what."""
+    def _cause(self, unknown: KafkaError) -> KafkaError:
+        """Why the Kafka transaction failed: produce() says only that it did, and every transactional call says why."""
         try:
             self._producer.begin_transaction()
         except KafkaException as error:

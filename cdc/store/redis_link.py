@@ -27,14 +27,25 @@ _WRITER_TIMEOUT_S: Final = 60.0
 """A commit of a million rows takes Redis some seconds."""
 
 _NO_MEMORY: Final = "give Redis more memory (maxmemory), or view fewer tables"
+_BY_ITSELF: Final = "wait: cdc tries again by itself"
 _WORDS: Final = (
     ("OutOfMemory|OOM", StoreFull, "is full", _NO_MEMORY),
     ("MISCONF", StoreFull, "cannot write its own files", "see why in the log of Redis: mostly its disk is full"),
-    ("NOREPLICAS", StoreUnavailable, "has fewer replicas than it wants", ""),
+    (
+        "NOREPLICAS",
+        StoreUnavailable,
+        "has fewer replicas than it wants",
+        "start its replicas, or lower min-replicas-to-write",
+    ),
     ("ReadOnly|READONLY", StoreUnavailable, "is a replica", "name the primary"),
-    ("BusyLoading|LOADING", StoreUnavailable, "still loads its data", ""),
-    ("BUSY ", StoreUnavailable, "is busy with a large commit", ""),
-    ("MasterDown|MASTERDOWN", StoreUnavailable, "waits for its primary", ""),
+    ("BusyLoading|LOADING", StoreUnavailable, "still loads its data", _BY_ITSELF),
+    ("BUSY ", StoreUnavailable, "is busy with a large commit", _BY_ITSELF),
+    (
+        "MasterDown|MASTERDOWN",
+        StoreUnavailable,
+        "waits for its primary",
+        "start the primary, or name it in the address",
+    ),
     (
         "EVICTED",
         StoreRefused,

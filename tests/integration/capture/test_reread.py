@@ -193,7 +193,7 @@ def test_a_lock_is_no_missing_grant(database: Database, source: Source) -> None:
         holder.execute("LOCK TABLE t")
         with pytest.raises(SourceBusy, match="lock timeout") as busy:
             source.reread(info, relation, (b"1",))
-        assert not busy.value.remedy
+        assert "GRANT" not in busy.value.remedy
         with pytest.raises(SourceBusy, match="lock timeout"):
             source.repair(info, (b"1",))
         holder.rollback()

@@ -13,9 +13,11 @@ import pytest
 import yaml
 from confluent_kafka.admin import AclOperation, ResourceType
 
+from cdc.acls import transactional_id
 from cdc.brokers import BrokerAdmin
 from cdc.config import load
 from cdc.errors import ConfigError, TopicRefused, TopicUnavailable
+from cdc.publish.application import ApplicationProducer
 from cdc.stack import Postgres
 from tests.integration.security.pasting import bindings, cdc, refused_bridge, refused_sink, remedy
 from tests.integration.security.secured_kafka import SecuredKafka, secured_kafka
@@ -190,6 +192,20 @@ def test_bridge_without_one_operation_on_topics(secured: Secured, operation: Acl
     assert operation in {each.operation for each in wanted}
     assert {each.principal for each in wanted} == {f"User:{secured.bridge_user}"}
     assert all(each.name.startswith(f"{deployment.name}.") and each.name in error.message for each in wanted)
+
+
+def test_a_refusal_that_comes_between_two_records_is_told(secured: Secured) -> None:
+    """librdkafka then says of the next record only that the state is wrong: that is no outage to try again after."""
+    topic = f"{secured.deployment.name}.public.items"
+    secured.kafka.take_away(secured.bridge_user, AclOperation.WRITE, ResourceType.TOPIC)
+    config = load(secured.config, {})
+    producer = ApplicationProducer(
+        config.kafka.client_options(), transactional_id=transactional_id(config.name), max_message_bytes=1_000_000
+    )
+    producer.start()
+    with pytest.raises(TopicRefused, match="not authorised to write topic"):
+        eventually(lambda: producer.produce(topic, b'{"id":1}', None))
+    producer.close()
 
 
 def test_bridge_that_may_not_create_topics(secured: Secured) -> None:

@@ -129,7 +129,7 @@ CAPTURE = [
     ),
     pytest.param(
         'ALTER ROLE "{capture}" NOREPLICATION',
-        "making slot {publication}",
+        "PostgreSQL refuses {capture}@",
         'ALTER ROLE "{capture}" REPLICATION;',
         id="replication",
     ),

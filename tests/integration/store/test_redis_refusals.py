@@ -15,11 +15,12 @@ from cdc.stack import Redis
 from cdc.stack.embedded import free_port
 from cdc.store import redis_lock
 from cdc.store.open import open_store
-from cdc.store.redis_link import parse
+from cdc.store.redis_link import parse, translated
 from tests.integration.store.contract import commit, numbers, writing
 from tests.integration.store.elsewhere import item, look
 from tests.integration.store.redis_place import Prefix
 from tests.support.certificates import Authority
+from tests.support.remedies import is_remedy
 from tests.support.servers import OwnStack
 from tests.support.waiting import eventually
 
@@ -150,6 +151,11 @@ def test_a_server_that_is_full(own_stack: OwnStack) -> None:
         assert store.read(lambda s: s.count("left")) == len(versions)
         raw.config_set("maxmemory", "0")
         assert commit(store, "right", item(1)) == version + 1
+
+
+@pytest.mark.parametrize("said", ["NOREPLICAS Not enough", "LOADING Redis", "BUSY script", "MASTERDOWN Link", "WHAT"])
+def test_what_few_servers_say_has_a_remedy_too(place: Prefix, said: str) -> None:
+    assert is_remedy(translated(RedisError(said), parse(place.name)).remedy)
 
 
 def test_a_cluster(own_stack: OwnStack) -> None:

@@ -13,7 +13,7 @@ from cdc.status.parts import Part
 from cdc.status.processes import ProcessStatus, SaidWait
 from tests.unit.status.test_document import HEALTHY, SINK, SLOT, SOURCE
 
-KAFKA_AWAY = Part(None, TopicUnavailable("no answer for 8 s"))
+KAFKA_AWAY = Part(None, TopicUnavailable("no answer for 8 s", remedy="start the brokers"))
 WAIT = SaidWait("Kafka to commit a transaction", 12.3, "look at the brokers")
 BRIDGE = ProcessStatus("bridge", "answers", "http://127.0.0.1:9187", True)
 SINK_PROCESS = ProcessStatus("sink", "answers", "http://127.0.0.1:9188", True)
