@@ -41,6 +41,11 @@ class TableRejected(ReplicaRefused):
         self.record = record
         super().__init__(message or f"rows of topic {topic!r}: {reason}", remedy=remedy)
 
+    @property
+    def reason_and_remedy(self) -> str:
+        """What is written down, in the form that an error is printed in."""
+        return f"{self.reason}\n  remedy: {self.remedy}"
+
 
 class TableHeld(Exception):
     """Somebody's lock keeps rows out of a topic's table: another session goes on without it until the lock is gone."""

@@ -79,7 +79,7 @@ def run_mirror(
                 except TableRejected as error:
                     session.abandon()
                     log.error("a record stops its table, the others go on", error=error.message, remedy=error.remedy)
-                    rows.stop_table(error.topic, error.reason, error.record)
+                    rows.stop_table(error.topic, error.reason_and_remedy, error.record)
                     stopped.add(error.topic)
                 except (BeginAnew, TableHeld):
                     session.abandon()

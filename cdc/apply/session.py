@@ -68,7 +68,7 @@ _BUSY_POLL_S: Final = 0.01
 """With a cut under way: how late it may be reported when nothing new comes in."""
 _TOPIC_POLL_S: Final = 1.0
 
-_REPLICA_REMEDY: Final = "cdc status names who holds a lock there; else look at its load and at its disk"
+_REPLICA_REMEDY: Final = "look at its load and at its disk; who holds a lock there is said by: cdc status"
 
 log = structlog.get_logger("cdc.sink")
 

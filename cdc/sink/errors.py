@@ -64,6 +64,13 @@ class CutRejected(TableRejected):
         )
 
 
+class RowsForbidden(TableRejected):
+    """The sink's role may not write a replica table; arguments as the attributes are called, and what is missing."""
+
+    def __init__(self, topic: str, reason: str, grants: str) -> None:
+        super().__init__(topic, reason, remedy=f"{grants} -- then restart the sink")
+
+
 class TableRefused(ReplicaRefused):
     """A replica table cannot be what a relation definition asks for: it stops, the others go on."""
 

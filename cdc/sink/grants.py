@@ -37,7 +37,9 @@ FROM unnest(%s::text[]) AS wanted LEFT JOIN pg_namespace ON nspname = wanted ORD
 """
 
 _TABLES: Final = """
-SELECT n.nspname, c.relname, pg_has_role(c.relowner, 'USAGE'), has_schema_privilege(n.oid, 'USAGE')
+SELECT n.nspname, c.relname, pg_has_role(c.relowner, 'USAGE'), has_schema_privilege(n.oid, 'USAGE'),
+  array(SELECT wanted FROM unnest('{SELECT,INSERT,UPDATE,DELETE,TRUNCATE}'::text[]) AS wanted
+        WHERE NOT has_table_privilege(c.oid, wanted))
 FROM unnest(%s::text[], %s::text[]) AS wanted (namespace, name)
 JOIN pg_namespace n ON n.nspname = wanted.namespace
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name ORDER BY 1, 2
@@ -83,12 +85,16 @@ def lacking(conn: psycopg.Connection[Any], schemas: Iterable[str], tables: Seque
             text = f"is missing, and role {role} may not make it"
             lacks.append(Lack(f"schema {schema}", text, f"{_make(schema)} {_open(schema, role)}"))
     wanted = [each.schema for each in tables], [each.table for each in tables]
-    for schema, table, owned, usable in conn.execute(_TABLES, wanted).fetchall():
+    for schema, table, owned, usable, forbidden in conn.execute(_TABLES, wanted).fetchall():
+        subject, quoted = f"table {qualified(schema, table)}", f"{quote_identifier(schema)}.{quote_identifier(table)}"
         if not owned and usable:
-            quoted = f"{quote_identifier(schema)}.{quote_identifier(table)}"
             alter = f"ALTER TABLE {quoted} OWNER TO {names[1]};"
             text = f"role {role} does not own it, and so cannot follow the source's new columns"
-            lacks.append(Lack(f"table {qualified(schema, table)}", text, alter))
+            lacks.append(Lack(subject, text, alter))
+        if owned and usable and forbidden:  # from an owner, too, rights can be taken
+            rights = ", ".join(forbidden)
+            grant = f"GRANT {rights} ON {quoted} TO {names[1]};"
+            lacks.append(Lack(subject, f"role {role} owns it, and may not {rights}", grant))
     return lacks
 
 

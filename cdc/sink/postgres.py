@@ -330,7 +330,7 @@ class PostgresReplica:
         except psycopg.Error as error:
             if is_retryable(error):
                 raise
-            raise self._culprit(statements, batch, error) from error
+            raise self._registry.forbidden(batch.topic, error) or self._culprit(statements, batch, error) from error
 
     def _try(self, statements: TableStatements, batch: RenderedBatch, *, is_straight: bool = False) -> None:
         """One batch, or nothing of it. All its rows are staged, unless new ones go straight into the table."""

@@ -18,7 +18,7 @@ from cdc.ports import Beginning, ReplicaTable, Standing, StoredRecord
 from cdc.record import TableSchema
 from cdc.sink.batch import TableStatements
 from cdc.sink.control import cut, mirrored_table, partition_offset
-from cdc.sink.errors import CutRejected, TableRefused, first_line, is_retryable
+from cdc.sink.errors import CutRejected, RowsForbidden, TableRefused, first_line, is_retryable
 from cdc.sink.fresh import FreshTables, is_plain
 from cdc.sink.grants import lacking
 from cdc.sink.locks import WAIT_FOR_ROWS, WAIT_FOR_SHAPE, WAIT_LONG, LockWaits
@@ -253,6 +253,11 @@ class TableRegistry:
             read_since=sa.func.coalesce(mirrored_table.c.read_since, self._caught_up_at()),
         )
 
+    def forbidden(self, topic: str, cause: psycopg.Error) -> RowsForbidden | None:
+        """Why the role may not write a table, with what gives it the right; None when it may do all that it must."""
+        grants = self._missing_grants(self._names[topic]) if isinstance(cause, InsufficientPrivilege) else ""
+        return RowsForbidden(topic, first_line(cause), grants) if grants else None
+
     def applied(self, counts: Mapping[str, int], standing: Standing) -> None:
         """At a cut: rows by topic, and the state of whatever takes rows."""
         self._known.refuse_changed(counts, self._statements)
@@ -403,13 +408,16 @@ class TableRegistry:
 
     def _impossible(self, name: ReplicaName, cause: psycopg.Error) -> TableRefused:
         """Why a replica table cannot be made or widened; with the grant, when it is for want of a right."""
-        lacks = lacking(self._session, [name.schema], [name]) if isinstance(cause, InsufficientPrivilege) else []
+        grants = self._missing_grants(name) if isinstance(cause, InsufficientPrivilege) else ""
         return TableRefused(
             f"replica table {name} cannot be created or widened: {first_line(cause)}",
-            remedy=" ".join([*(lack.remedy for lack in lacks), "-- then restart the sink"])
-            if lacks
+            remedy=f"{grants} -- then restart the sink"
+            if grants
             else "change or drop the replica table so that it can be made, then restart the sink",
         )
+
+    def _missing_grants(self, name: ReplicaName) -> str:
+        return " ".join(lack.remedy for lack in lacking(self._session, [name.schema], [name]))
 
     def _begin_anew(self, topic: str) -> None:
         """Its rows are gone before the cut that says so."""

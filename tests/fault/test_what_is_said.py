@@ -25,11 +25,13 @@ from typing import Any, Final, TypeAlias
 import psutil
 import pytest
 from playwright.sync_api import Page
+from psycopg.conninfo import make_conninfo
 
 from cdc.stack import KafkaBroker, PostgresServer
 from cdc.stack.embedded import free_port
 from tests.support.bridge_process import CdcProcess
 from tests.support.browser import open_browser
+from tests.support.cut_wire import Wire
 from tests.support.deployment import Deployment, deployed
 from tests.support.forked import run_command
 from tests.support.process_tree import family, send
@@ -47,10 +49,16 @@ class World:
     """A deployment on servers of its own, with a bridge, a sink, and a view that is served."""
 
     def __init__(
-        self, kafka: KafkaBroker, source: PostgresServer, replica: PostgresServer, live: Deployment, serve: ServeProcess
+        self,
+        kafka: KafkaBroker,
+        source: PostgresServer,
+        replica: PostgresServer,
+        wires: Mapping[str, Wire],
+        live: Deployment,
+        serve: ServeProcess,
     ) -> None:
         self.kafka, self.source_server, self.replica_server = kafka, source, replica
-        self.live, self.serve = live, serve
+        self.wires, self.live, self.serve = wires, live, serve
         self.ports = {
             "bridge": live.settings["http"]["bridge_port"],
             "sink": live.settings["http"]["sink_port"],
@@ -128,6 +136,38 @@ def locked(world: World) -> Iterator[None]:
 
 
 @contextmanager
+def cut(wire: Wire) -> Iterator[None]:
+    """A network that loses all it is given; behind it, connections are forgotten."""
+    wire.cut()
+    try:
+        yield
+    finally:
+        wire.mend()
+
+
+@contextmanager
+def killed(process: CdcProcess) -> Iterator[None]:
+    process.kill()
+    try:
+        yield
+    finally:
+        process.start()
+
+
+@contextmanager
+def revoked(world: World) -> Iterator[None]:
+    """The sink's role may no longer write one of its tables."""
+    replica = world.live.replica
+    replica.execute(f"revoke insert, update, delete on items from {SINK_ROLE}")
+    try:
+        yield
+    finally:
+        replica.execute(f"grant insert, update, delete on items to {SINK_ROLE}")
+        world.live.sink.stop()
+        world.live.sink.start()
+
+
+@contextmanager
 def one_stopped(pid: int) -> Iterator[None]:
     """This process alone."""
     psutil.Process(pid).send_signal(signal.SIGSTOP)
@@ -151,7 +191,8 @@ DISTURBANCES: Final[dict[str, Disturbance]] = {
     "a replica table that somebody locked": Disturbance(
         locked,
         3,
-        r"sink: .*items.*process \d+ of the replica keeps it.*lock table items.*pg_terminate_backend\(\d+\)",
+        r"sink: .*items.*process \d+ of the replica keeps it.*a query hidden from this role.*"
+        r"pg_terminate_backend\(\d+\)",
         ("sink", "sink", "blocked"),
     ),
     "a bridge that stands still": Disturbance(
@@ -203,7 +244,57 @@ DISTURBANCES: Final[dict[str, Disturbance]] = {
         (("sink", "replica"),),
         (("sink", "the replica to take rows"),),
     ),
+    "a network that loses all between bridge and source": Disturbance(
+        lambda world: cut(world.wires["source"]),
+        4,
+        r"source: .*no answer.*bridge: the bridge has waited \d+ s for PostgreSQL",
+        ("sink", "bridge", "waiting"),
+        {"bridge": 503, "sink": 200},
+        (("bridge", "source"),),
+        (("bridge", "PostgreSQL to answer on the replication stream"),),
+        moves=False,
+    ),
+    "a network that loses all between sink and replica": Disturbance(
+        lambda world: cut(world.wires["replica"]),
+        4,
+        r"sink: .*no answer.*the sink has waited \d+ s for the replica",
+        ("bridge", "sink", "waiting"),
+        {"bridge": 200, "sink": 503},
+        (("sink", "replica"),),
+        (("sink", "the replica to take rows"),),
+    ),
+    "a right of the sink that was taken away": Disturbance(
+        revoked,
+        3,
+        r"sink: table public.items is stopped: .*permission denied for table items.*GRANT",
+        ("bridge", "sink", "running"),
+        {"bridge": 200, "sink": 200},
+        logs=(("sink", "permission denied for table items"),),
+    ),
+    "a bridge that was killed": Disturbance(
+        lambda world: killed(world.live.bridge),
+        4,
+        r"source: no bridge reads slot .* cdc run -c",
+        ("sink", "bridge", "down"),
+        {"bridge": 0, "sink": 200},
+    ),
+    "a sink that was killed": Disturbance(
+        lambda world: killed(world.live.sink),
+        4,
+        r"sink: no sink runs .* cdc sink -c",
+        ("bridge", "sink", "down"),
+        {"bridge": 200, "sink": 0},
+    ),
+    "a service that was killed": Disturbance(
+        lambda world: killed(world.serve),
+        0,  # nobody can tell from outside whether one is meant to run
+        r"",
+        ("bridge", "view", "down"),
+        {"bridge": 200, "sink": 200, "serve": 0},
+    ),
 }
+SINK_ROLE: Final = "mirror_of_what_is_said"
+"""A role of its own, because from a superuser no right can be taken."""
 SAMPLE: Final = ("a broker that stands still", "a replica table that somebody locked")
 
 
@@ -221,7 +312,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         )
         source.execute("create table items (id integer primary key, note text)")
         source.execute("insert into items values (1, 'one'), (2, 'two')")
-        sections = {
+        replica.execute(f"create role {SINK_ROLE} login")
+        replica.execute(f"alter database {replica.name} owner to {SINK_ROLE}")
+        replica.execute(f"alter schema public owner to {SINK_ROLE}")
+        wires = {
+            name: ends.enter_context(Wire("127.0.0.1", server.port))
+            for name, server in (("source", source_server), ("replica", replica_server))
+        }
+        through = {"host": "127.0.0.1", "sslmode": "disable"}
+        sections: dict[str, dict[str, Any]] = {
+            "source": {"dsn": make_conninfo(source.dsn, port=wires["source"].port, **through)},
+            "sink": {"dsn": make_conninfo(replica.dsn, port=wires["replica"].port, user=SINK_ROLE, **through)},
             "http": {"bridge_port": ports[0], "sink_port": ports[1]},
             "view": {"store": str(folder / "view")},
             "serve": {"port": ports[2]},
@@ -233,7 +334,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         ends.callback(serve.kill)
         serve.start()
         live.wait_mirrored()
-        made = World(kafka, source_server, replica_server, live, serve)
+        made = World(kafka, source_server, replica_server, wires, live, serve)
         eventually(lambda: made.get("serve", "/ready")[0] == 200)
         yield made
 
