@@ -33,6 +33,13 @@ REPLICA_AWAY: Final = (
 )
 """One text for all that an outage causes: it is told by its remedy, and once."""
 
+_SERVER_LACKS: Final = {
+    "53100": "make room on the replica's disk: the sink goes on by itself",
+    "53300": "raise max_connections of the replica, or end sessions there: the sink goes on by itself",
+    _READ_ONLY: ELSEWHERE,
+}
+"""What helps where the server answers, and trying again alone does not."""
+
 _CHECK: Final = "run `cdc check`: it says what the role lacks in the replica; the server's log may say more"
 _SHOWN_KEY_BYTES: Final = 500
 
@@ -115,5 +122,5 @@ def _translated(error: Exception, doing: str, remedy: str) -> ReplicaRefused | R
     text = f"the replica failed at {doing}: {first_line(error)}"
     if isinstance(error, psycopg.Error) and not is_retryable(error):
         return ReplicaRefused(text, remedy=remedy or _CHECK)
-    is_read_only = isinstance(error, psycopg.Error) and error.sqlstate == _READ_ONLY
-    return ReplicaUnavailable(text, remedy=ELSEWHERE if is_read_only else REPLICA_AWAY)
+    sqlstate = error.sqlstate if isinstance(error, psycopg.Error) else None
+    return ReplicaUnavailable(text, remedy=_SERVER_LACKS.get(sqlstate or "", REPLICA_AWAY))

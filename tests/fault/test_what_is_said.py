@@ -11,7 +11,9 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -155,6 +157,16 @@ def killed(process: CdcProcess) -> Iterator[None]:
 
 
 @contextmanager
+def killed_server(server: KafkaBroker | PostgresServer) -> Iterator[None]:
+    """As by a machine that restarts. A broker with a full disk ends, too."""
+    server.kill()
+    try:
+        yield
+    finally:
+        server.restart()
+
+
+@contextmanager
 def revoked(world: World) -> Iterator[None]:
     """The sink's role may no longer write one of its tables."""
     replica = world.live.replica
@@ -165,6 +177,37 @@ def revoked(world: World) -> Iterator[None]:
         replica.execute(f"grant insert, update, delete on items to {SINK_ROLE}")
         world.live.sink.stop()
         world.live.sink.start()
+
+
+@contextmanager
+def full(world: World) -> Iterator[None]:
+    """The disk of one replica table is full, and rows come that do not fit."""
+    live, server = world.live, psutil.Process(world.replica_server.pid)
+    with small_disk() as disk:
+        os.chown(disk, server.uids().effective, server.gids().effective)
+        live.replica.execute("create tablespace small location '" + str(disk) + "'")
+        live.replica.execute("alter table items set tablespace small")
+        live.source.execute("insert into items select i, repeat(md5(i::text), 60) from generate_series(10, 9999) i")
+        try:
+            yield
+        finally:
+            subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
+            live.assert_equal("public.items")
+            live.replica.execute("alter table items set tablespace pg_default")
+            live.replica.execute("drop tablespace small")
+
+
+@contextmanager
+def small_disk() -> Iterator[Path]:
+    """Where every user may reach it, and the server's among them."""
+    at = Path(tempfile.mkdtemp())
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", at], check=False).returncode:
+        pytest.skip("only root may mount a small disk")
+    try:
+        yield at
+    finally:
+        subprocess.run(["umount", at], check=True)
+        at.rmdir()
 
 
 @contextmanager
@@ -270,6 +313,40 @@ DISTURBANCES: Final[dict[str, Disturbance]] = {
         ("bridge", "sink", "running"),
         {"bridge": 200, "sink": 200},
         logs=(("sink", "permission denied for table items"),),
+    ),
+    "a disk of the replica that is full": Disturbance(
+        full,
+        4,
+        r"sink: the sink tries again and again: .*No space left on device.*make room on the replica's disk",
+        ("bridge", "sink", "retrying"),
+        {"bridge": 200, "sink": 503},
+        logs=(("sink", "No space left on device"),),
+    ),
+    "a broker that was killed": Disturbance(
+        lambda world: killed_server(world.kafka),
+        4,
+        r"topics: .*bridge: .*sink: ",
+        ("bridge", "bridge", "waiting"),
+        {"bridge": 503, "sink": 503, "serve": 200},
+        (("bridge", "kafka"),),
+        (("bridge", "Kafka does not answer"), ("sink", "Kafka does not answer"), ("serve", "Kafka does not answer")),
+    ),
+    "a source that was killed": Disturbance(
+        lambda world: killed_server(world.source_server),
+        4,
+        r"source: .*bridge: the bridge tries again and again: .*is the server up",
+        ("sink", "bridge", "retrying"),
+        {"bridge": 503, "sink": 200},
+        logs=(("bridge", "trying again"),),
+        moves=False,
+    ),
+    "a replica that was killed": Disturbance(
+        lambda world: killed_server(world.replica_server),
+        4,
+        r"sink: .*the sink tries again and again: .*is the server up",
+        ("bridge", "sink", "retrying"),
+        {"bridge": 200, "sink": 503},
+        logs=(("sink", "trying again"),),
     ),
     "a bridge that was killed": Disturbance(
         lambda world: killed(world.live.bridge),
