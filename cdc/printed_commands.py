@@ -10,12 +10,14 @@ import shlex
 from pathlib import Path
 from typing import Final
 
-_WITH_FILE: Final = re.compile(
-    r"\bcdc (?:audit|backfill|check|config show|connect-schema|dashboard|get|grants (?:source|sink|kafka)|health"
-    r"|history|mirror|reconcile|run|serve|sink|snapshot|status|tables (?:list|add|remove)|topics [a-z-]+"
-    r"|watch)\b(?! -c )"
+READING: Final = (
+    "audit|backfill|check|config show|connect-schema|dashboard|get|grants (?:source|sink|kafka)|health"
+    "|history|mirror|reconcile|run|serve|sink|snapshot|status|tables (?:list|add|remove)|topics [a-z-]+|watch"
 )
-"""Commands that read the file, where they do not name one yet."""
+"""Commands that read the file, as a regular expression."""
+
+_WITH_FILE: Final = re.compile(rf"(?<!['\"])\bcdc (?:{READING})\b(?!-)(?![^|#;`,)\n]* -c )")
+"""Where they do not name one yet. What stands in quotes is looked for, by grep for instance, and not run."""
 
 _file: str | None = None
 
@@ -28,6 +30,13 @@ def name_file(path: Path | None) -> None:
 
 def pasteable(text: str) -> str:
     """The text, in which each of our commands names the file that this process was given."""
-    if _file is None:
-        return text
-    return _WITH_FILE.sub(lambda found: f"{found[0]} -c {_file}", text)
+    return text if _file is None else _with(text, _file)
+
+
+def for_file(text: str, path: Path | None) -> str:
+    """The same for the deployment of another file; None for ``cdc.yaml``, which commands find by themselves."""
+    return text if path is None else _with(text, shlex.quote(str(path)))
+
+
+def _with(text: str, file: str) -> str:
+    return _WITH_FILE.sub(lambda found: f"{found[0]} -c {file}", text)

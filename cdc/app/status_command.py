@@ -13,10 +13,10 @@ from rich.live import Live
 
 from cdc.config import Config
 from cdc.options import ConfigOption, load_config
+from cdc.printed_commands import for_file
 from cdc.status.display import as_lines, as_table
 from cdc.status.document import Document, as_document, problems
 from cdc.status.parts import Status, StatusReader
-from cdc.status.remedies import for_file
 
 _INTERVAL_S: Final = 1.0
 """Between two looks with --watch: the bridge's keepalives move an idle position about as often."""

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from cdc.status.remedies import command_of, for_file
+from cdc.printed_commands import for_file
+from cdc.status.remedies import command_of
 
 Level: TypeAlias = Literal["error", "warning"]
 

@@ -22,6 +22,7 @@ from cdc.dashboard.tables import tables
 from cdc.dashboard.topics_health import topics_health
 from cdc.errors import CdcError
 from cdc.lsn import LSN
+from cdc.printed_commands import for_file
 from cdc.replay.backfills import Published
 from cdc.replay.progress_follower import ProgressFollower
 from cdc.scope.topics import state_topic
@@ -29,7 +30,6 @@ from cdc.status.checkup import as_document as check_document
 from cdc.status.checkup import check_all
 from cdc.status.document import as_document
 from cdc.status.parts import StatusReader
-from cdc.status.remedies import for_file
 from cdc.table_names import parts
 from cdc.topics.budget import Reader
 

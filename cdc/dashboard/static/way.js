@@ -42,6 +42,8 @@ class Box {
 
 /** How bridge, sink and view stand, as cdc status has it; what is well is said by a better word than running. */
 const STANDING = {waiting: "waiting", still: "stands still", blocked: "kept waiting"};
+/** A view's tables can be used without a service, so that nobody can tell whether one is missing. */
+const NO_SERVICE = "not running";
 
 function standing(of, well) {
   return of?.state === "running" ? well : STANDING[of?.state] ?? of?.state ?? "unknown";
@@ -162,7 +164,8 @@ function view(look, figures) {
   const states = look.tables.rows.map((each) => each.view).filter(Boolean);
   const worst = ["degraded", "suspect", "loading", "behind"].find((each) => states.includes(each));
   const stands = look.status.view;
-  const state = standing(stands?.state === "unknown" ? null : stands, states.length ? worst ?? "exact" : "unknown");
+  const known = states.length ? worst ?? "exact" : "unknown";
+  const state = stands?.state === "down" ? NO_SERVICE : standing(stands?.state === "unknown" ? null : stands, known);
   boxes.view.show(state, [
     ["age", seconds(look.single.cdc_serve_age_seconds), "since it was known to show everything that the topics hold"],
     ["requests", `${rate(figures.requests_s)}/s`],

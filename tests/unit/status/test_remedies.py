@@ -1,12 +1,10 @@
-"""What of a remedy can be pasted, and that it goes into the deployment that was looked at."""
+"""What of a remedy can be pasted."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from cdc.status.remedies import command_of, for_file
+from cdc.status.remedies import command_of
 
 
 @pytest.mark.parametrize(
@@ -20,26 +18,11 @@ from cdc.status.remedies import command_of, for_file
         ("correct what it names\nthen: cdc backfill public.t", "cdc backfill public.t"),
         ("look at the brokers: does each of them answer, and has its disk room?", ""),
         ("see cdc check", ""),
+        ("cdc tries again by itself; if that does not help: is a broker up?", ""),
+        ("look at its load; who holds a lock there is said by: cdc status", "cdc status"),
         ("is the server up, and are source.dsn's host and port right?", ""),
         ("", ""),
     ],
 )
 def test_prose_is_no_command(remedy: str, command: str) -> None:
     assert command_of(remedy) == command
-
-
-@pytest.mark.parametrize(
-    ("remedy", "whole"),
-    [
-        ("start the bridge: cdc run", "start the bridge: cdc run -c 'my shop.yaml'"),
-        ("cdc backfill --sweep public.t", "cdc backfill --sweep public.t -c 'my shop.yaml'"),
-        ("cdc grants source | psql shop", "cdc grants source -c 'my shop.yaml' | psql shop"),
-        ("cdc status -c other.yaml", "cdc status -c other.yaml"),
-        ("stop its reader (cdc run) first", "stop its reader (cdc run -c 'my shop.yaml') first"),
-        ("SELECT 1;", "SELECT 1;"),
-        ("ps -eo pid,stat,args | grep 'cdc run'", "ps -eo pid,stat,args | grep 'cdc run'"),
-    ],
-)
-def test_a_command_names_the_file(remedy: str, whole: str) -> None:
-    assert for_file(remedy, Path("my shop.yaml")) == whole
-    assert for_file(remedy, None) == remedy
