@@ -36,6 +36,8 @@ the end, when the other processes have nothing left to do."""
 _SPARK: Final = "tests/integration/spark/"
 _RECONCILE: Final = tuple(f"{_SPARK}test_{name}" for name in ("reconcile", "audit", "rows_ahead", "topics_made_anew"))
 """About half of the lane's time."""
+_INSTALL: Final = "tests/install/"
+"""One wheel is built for all of them."""
 LANES_FROM: Final = 3
 """Processes. With two, each takes the next file, whichever it is."""
 _TWO_LANES_FROM: Final = 4
@@ -54,6 +56,8 @@ class SparkLane(LoadFileScheduling):
     """Hands out files; those of Spark's jobs all to one process, and of four or more, reconciliations to another."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(_INSTALL):
+            return _INSTALL
         if not nodeid.startswith(_SPARK):
             return super()._split_scope(nodeid)
         is_apart = self.numnodes >= _TWO_LANES_FROM and nodeid.startswith(_RECONCILE)
