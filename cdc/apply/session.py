@@ -66,6 +66,8 @@ _RECORDS_PER_POLL: Final = 5_000
 _POLL_S: Final = 0.1
 _BUSY_POLL_S: Final = 0.01
 """With a cut under way: how late it may be reported when nothing new comes in."""
+_BRIDGE_STARTS_S: Final = 10.0
+"""A bridge that was started at the same time has made its topics by then, on a busy machine, too."""
 _TOPIC_POLL_S: Final = 1.0
 
 _REPLICA_REMEDY: Final = "look at its load and at its disk; who holds a lock there is said by: cdc status"
@@ -423,13 +425,17 @@ class MirrorSession:
 
     def _wait(self, ask: Callable[[], Answer], topic: str) -> Answer | None:
         """The first answer that is not empty; None when told to stop. A sink may be started before its bridge."""
-        told = False
+        began, told = time.monotonic(), 0
         while not self._stop.is_set():
             if answer := ask():
                 return answer
-            if not told:
-                log.warning("waiting for the bridge to write topic", topic=topic, remedy="cdc run")
-                told = True
+            waited_s = time.monotonic() - began
+            if told == 0:
+                log.info("waiting for the bridge to write topic", topic=topic)
+                told = 1
+            elif told == 1 and waited_s >= _BRIDGE_STARTS_S:
+                log.warning("the bridge does not write topic", topic=topic, waited_s=round(waited_s), remedy="cdc run")
+                told = 2
             self._stop.wait(_TOPIC_POLL_S)
         return None
 

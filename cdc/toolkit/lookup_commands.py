@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import typer
 from rich.console import Console
@@ -32,6 +32,10 @@ TopicOption: TypeAlias = Annotated[
     bool, typer.Option("--topic", help="TABLE is a topic, of whichever program; KEY is the text of its keys.")
 ]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON: one object a line.")]
+
+
+_SILENT_S: Final = 1.0
+"""A bar that comes and goes at once is in the way of the answer."""
 
 
 class _Wanted(NamedTuple):
@@ -161,9 +165,18 @@ def _look_up(
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar while it takes longer; nothing is left of it, and nothing shown where nobody looks."""
+    """A bar from ``_SILENT_S`` on; nothing is left of it, and nothing shown where nobody looks."""
     console = Console(stderr=True, highlight=False)
     columns = (TextColumn("reading"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task, began = progress.add_task("", total=None), time.monotonic()
+
+    def show(done: int, total: int) -> None:
+        progress.update(task, completed=done, total=total)
+        if time.monotonic() - began >= _SILENT_S:
+            progress.start()  # which does nothing the second time
+
+    try:
+        yield show
+    finally:
+        progress.stop()

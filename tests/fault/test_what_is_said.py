@@ -372,7 +372,7 @@ DISTURBANCES: Final[dict[str, Disturbance]] = {
 }
 SINK_ROLE: Final = "mirror_of_what_is_said"
 """A role of its own, because from a superuser no right can be taken."""
-SAMPLE: Final = ("a broker that stands still", "a replica table that somebody locked")
+SAMPLE: Final = ("a broker that stands still",)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ Names of servers stand for the servers of the test. What is not typed here has a
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -134,6 +135,13 @@ class Somebody:
         )
         return done.stdout + done.stderr
 
+    def alarms(self) -> list[dict[str, str]]:
+        """What bridge and sink have logged that is a warning or worse."""
+        logs = [log for line, _, log in self.running if line.startswith(("cdc run", "cdc sink"))]
+        lines = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+        assert len(lines) > 10
+        return [each for each in lines if each["level"] not in ("debug", "info")]
+
     def installs(self, line: str) -> None:
         """What pip would fetch is where the tests run already."""
         extras = re.search(r"\[(.*)\]", line)
@@ -228,6 +236,7 @@ def test_from_nothing_to_a_replica(somebody: Somebody) -> None:
             somebody.types(line)
     assert lines[0].startswith("pip install")
     assert [line for line, _, _ in somebody.running] == [each for each in lines if any(end in each for end in ENDLESS)]
+    assert somebody.alarms() == []
     (example,) = page("docs/start.md").fences("yaml")
     (somebody.folder / "example.yaml").write_text(somebody.here(example))
     somebody.types("cdc config show -c example.yaml")

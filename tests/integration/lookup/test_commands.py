@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +18,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
 from cdc.app.cli import app
+from cdc.contract.partition import partition_of
 from cdc.stack import Kafka, Postgres
 from tests.support.deployment import Deployment, deployed
 from tests.support.names import unique
 from tests.support.servers import fresh_database
+from tests.support.terminal import answer
 from tests.support.topic_settings import create_topic
 
 pytestmark = pytest.mark.timeout(120)
@@ -216,6 +220,37 @@ def test_topics_of_other_programs(kafka: Kafka, topic: str) -> None:
             'write     "albert"  1\n',
             'delete    "albert"\n',
         ]
+
+
+def test_get_asks_the_partition_of_the_key_alone(live: Deployment, kafka: Kafka) -> None:
+    """What lies in another one is no row of the key: nobody looks there."""
+    live.source.execute("INSERT INTO orders VALUES (98, 1, 'ours', NULL)")
+    live.wait_published()
+    home = partition_of(b'{"id":98}', 3)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for partition in {0, 1, 2} - {home}:
+        producer.produce(live.topic("public.orders"), key=b'{"id":98}', value=b"nonsense", partition=partition)
+    assert producer.flush(30) == 0
+    code, out, _ = run("get", "public.orders", 98, "--json", "-c", live.config)
+    assert (code, json.loads(out)["row"]["note"]) == (0, "ours")
+
+
+def test_a_long_search_shows_how_far_it_is(kafka: Kafka, topic: str, tmp_path: Path) -> None:
+    def shown() -> str:
+        words = [sys.executable, "-m", "cdc", "get", "--topic", topic, "alice", "-b", kafka.bootstrap]
+        code, text = answer(words, tmp_path, {**os.environ, "TERM": "xterm"}, [])
+        assert (code, "age  8" in text) == (0, True), text
+        return text
+
+    write(kafka, topic, (b"alice", b'{"age": 8}'))
+    assert "reading" not in shown()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "queue.buffering.max.messages": 1_000_000})
+    for number in range(600_000):
+        producer.produce(topic, key=b"%d" % number, value=b"{}")
+        if number % 10_000 == 0:
+            producer.poll(0)
+    assert producer.flush(60) == 0
+    assert "reading" in shown()
 
 
 def test_a_record_that_is_not_the_bridges_is_told(live: Deployment, kafka: Kafka) -> None:

@@ -31,7 +31,7 @@ CLIENT, OTHER = TABLES = ("public.client", "public.Größe")
 ROWS: Final = 40
 _FOLLOW_S: Final = 120
 
-SAMPLE: Final = 3
+SAMPLE: Final = 1
 """So many combinations in an ordinary run, all of them in ``make soak``."""
 
 OPTIONS: Final[Mapping[str, tuple[Any, ...]]] = {

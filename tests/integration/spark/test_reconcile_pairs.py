@@ -28,7 +28,7 @@ ROWS = 200
 LISTED: Final = (7, 10, 20, 50, 120, 900)
 """Keys of a run that looks at no others."""
 
-SAMPLE: Final = 3
+SAMPLE: Final = 1
 """So many combinations in an ordinary run, all of them in ``make soak``."""
 
 OPTIONS: Final[Mapping[str, tuple[Any, ...]]] = {

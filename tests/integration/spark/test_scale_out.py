@@ -33,10 +33,13 @@ RECORDS_PER_BATCH = 70
 KILLS = times(1, soak=8)
 NOTES_LOST = {"postgres": times(-1, soak=1), "parquet": times(0, soak=1)}
 """After which kill, by target, Spark's notes are lost, so that the target's own offsets count; -1: after none."""
+BOTH = [pytest.param("postgres", marks=pytest.mark.long), "parquet"]
+"""A mirror to PostgreSQL costs as much again, and the sink is what most have for that."""
 PAUSE_S = times(0.2, soak=0.01)
 """Between two transactions, so that the load leaves some of the machine to what is tested."""
 
 
+@pytest.mark.parametrize("target", BOTH, indirect=True)
 def test_every_type_arrives_as_it_is(
     spark: SparkSession, database: Database, replica: Database, deploy: Deploy, target: PostgresTarget | ParquetTarget
 ) -> None:
@@ -112,6 +115,7 @@ def written(job: MirrorJob, replica: Database) -> int:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("target", BOTH, indirect=True)
 def test_killed_again_and_again_under_load(
     spark: SparkSession,
     spark_settings: SparkSettings,

@@ -37,7 +37,7 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
 }  # fmt: skip
 ROWS: Final = 60
 
-SAMPLE: Final = 4
+SAMPLE: Final = 2
 """So many combinations in an ordinary run, all of them in ``make soak``."""
 
 OPTIONS: Final[Mapping[str, tuple[Any, ...]]] = {
