@@ -5,6 +5,11 @@ BIN    := $(VENV)/bin
 # Test processes of the whole suite, each with a PostgreSQL of its own (7 GB together); a file's tests stay together, in
 # their order. Two are lanes of Spark's tests, see tests/support/scheduling.py.
 WORKERS ?= 6
+# PostgreSQL's major versions for test-matrix.
+MAJORS ?= 14,15,16,17,18
+# Versions of libraries are those of development.lock, or with RESOLUTION=highest the newest, with RESOLUTION=lowest-direct
+# the oldest that pyproject.toml allows.
+VERSIONS = $(if $(RESOLUTION),--resolution $(RESOLUTION),-c development.lock)
 WORKERS_OPTIONS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PURE   := tests/unit/test_compiled.py $(addprefix tests/unit/,backfill bridge contract decode encode order sink) \
   tests/property/test_three_way.py tests/integration/bridge/test_changes.py tests/integration/sink/test_cuts.py \
@@ -18,18 +23,18 @@ DEMO_STAMP := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo browser promtool test test-pure test-long test-unit test-integration test-matrix test-install soak test-fault check bench bench-spark bench-view clean
+.PHONY: help demo browser promtool test test-pure test-long test-unit test-integration test-matrix test-install soak test-fault check lock bench bench-spark bench-view clean
 
 help: ## what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # What an installation is made of. Modules are compiled to bytecode when they are first imported, and not all of them now.
-SOURCES := pyproject.toml setup.py $(wildcard cdc/*/_*.pyx cdc/*/_*.pxd)
+SOURCES := pyproject.toml development.lock setup.py $(wildcard cdc/*/_*.pyx cdc/*/_*.pxd)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # uv does in half a minute what takes pip one and a half. It knows nothing of pip's settings: where these name an index,
 # or where uv does not get through, pip does it.
 INSTALL = install() { ! $(BIN)/python -m pip config list | grep -q index && $(PIP) uv && \
-  $(BIN)/uv pip install --quiet --python $(BIN)/python "$$@" 2>/dev/null || $(PIP) "$$@"; }; install
+  $(BIN)/uv pip install --quiet --python $(BIN)/python $(VERSIONS) "$$@" 2>/dev/null || $(PIP) $(if $(RESOLUTION),,-c development.lock) "$$@"; }; install
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.12 …") if sys.version_info < (3, 11) else None'
@@ -84,8 +89,8 @@ test-unit: $(STAMP) ## unit and architecture rings only (seconds)
 test-integration: $(STAMP) ## rooms against real servers
 	@$(BIN)/python -m pytest tests/integration tests/property
 
-test-matrix: $(STAMP) ## rooms against PostgreSQL 14, 15, 16, 17 and 18 (more than an hour)
-	@$(BIN)/python -m pytest tests/integration tests/property --pg-majors=14,15,16,17,18
+test-matrix: $(STAMP) ## rooms against PostgreSQL 14 to 18 (more than an hour; MAJORS=14 for one of them)
+	@$(BIN)/python -m pytest tests/integration tests/property --pg-majors=$(MAJORS)
 
 soak: $(STAMP) ## what meets kills and loads at random, many times instead of a few; SEED=n replays a run
 	@SOAK=1 $(BIN)/python -m pytest tests -m soak
@@ -103,6 +108,10 @@ check: $(STAMP) ## what must be green before a commit: format, lint, types, laye
 	@$(BIN)/lint-imports
 	@$(BIN)/vulture
 	@$(BIN)/python -m pytest tests/unit tests/architecture
+
+lock: $(STAMP) ## write down the versions of everything that development uses (development.lock)
+	@$(PIP) uv
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-annotate --no-header --upgrade pyproject.toml -o development.lock
 
 bench: $(STAMP) ## measure bridge and sink beside their limits and peers (20 minutes; BENCH='--runs 1' for ten)
 	@$(BIN)/python -m tests.benchmarks $(BENCH)
