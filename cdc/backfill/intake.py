@@ -75,7 +75,10 @@ class Intake:
         """
         before = self._ledger.find(table.qualified_name)
         progress = None if before is None else before.progress
-        self._ledger.put(new_progress(table, topic, asked, progress, self._stream.complete_lsn))
+        new = new_progress(table, topic, asked, progress, self._stream.complete_lsn)
+        if (new.sweep, new.where) != (asked.options.sweep, asked.options.where):
+            log.info("all rows are published, and others deleted: a backfill before was to do so", table=new.table)
+        self._ledger.put(new)
 
     def leave(self, name: str) -> None:
         """The table is not captured any more; one that has no record is published anyway when it joins."""
@@ -142,10 +145,13 @@ def new_progress(
         table: as the catalog has it.
         topic: its state topic.
         asked: by whom, and what.
-        before: the record of the one before, if any.
+        before: the record of the one before, if any. A sweep that it owes is this one's.
         lsn: where the stream stands.
     """
     options = asked.options
+    if before is not None and before.sweep and not before.whole:
+        # What was to be swept is still there, whatever became of that backfill; and a sweep needs all rows
+        options = replace(options, sweep=True, where=None)
     return replace(
         no_backfill(table.qualified_name, topic, lsn),
         request=asked.request or uuid.uuid4().hex,

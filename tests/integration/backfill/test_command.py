@@ -166,6 +166,26 @@ def test_nobody_takes_a_change_while_no_bridge_runs(streaming: Deployment) -> No
     wait_for(streaming, "public.items", "cancelled")
 
 
+@pytest.mark.parametrize("asked", [(), ("--where", "id > 1000"), ("--sweep",)])
+def test_a_gap_that_was_cancelled_is_still_swept_by_whatever_is_asked_next(
+    streaming: Deployment, asked: tuple[str, ...]
+) -> None:
+    """The topic was called whole, with the rows that were deleted in the gap."""
+    streaming.stop()
+    streaming.source.execute("select pg_drop_replication_slot(%s)", [streaming.slot()])
+    streaming.source.execute("delete from items where id <= 100")
+    streaming.settings["source"]["on_gap"] = "rebackfill"
+    streaming.write()
+    streaming.bridge.start(crashpoint="backfill.before_chunk_done")
+    assert streaming.bridge.wait() == -signal.SIGKILL
+    ask(streaming, "--cancel", "--no-follow", "public.items")
+    streaming.start_bridge()
+    wait_for(streaming, "public.items", "cancelled")
+    assert "public.items: done" in ask(streaming, "public.items", *asked)
+    assert streaming.backfills()["public.items"].whole
+    streaming.assert_published("public.items")
+
+
 def test_replica_of_a_quiet_source_becomes_exact_with_its_first_backfill(shop: Deployment) -> None:
     shop.start()
 
