@@ -14,6 +14,7 @@ from cdc.bridge.topic_watch import TopicWatch
 from cdc.bridge.truncate import publish_tombstones
 from cdc.brokers import BrokerAdmin
 from cdc.config import Config
+from cdc.contract.header import of_schema
 from cdc.contract.naming import progress_topic
 from cdc.contract.progress import progress_value, stream_key
 from cdc.contract.repair import parts_of, repair_request_key, repair_request_value
@@ -93,6 +94,10 @@ class KafkaSide:
         """Add a table's definition, unless its topic was last written with it."""
         self._registry.describe(table, self._publisher.produce)
 
+    def _of_former_keys(self, need: Empty) -> bytes:
+        last = self._registry.successions.last(need.table.topic)
+        return need.header if last is None else of_schema(need.header, last.fingerprint)
+
     def ask_again(self, table: str, keys: Sequence[bytes]) -> None:
         """Add the request to publish these keys once more, as the table has them by then: a repair, as a person's."""
         for part in parts_of(uuid.uuid4().hex, table, map(RepairKey, dict.fromkeys(keys))):
@@ -103,6 +108,9 @@ class KafkaSide:
         self, need: Empty, *, commit: Callable[[], None], sign_of_life: Callable[[], None], stop: threading.Event
     ) -> bool:
         """Add tombstones for every live key of a topic, or what ``topics.truncate`` says; False when stopped.
+
+        Those of a topic that begins anew name the definition by which their keys were written: a reader to whom a
+        former key equals a new one, but in another partition, can tell them apart.
 
         Raises:
             SourceRefused: the table was truncated, and the configuration wants a person to decide.
@@ -124,7 +132,7 @@ class KafkaSide:
         count = publish_tombstones(
             BrokerAdmin(self._config.kafka.client_options()),
             need.table.topic,
-            need.header,
+            need.header if need.is_truncate else self._of_former_keys(need),
             publisher=self._publisher,
             commit=commit,
             sign_of_life=sign_of_life,

@@ -34,6 +34,9 @@ _NO_ROW: Final = b";row=none"
 _POSITION: Final = re.compile(rb"v=1;op=[cudrt];lsn=([0-9A-F]{1,8}/[0-9A-F]{1,8});seq=([0-9]{1,19})(?:;|$)")
 
 
+_SCHEMA: Final = re.compile(rb";schema=([0-9a-f]+)")
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """A parsed header.
@@ -90,6 +93,17 @@ class HeaderStamp:
     def around(self, schema: str) -> tuple[bytes, bytes, bytes]:
         """What stands before ``op``, between it and ``seq``, and behind that: whoever has these makes headers."""
         return b"v=1;op=", self._before_seq, self._behind_seq + schema.encode()
+
+
+def of_schema(header: bytes, schema: str) -> bytes:
+    """A header as ``HeaderStamp`` makes it, with another fingerprint."""
+    return header[: header.rindex(b"=") + 1] + schema.encode()
+
+
+def schema_of(header: bytes) -> str:
+    """Only the fingerprint; empty where there is none."""
+    match = _SCHEMA.search(header)
+    return "" if match is None else match[1].decode()
 
 
 def newer(header: bytes) -> bytes:

@@ -8,7 +8,7 @@ from itertools import count
 
 from psycopg import sql
 
-from cdc.contract.header import is_of_no_row
+from cdc.contract.header import is_of_no_row, schema_of
 from cdc.encode.format import ReadColumn
 from cdc.encode.json_format import JSON
 from cdc.ports import StoredRecord
@@ -17,7 +17,7 @@ from cdc.sink.equal_keys import equal, printed_alike, sift
 from cdc.sink.errors import RecordRejected
 from cdc.sink.fresh import FreshTables
 from cdc.sink.naming import ReplicaName
-from cdc.sink.rekey import former_keys
+from cdc.sink.rekey import former_definitions, former_keys
 from cdc.sink.rows import RowForm
 from cdc.sink.tables import Equality, ReplicaColumn
 
@@ -86,7 +86,7 @@ class TableStatements:
         has_spellings = not all(each.is_identity for each in equalities.values())
         self._row_form = RowForm([*map(_formed, written)], generated, definitions, is_positioned=has_spellings)
         self._key_form = RowForm([_formed(by_name[each]) for each in key])
-        self._former_keys = former_keys(schemas)
+        self._former_keys, self._former_definitions = former_keys(schemas), former_definitions(schemas)
         target = sql.Identifier(*name)
         rows, keys = sql.Identifier("pg_temp", f"cdc rows {number}"), sql.Identifier("pg_temp", f"cdc keys {number}")
         self.target, self.key, self.staged_rows = target, key, rows
@@ -129,8 +129,8 @@ class TableStatements:
             RecordRejected: a record has no form that the table takes.
         """
         last = _last_of_each_key(records)
-        if self._former_keys:
-            last = {key: record for key, record in last.items() if not self._is_former(key)}
+        if self._former_definitions:
+            last = {key: record for key, record in last.items() if not self._is_former(key, record.header)}
         tombstones = [each for each in last.values() if each.value is None and not is_of_no_row(each.header)]
         upserts = [record for record in last.values() if record.value is not None]
         new, others = ((), upserts) if fresh is None else fresh.split(topic, upserts)
@@ -143,9 +143,11 @@ class TableStatements:
             [*self._row_form.blocks(new)],
         )
 
-    def _is_former(self, key: bytes) -> bool:
+    def _is_former(self, key: bytes, header: bytes) -> bool:
         """Whether a record was written under a key that the table had once; such records count no more."""
-        return JSON.members(key) in self._former_keys  # what is no key is told of when it is rendered
+        if schema_of(header) in self._former_definitions:
+            return True
+        return bool(self._former_keys) and JSON.members(key) in self._former_keys  # no key: told of when rendered
 
 
 def _last_of_each_key(records: Sequence[StoredRecord]) -> dict[bytes, StoredRecord]:

@@ -25,8 +25,9 @@ from cdc.sink.locks import WAIT_FOR_ROWS, WAIT_FOR_SHAPE, WAIT_LONG, LockWaits
 from cdc.sink.naming import ReplicaName, ReplicaNaming
 from cdc.sink.placement import Placement, nowhere
 from cdc.sink.rebuild import SeenKeys, has_rows, seen_table
+from cdc.sink.rekey import delete_all, former_definitions
 from cdc.sink.table_facts import KnownTables
-from cdc.sink.tables import establish
+from cdc.sink.tables import establish, quoted_name
 
 _EXACT, _LOADING, _STOPPED = "exact", "loading", "stopped"
 _CATCHING_UP, _REBUILDING = "catching_up", "rebuilding"
@@ -98,6 +99,7 @@ class TableRegistry:
         }
         self._known = KnownTables(self._session, {row.topic: (row.table_oid, row.table_file) for row in rows})
         self._fingerprints = {row.topic: row.fingerprint for row in rows}
+        self._established = dict(self._fingerprints)
         self._recorded = frozenset(self._fingerprints)
         self._oids = {row.table_oid: (row.topic, row.replica_table) for row in rows if row.table_oid is not None}
         self._held = {row.topic for row in rows if row.held_by is not None}
@@ -361,6 +363,9 @@ class TableRegistry:
                 self._session.execute(WAIT_FOR_SHAPE)
                 is_new = not self._known.is_there(name)
                 columns, added, is_emptied = establish(self._connection, name, schemas)
+                if not is_emptied and self._has_former_rows(topic, schemas):
+                    delete_all(self._connection, quoted_name(name))
+                    is_emptied = True
                 self._known.take_up(topic, name)
                 self._compare(topic, schemas, added, is_new=is_new)
                 if (outgrown := self._statements.get(topic)) is not None:
@@ -381,6 +386,9 @@ class TableRegistry:
                 raise
             self.stop(topic, str(self._impossible(name, cause)))
         else:
+            # Not before: what is locked or stopped now is emptied when it is established
+            self._update(topic, fingerprint=newest.fingerprint)
+            self._established[topic] = newest.fingerprint
             self._statements[topic] = statements
             if topic in self._held:
                 self._held.discard(topic)
@@ -389,6 +397,10 @@ class TableRegistry:
                 self._seen[topic] = SeenKeys(self._session, seen_table(self._name, topic), statements)
             if is_emptied:
                 self._begin_anew(topic)
+
+    def _has_former_rows(self, topic: str, schemas: Sequence[TableSchema]) -> bool:
+        """Whether the table was last established by a definition by which its rows had other keys."""
+        return self._established.get(topic) in former_definitions(schemas)
 
     def _held_up(self, topic: str, table: str) -> None:
         """Its lock is somebody's, and the savepoint is rolled back."""
@@ -438,14 +450,14 @@ class TableRegistry:
         return self._placement.successor(self._schemas[topic][-1]) is not None
 
     def _enter(self, topic: str, table: str, fingerprint: str) -> None:
-        values: dict[str, Any] = {"replica_table": table, "fingerprint": fingerprint}
+        values: dict[str, Any] = {"replica_table": table}
         known = self._tables.get(topic)
         if known is None or known.name != table:
             self._tables[topic] = ReplicaTable(topic, table, _LOADING, None, 0)
             values |= {"state": _LOADING, "reason": None}
         self._connection.execute(
             insert(mirrored_table)
-            .values(name=self._name, topic=topic, **{"state": _LOADING, **values})
+            .values(name=self._name, topic=topic, **{"state": _LOADING, "fingerprint": fingerprint, **values})
             .on_conflict_do_update(index_elements=["name", "topic"], set_=values)
         )
 
