@@ -27,7 +27,7 @@ from cdc.sink.placement import Placement, nowhere
 from cdc.sink.rebuild import SeenKeys, has_rows, seen_table
 from cdc.sink.rekey import delete_all, former_definitions
 from cdc.sink.table_facts import KnownTables
-from cdc.sink.tables import establish, quoted_name
+from cdc.sink.tables import Established, establish, quoted_name
 
 _EXACT, _LOADING, _STOPPED = "exact", "loading", "stopped"
 _CATCHING_UP, _REBUILDING = "catching_up", "rebuilding"
@@ -362,10 +362,7 @@ class TableRegistry:
             with self._connection.begin_nested():
                 self._session.execute(WAIT_FOR_SHAPE)
                 is_new = not self._known.is_there(name)
-                columns, added, is_emptied = establish(self._connection, name, schemas)
-                if not is_emptied and self._has_former_rows(topic, schemas):
-                    delete_all(self._connection, quoted_name(name))
-                    is_emptied = True
+                columns, added, is_emptied = self._fitted(topic, name, schemas)
                 self._known.take_up(topic, name)
                 self._compare(topic, schemas, added, is_new=is_new)
                 if (outgrown := self._statements.get(topic)) is not None:
@@ -398,9 +395,13 @@ class TableRegistry:
             if is_emptied:
                 self._begin_anew(topic)
 
-    def _has_former_rows(self, topic: str, schemas: Sequence[TableSchema]) -> bool:
-        """Whether the table was last established by a definition by which its rows had other keys."""
-        return self._established.get(topic) in former_definitions(schemas)
+    def _fitted(self, topic: str, name: ReplicaName, schemas: Sequence[TableSchema]) -> Established:
+        """The table, without rows that it was given by a definition by which they had other keys."""
+        made = establish(self._connection, name, schemas)
+        if made.is_emptied or self._established.get(topic) not in former_definitions(schemas):
+            return made
+        delete_all(self._connection, quoted_name(name))
+        return made._replace(is_emptied=True)
 
     def _held_up(self, topic: str, table: str) -> None:
         """Its lock is somebody's, and the savepoint is rolled back."""
