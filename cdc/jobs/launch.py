@@ -33,12 +33,21 @@ def run_job(kind: str, job: BaseModel) -> int:
 
     Returns:
         0, 1 when it found something wrong, 2 when it has no answer, however it ended; 130 after Ctrl-C.
+
+    Raises:
+        SystemExit: with that code, after SIGTERM: whoever wanted to run another one behind it was told to stop, too.
     """
     # Ignored, as some supervisors hand it down, the end of a child cannot be known: Python takes it for 0.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}
     process = subprocess.Popen([sys.executable, "-m", "cdc.spark", kind], stdin=subprocess.PIPE, env=environment)
-    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    told: list[int] = []
+
+    def hand_on(number: int, _frame: object) -> None:
+        told.append(number)
+        process.terminate()
+
+    before = signal.signal(signal.SIGTERM, hand_on)
     try:
         process.communicate(document(job).encode())
     except KeyboardInterrupt:
@@ -48,7 +57,12 @@ def run_job(kind: str, job: BaseModel) -> int:
         except subprocess.TimeoutExpired:
             process.kill()
         return INTERRUPTED
-    return _CODES.get(process.returncode, NO_ANSWER)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    code = _CODES.get(process.returncode, NO_ANSWER)
+    if told:
+        sys.exit(code)
+    return code
 
 
 def document(job: BaseModel) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -107,7 +106,7 @@ def test_the_command_goes_on_and_rotates(deploy: Deploy, database: Database, tmp
             eventually(lambda: log.read_text().count("removed ") >= 1 or process.poll() is not None, 450, log.read_text)
             assert process.poll() is None, log.read_text()
         finally:
-            os.killpg(process.pid, signal.SIGINT)
+            process.send_signal(signal.SIGTERM)  # which it did not obey behind the first run
             process.wait(60)
     assert len(finished(folder)) == 1
     assert (folder / "20200101T000000.000000Z").is_dir()
