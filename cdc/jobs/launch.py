@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
+import typer
 from pydantic import BaseModel, SecretStr
 
 from cdc.jobs.answers import SOMETHING_WRONG
@@ -35,7 +36,7 @@ def run_job(kind: str, job: BaseModel) -> int:
         0, 1 when it found something wrong, 2 when it has no answer, however it ended; 130 after Ctrl-C.
 
     Raises:
-        SystemExit: with that code, after SIGTERM: whoever wanted to run another one behind it was told to stop, too.
+        typer.Exit: with that code, after SIGTERM: whoever wanted to run another one behind it was told to stop, too.
     """
     # Ignored, as some supervisors hand it down, the end of a child cannot be known: Python takes it for 0.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -61,7 +62,7 @@ def run_job(kind: str, job: BaseModel) -> int:
         signal.signal(signal.SIGTERM, before)
     code = _CODES.get(process.returncode, NO_ANSWER)
     if told:
-        sys.exit(code)
+        raise typer.Exit(code)
     return code
 
 
