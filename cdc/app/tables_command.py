@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shlex
+import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -209,7 +212,7 @@ def _edit(
             remedy=f"edit it yourself: {_by_hand(table, steps)}",
         ) from None
     try:
-        path.write_text(text, encoding="utf-8")
+        _replace(path, text)
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written: {error.strerror}",
@@ -220,12 +223,31 @@ def _edit(
     except CdcError:
         right = False
     if not right:
-        path.write_text(before, encoding="utf-8")
+        _replace(path, before)
         raise ConfigError(
             f"changing {path} has no effect: an environment variable may override its lists",
             remedy="`cdc config show` names the variables that are set",
         )
     typer.echo(f"{path} is changed. The running bridge takes notice when it gets SIGHUP (kill -HUP <pid of cdc run>).")
+
+
+def _replace(path: Path, text: str) -> None:
+    """Give the file another text: a daemon that reads it meanwhile, or a full disk, never finds half of one.
+
+    Raises:
+        OSError: the file, or a file beside it, cannot be written; it is as it was.
+    """
+    path = path.resolve()  # a link stays one
+    path.open("r+b").close()  # what may not be written is not replaced either
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        shutil.copymode(path, draft)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _by_hand(table: str, steps: Sequence[Step]) -> str:

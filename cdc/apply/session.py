@@ -17,6 +17,7 @@ not true is put off for a moment when a little reading may lead to one that is; 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
@@ -425,18 +426,16 @@ class MirrorSession:
 
     def _wait(self, ask: Callable[[], Answer], topic: str) -> Answer | None:
         """The first answer that is not empty; None when told to stop. A sink may be started before its bridge."""
-        began, told = time.monotonic(), 0
-        while not self._stop.is_set():
+        if answer := ask():
+            return answer
+        log.info("waiting for the bridge to write topic", topic=topic)
+        warns_at = time.monotonic() + _BRIDGE_STARTS_S
+        while not self._stop.wait(_TOPIC_POLL_S):
             if answer := ask():
                 return answer
-            waited_s = time.monotonic() - began
-            if told == 0:
-                log.info("waiting for the bridge to write topic", topic=topic)
-                told = 1
-            elif told == 1 and waited_s >= _BRIDGE_STARTS_S:
-                log.warning("the bridge does not write topic", topic=topic, waited_s=round(waited_s), remedy="cdc run")
-                told = 2
-            self._stop.wait(_TOPIC_POLL_S)
+            if time.monotonic() >= warns_at:
+                log.warning("the bridge does not write topic", topic=topic, remedy="cdc run")
+                warns_at = math.inf
         return None
 
 

@@ -94,10 +94,6 @@ class KafkaSide:
         """Add a table's definition, unless its topic was last written with it."""
         self._registry.describe(table, self._publisher.produce)
 
-    def _of_former_keys(self, need: Empty) -> bytes:
-        last = self._registry.successions.last(need.table.topic)
-        return need.header if last is None else of_schema(need.header, last.fingerprint)
-
     def ask_again(self, table: str, keys: Sequence[bytes]) -> None:
         """Add the request to publish these keys once more, as the table has them by then: a repair, as a person's."""
         for part in parts_of(uuid.uuid4().hex, table, map(RepairKey, dict.fromkeys(keys))):
@@ -160,3 +156,7 @@ class KafkaSide:
         """The stream was taken up to there: from where nothing is there already on, it is not looked at."""
         if self._repeats is not None and self._repeats.is_behind(lsn):
             self._repeats = None
+
+    def _of_former_keys(self, need: Empty) -> bytes:
+        last = self._registry.successions.last(need.table.topic)
+        return need.header if last is None else of_schema(need.header, last.fingerprint)

@@ -32,8 +32,6 @@ NEWER: Final = "newer"
 _NO_ROW: Final = b";row=none"
 
 _POSITION: Final = re.compile(rb"v=1;op=[cudrt];lsn=([0-9A-F]{1,8}/[0-9A-F]{1,8});seq=([0-9]{1,19})(?:;|$)")
-
-
 _SCHEMA: Final = re.compile(rb";schema=([0-9a-f]+)")
 
 

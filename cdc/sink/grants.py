@@ -38,7 +38,7 @@ FROM unnest(%s::text[]) AS wanted LEFT JOIN pg_namespace ON nspname = wanted ORD
 
 _TABLES: Final = """
 SELECT n.nspname, c.relname, pg_has_role(c.relowner, 'USAGE'), has_schema_privilege(n.oid, 'USAGE'),
-  array(SELECT wanted FROM unnest('{SELECT,INSERT,UPDATE,DELETE,TRUNCATE}'::text[]) AS wanted
+  array(SELECT wanted FROM unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) AS wanted
         WHERE NOT has_table_privilege(c.oid, wanted))
 FROM unnest(%s::text[], %s::text[]) AS wanted (namespace, name)
 JOIN pg_namespace n ON n.nspname = wanted.namespace

@@ -98,9 +98,8 @@ class TableRegistry:
             for row in rows
         }
         self._known = KnownTables(self._session, {row.topic: (row.table_oid, row.table_file) for row in rows})
-        self._fingerprints = {row.topic: row.fingerprint for row in rows}
-        self._established = dict(self._fingerprints)
-        self._recorded = frozenset(self._fingerprints)
+        self._established = {row.topic: row.fingerprint for row in rows}
+        self._recorded = frozenset(self._established)
         self._oids = {row.table_oid: (row.topic, row.replica_table) for row in rows if row.table_oid is not None}
         self._held = {row.topic for row in rows if row.held_by is not None}
         self._seen_tables = {row.topic: row.seen_table for row in rows if row.seen_table is not None}
@@ -410,11 +409,11 @@ class TableRegistry:
         self.leave_out(topic, self._waits.held()[topic])
 
     def _compare(self, topic: str, schemas: Sequence[TableSchema], added: Collection[str], *, is_new: bool) -> None:
-        """See whether the table was as the last session left it: what was added now must be new in the source, too."""
+        """See whether the table was as it was left last: what was added now must be new in the source, too."""
         if is_new:
             self._created.add(topic)
         fingerprints = [each.fingerprint for each in schemas]
-        if (last := self._fingerprints.pop(topic, "")) in fingerprints:
+        if (last := self._established.get(topic, "")) in fingerprints:
             before = schemas[: fingerprints.index(last) + 1]
             if not {column.name for each in before for column in each.columns}.isdisjoint(added):
                 self._stripped.add(topic)

@@ -69,6 +69,8 @@ ANSWERS: Final = {
     "cdc backfill -c shop.yaml --pause": {0, 2},  # the backfills before it are done, or not
 }
 """Exit codes that are an answer."""
+STOPPED: Final = {"snapshot": {2, -signal.SIGTERM}, "status": {-signal.SIGTERM}, "dashboard": {0, -signal.SIGTERM}}
+"""Exit codes after SIGTERM, where it is not 0: a job without an answer, and what has nothing to tidy up."""
 TYPED: Final = [str(each.path) for each in pages() if each.fences("sh") and "" not in NOT_TYPED.get(str(each.path), {})]
 
 
@@ -162,13 +164,14 @@ class Somebody:
     def ends(self, *, but: int = 0) -> None:
         """Stop what runs, and see it end as it should."""
         while len(self.running) > but:
-            line, process, log = self.running.pop()
+            line, process, log = self.running[-1]  # still there, should it not end
             eventually(lambda log=log: log.stat().st_size, message=line)  # type: ignore[misc]
             assert process.poll() is None, f"{line} ended by itself\n{log.read_text()}"
             process.send_signal(signal.SIGTERM)
             code = process.wait(60)
-            assert code in (0, 128 + signal.SIGTERM, -signal.SIGTERM, 2), f"{line}: {code}\n{log.read_text()}"
+            assert code in STOPPED.get(line.split()[1], {0}), f"{line}: {code}\n{log.read_text()}"
             assert "Traceback" not in log.read_text(), log.read_text()
+            self.running.pop()
 
     def kill(self) -> None:
         """End what is left after a failure."""

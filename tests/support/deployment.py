@@ -61,9 +61,13 @@ class Deployment:
         self.write()
 
     def write(self) -> None:
-        """Write the configuration, at once: a process that is just starting reads the old one or the new."""
+        """Write the configuration as the settings are now."""
+        self.write_text(yaml.safe_dump(self.settings, allow_unicode=True))
+
+    def write_text(self, text: str) -> None:
+        """Write this configuration, at once: a process that is just starting reads the old one or the new."""
         unfinished = self.config.with_suffix(".new")
-        unfinished.write_text(yaml.safe_dump(self.settings, allow_unicode=True), encoding="utf-8")
+        unfinished.write_text(text, encoding="utf-8")
         unfinished.replace(self.config)
 
     def deliver(self, delivery: str) -> None:

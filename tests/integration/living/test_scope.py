@@ -47,7 +47,7 @@ def begin_anew(live: Deployment) -> None:
 
 
 def test_a_table_is_added_with_its_rows_and_removed(live: Deployment) -> None:
-    live.config.write_text("# kept\n" + live.config.read_text())
+    live.write_text("# kept\n" + live.config.read_text())
     assert "is changed" in cdc(live, "tables", "add", "extra.wanted")
     assert live.config.read_text().startswith("# kept\n")
     begin_anew(live)
@@ -103,7 +103,7 @@ def test_what_a_reload_refuses_changes_nothing(live: Deployment) -> None:
         (good.replace("- public.*", "- public.*\n  - public.seen"), "relation public.seen is a view"),
         (good, "configuration reloaded: nothing changed"),
     ):
-        live.config.write_text(text)
+        live.write_text(text)
         hang_up(live, says)
     live.source.execute("INSERT INTO first VALUES (100)")
     live.assert_equal("public.first")

@@ -7,6 +7,7 @@ parts. A tombstone of a former key took the row of the new one away, and the tab
 from __future__ import annotations
 
 import itertools
+import signal
 from typing import Final
 
 import pytest
@@ -26,6 +27,24 @@ SAMPLE: Final = (
     ("int4", "text", "running", "transactional"),
 )
 CASES: Final = [(*change, *rest) for change, *rest in itertools.product(CHANGES, SINKS, DELIVERIES)]
+
+
+def alter(database: Database, now: str) -> None:
+    database.execute(f"ALTER TABLE t ALTER COLUMN id TYPE {now} USING id::text::{now}")
+    database.execute("UPDATE t SET v = 'new' WHERE v LIKE 'row 7%'; DELETE FROM t WHERE v LIKE 'row 3%'")
+
+
+@pytest.fixture
+def mirrored(database: Database, deploy: Deploy) -> Deployment:
+    """A table with text keys, and its replica."""
+    database.execute(
+        f"CREATE TABLE t (id text PRIMARY KEY, v text);"
+        f"INSERT INTO t SELECT i, 'row ' || i FROM generate_series(1, {ROWS}) i"
+    )
+    live = deploy(topics={"partitions": 4}, source={"on_gap": "rebackfill"})
+    live.start()
+    live.wait_mirrored()
+    return live
 
 
 def state(live: Deployment) -> tuple[str, str]:
@@ -53,8 +72,7 @@ def test_no_former_key_takes_a_row_away(
         live.wait_mirrored()
     if sink == "stopped":
         live.sink.stop()
-    database.execute(f"ALTER TABLE t ALTER COLUMN id TYPE {now} USING id::text::{now}")
-    database.execute("UPDATE t SET v = 'new' WHERE v LIKE 'row 7%'; DELETE FROM t WHERE v LIKE 'row 3%'")
+    alter(database, now)
     live.wait_equal("public.t")
     if sink != "running":
         live.sink.start()
@@ -68,3 +86,33 @@ def test_no_former_key_takes_a_row_away(
         live.sink.start()
         eventually(lambda: state(live)[0] == "exact", 60, lambda: f"{state(live)}\n{live.sink.tail()}")
     live.assert_equal("public.t")
+
+
+def test_what_was_locked_is_emptied_when_the_lock_is_gone(database: Database, mirrored: Deployment) -> None:
+    """A reader keeps the table from being emptied: the definition counts as taken up only when it is."""
+    with mirrored.replica.connect() as reader, reader.transaction():
+        reader.execute("LOCK TABLE t IN ACCESS SHARE MODE")
+        alter(database, "int4")
+        mirrored.wait_equal("public.t")
+        eventually(lambda: state(mirrored)[0] != "exact")
+        mirrored.sink.restart()
+        mirrored.wait_mirrored()
+        assert state(mirrored)[0] != "exact"
+    eventually(lambda: state(mirrored)[0] == "exact", 60, mirrored.sink.tail)
+    mirrored.assert_equal("public.t")
+
+
+@pytest.mark.parametrize("crashpoint", ["sink.before_apply", "sink.before_replica_commit", "sink.after_replica_commit"])
+def test_a_sink_that_is_killed_beside_it_loses_nothing(
+    database: Database, mirrored: Deployment, crashpoint: str
+) -> None:
+    mirrored.sink.stop()
+    alter(database, "int4")
+    mirrored.wait_equal("public.t")
+    for _ in range(2):
+        mirrored.sink.start(crashpoint=crashpoint)
+        assert mirrored.sink.wait() == -signal.SIGKILL
+    mirrored.sink.start()
+    mirrored.wait_mirrored()
+    eventually(lambda: state(mirrored)[0] == "exact", 60, mirrored.sink.tail)
+    mirrored.assert_equal("public.t")
