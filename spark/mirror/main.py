@@ -23,14 +23,15 @@ def main(document: str) -> int:
     """Run the job that ``document`` describes; SIGTERM and Ctrl-C end it between two batches.
 
     Raises:
-        JobError: it could not go on.
+        JobError: it could not go on, or was stopped before it had copied all that it was started for.
     """
     job = MirrorJob.model_validate_json(document)
     stop = threading.Event()
+    # Before the session, which takes seconds to open, and would be killed in the middle.
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     with open_session(job.spark, "cdc mirror") as spark:
         # Behind the session, which takes SIGINT for itself.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+        signal.signal(signal.SIGINT, lambda *_: stop.set())
         mirror(spark, job, stop)
     return 0
 

@@ -81,8 +81,11 @@ class MirrorStream:
         """Until everything is copied (``once``) or ``stop`` is set.
 
         Raises:
-            JobError: a record, a server or a table stands in the way.
+            JobError: a record, a server or a table stands in the way; or ``once`` was stopped before its end.
         """
+        if self._stop.is_set():
+            self._end_early()
+            return
         if self._job.rebuild:
             self._target.forget()
         self._target.establish(self._definitions)
@@ -118,6 +121,7 @@ class MirrorStream:
                         with self._turn:
                             self._is_stopping = True
                         query.stop()
+                        self._end_early()
                         return
                     if seen.are_behind(query.lastProgress):
                         seen = self._note_current(seen, every_s=_NOTE_EVERY_S)
@@ -129,6 +133,13 @@ class MirrorStream:
                 raise (self._failures or [error])[0] from error
             finally:
                 query.stop()
+
+    def _end_early(self) -> None:
+        """Stopped: for who follows topics that is the end, but not for who waits for copies that are whole."""
+        if self._job.once:
+            raise JobError(
+                "stopped before everything was copied", remedy="start again: it goes on behind the last whole batch"
+            )
 
     def _choose_generation(self, root: Path, positions: Mapping[str, Position], *, may_resume: bool) -> Path:
         """Go on with Spark's notes where every table was written under them; else begin new ones."""

@@ -96,11 +96,12 @@ class Somebody:
 
     Args:
         environment: with what is installed.
+        replica: the replica database, as its owner.
         names: what is on the pages → what is here.
     """
 
-    def __init__(self, environment: Environment, names: dict[str, str]) -> None:
-        self.environment, self.names = environment, names
+    def __init__(self, environment: Environment, replica: Database, names: dict[str, str]) -> None:
+        self.environment, self.replica, self.names = environment, replica, names
         self.folder = environment.folder / "here"
         self.folder.mkdir()
         self.running: list[tuple[str, subprocess.Popen[bytes], Path]] = []
@@ -199,6 +200,7 @@ def somebody(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         address = conninfo_to_dict(server.dsn())
         made = Somebody(
             environment,
+            Database("copy", server.dsn("copy")),
             {
                 "host=db.example": f"host={address['host']} port={address['port']}",
                 "host=replica.example dbname=shop": f"host={address['host']} port={address['port']} dbname=copy",
@@ -256,6 +258,9 @@ def test_every_other_page(somebody: Somebody, path: str) -> None:
         test_from_nothing_to_a_replica(somebody)
     somebody.environment.borrow("view", "spark", "embedded")
     before = len(somebody.running)
+    if path == "docs/history.md":  # what the owner of the replica types
+        (grant,) = page(path).fences("sql")
+        somebody.replica.execute(grant.replace("DATABASE shop", "DATABASE copy"))
     try:
         for line in typed(path):
             somebody.types(line)

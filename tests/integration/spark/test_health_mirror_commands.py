@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pyarrow.parquet
+import pytest
 
 from tests.support.commands import cdc
 from tests.support.deployment import Deploy
@@ -87,4 +88,30 @@ def test_a_mirror_that_follows_ends_with_sigterm(
         assert process.wait(TIMEOUT_S) == 0, said()
     finally:
         process.kill()
+    deployment.stop()
+
+
+@pytest.mark.parametrize("once", [False, True], ids=["follows", "once"])
+def test_a_mirror_that_is_stopped_while_spark_starts(
+    once: bool, database: Database, deploy: Deploy, tmp_path: Path
+) -> None:
+    """The copies are not touched; only who asked for whole ones is told that there are none."""
+    deployment = deploy()
+    database.execute("CREATE TABLE item (id int PRIMARY KEY)")
+    deployment.start_bridge()
+    deployment.wait_published()
+    lake, log = tmp_path / "lake", tmp_path / "mirror.log"
+    options = ["--to", "parquet", "--path", lake, "--rebuild", *(["--once"] if once else [])]
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cdc", "mirror", "-c", deployment.config, *options], stdout=out, stderr=out
+        )
+    try:
+        eventually(lambda: log.stat().st_size, TIMEOUT_S)  # the JVM's first line: the session is opening
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == (2 if once else 0), log.read_text()
+    finally:
+        process.kill()
+    assert ("stopped before everything was copied" in log.read_text()) == once
+    assert list(lake.rglob("current.json")) == []
     deployment.stop()
