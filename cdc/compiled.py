@@ -15,6 +15,7 @@ TWINS: Final = (
     "cdc.encode._json_rows",
     "cdc.encode._objects",
     "cdc.order._frames",
+    "cdc.replay._cut",
     "cdc.replay._home",
     "cdc.sink._fresh",
 )

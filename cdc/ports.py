@@ -86,6 +86,9 @@ class RecordReader(Protocol):
     def add(self, starts: Mapping[Partition, int]) -> None:
         """Read these partitions too, from these offsets on."""
 
+    def again(self, starts: Mapping[Partition, int]) -> None:
+        """Read partitions that are read already once more, from these offsets on."""
+
     def poll(self, max_records: int, timeout_s: float) -> list[StoredRecord]:
         """Up to ``max_records`` committed records; empty when none came in time."""
 

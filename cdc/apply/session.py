@@ -21,7 +21,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -51,7 +51,7 @@ from cdc.ports import (
 )
 from cdc.record import Progress, SourceIdentity, TableSchema
 from cdc.replay.backfills import Published, read_published
-from cdc.replay.cut import Cut, CutBuffer
+from cdc.replay.cut import Cut, CutBuffer, Held
 from cdc.replay.foreign import ForeignWatch
 from cdc.replay.horizon import why_anew
 from cdc.replay.loading import LoadingTopics
@@ -232,7 +232,8 @@ class MirrorSession:
             return
         place = buffer.cut(positions, again=True)
         if place is not None:
-            joining = buffer.joining(place, positions) - self._foreign.topics
+            held = buffer.beyond(self._judge.published_at_most)
+            joining = buffer.joining(place, positions) - _doubtful(held)
             if self._judge.is_of_use(place, joining):
                 is_true = self._judge.is_true(place, joining)
                 if buffer.is_full or is_true or self._judge.may_be_untrue(place):
@@ -270,22 +271,27 @@ class MirrorSession:
         self._hand_over(lambda: self._write_cut(batches, place, offsets, rows, standing))
 
     def _leave_foreign(self) -> None:
-        """Leave tables out of the cut that hold back what the bridge cannot have written; they are not exact."""
+        """Leave out what the bridge cannot have written; tables that have such records are not exact."""
         published = self._judge.published_at_most
-        for record in self._foreign.look(self._buffer.beyond(published), published, time.monotonic()):
-            log.error(
-                "a record lies beyond everything that the bridge has published: another program wrote it, and its table"
-                " is not exact until the bridge has come so far",
-                topic=record.topic,
-                partition=record.partition,
-                offset=record.offset,
-                key=None if record.key is None else record.key.decode(errors="backslashreplace"),
-                header=record.header.decode(errors="backslashreplace"),
-                remedy="find who else writes there and stop it (cdc topics lint), then cdc reconcile --repair",
-            )
-        if apart := self._foreign.topics - self._buffer.behind:
+        held = self._buffer.beyond(published)
+        foreign = self._foreign.look(held, published, time.monotonic())
+        if apart := (_doubtful(held) | {each.record.topic for each in foreign}) - self._buffer.behind:
             self._settle()
             self._topics.fall_behind(apart, self._judge.caught_up_at)
+        for each in foreign:
+            first, *others = self._buffer.set_apart(each, published)
+            self._reader.again({(first.topic, first.partition): first.offset})
+            log.error(
+                "a record lies beyond everything that the bridge has published: another program wrote it; it is left "
+                "out, and its table is not exact until the bridge has written the key again",
+                topic=first.topic,
+                partition=first.partition,
+                offset=first.offset,
+                key=None if first.key is None else first.key.decode(errors="backslashreplace"),
+                header=first.header.decode(errors="backslashreplace"),
+                more=len(others),
+                remedy="find who else writes there and stop it (cdc topics lint), then cdc reconcile --repair",
+            )
 
     def _write_cut(
         self,
@@ -441,6 +447,11 @@ class MirrorSession:
 
 def _named(source: SourceIdentity) -> str:
     return f"database {source.database_oid} of system {source.system_identifier}"
+
+
+def _doubtful(held: Iterable[Held]) -> frozenset[str]:
+    """Topics that miss in a cut what was read behind a newer record, long before anybody knows who wrote that."""
+    return frozenset(each.record.topic for each in held if each.falls)
 
 
 def _is_same_database(one: SourceIdentity, other: SourceIdentity) -> bool:

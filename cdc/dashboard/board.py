@@ -61,12 +61,12 @@ class Board:
         with self._watching():
             seen = [0] * len(self.recorders)
             yield b"retry: 3000\n\n"
-            for number, each in enumerate(self.recorders):
-                yield event("past", number, each.past())
             while not self._ended:
                 pieces = []
                 for number, each in enumerate(self.recorders):
                     if each.version > seen[number]:
+                        if not seen[number]:  # behind the first look, which learns of the time before it
+                            pieces.append(event("past", number, each.past()))
                         seen[number] = each.version
                         pieces.append(event("look", number, each.latest))
                 yield b"".join(pieces) or b": nothing new\n\n"

@@ -20,6 +20,7 @@ from cdc.dashboard.rates import Rates
 from cdc.dashboard.recorder import Document
 from cdc.dashboard.tables import tables
 from cdc.dashboard.topics_health import topics_health
+from cdc.dashboard.written import WrittenWal
 from cdc.errors import CdcError
 from cdc.lsn import LSN
 from cdc.printed_commands import for_file
@@ -55,6 +56,7 @@ class ConfiguredDeployment:
         self._follower: ProgressFollower | None = None
         self._status = StatusReader(_PATIENCE_S, self._published)
         self._rates = Rates()
+        self._has_looked = False
         self._since = Since()
         self._beside = Threads(3, "dashboard")
         self._check = Rarely(self._beside)
@@ -85,15 +87,21 @@ class ConfiguredDeployment:
         topics = self._topics.answer(ask_topics, sorted(wanted), is_wanted=is_watched and bool(wanted))
         good_check = None if check is None or "error" in check else check
         good_topics = None if topics is None or "error" in topics else topics
+        figures = _figures(status, _with_zeros(counted, processes), rates, good_topics)
+        before = self._written_before()
+        if before is not None and figures["wal_bytes_s"] is None:
+            # All that the stream read, it has published.
+            figures["wal_bytes_s"] = figures["published_bytes_s"] = before.rate(time.time())
         return {
             "name": config.name,
+            "before": [] if before is None else before.samples(time.time()),
             "status": status,
             "alarms": self._since.document(alarms(status, good_check, good_topics, self._path), time.time()),
             "check": check,
             "topics": topics,
             "processes": [each.document() for each in processes],
             "tables": tables(status, counted, rates, self._topic_of),
-            "figures": _figures(status, _with_zeros(counted, processes), rates, good_topics),
+            "figures": figures,
             "single": counted.single,
             "reconciliation": {"command": for_file("cdc reconcile", self._path)},
             "has": {"sink": config.sink is not None, "view": config.view is not None},
@@ -116,6 +124,13 @@ class ConfiguredDeployment:
         if self._follower is None:
             self._follower = ProgressFollower(config.kafka.client_options(), progress_topic(config.name))
         return self._follower.look(stream_key(config.source.slot))
+
+    def _written_before(self) -> WrittenWal | None:
+        """For the first look that has the progress topic; later ones have counters to compare."""
+        if self._has_looked or self._follower is None or self._status.is_reading:
+            return None
+        self._has_looked = True
+        return WrittenWal(self._follower.lately())
 
     def _topic_of(self, table: str) -> str:
         try:

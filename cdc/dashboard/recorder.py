@@ -55,7 +55,10 @@ class Deployment(Protocol):
         """For people."""
 
     def look(self, *, is_watched: bool) -> Document:
-        """How it is now; ``figures`` in it holds the numbers of ``SERIES``."""
+        """How it is now; ``figures`` in it holds the numbers of ``SERIES``.
+
+        ``before`` is for the first look: moments before it, and the bytes of WAL a second that were written then.
+        """
 
     def close(self) -> None:
         """Let connections go."""
@@ -154,9 +157,12 @@ class Recorder:
             document = {"name": self.name, "error": {"text": text, "remedy": "the log says more; please report it"}}
         self._is_in_trouble = _is_in_trouble(document)
         document |= {"at": time.time(), "took_s": time.monotonic() - now}
+        before: list[tuple[float, float]] = document.pop("before", [])
         with self._news:
             if now - self._sampled_at >= UNWATCHED_S - 1:
                 self._sampled_at = now
+                for at, rate in before if not len(self._ring) else ():  # samples are in order
+                    self._ring.add(at, {"wal_bytes_s": rate})
                 self._ring.add(document["at"], document.get("figures", {}))
                 document["sampled"] = True
             self._latest = orjson.dumps(document)

@@ -27,19 +27,24 @@ at a cut that everything of it was read for. While all topics are behind, they j
 end does not miss every cut by a hair, the fence waits for those. A topic that is loading *falls* behind when its
 backfill brings more than can be read: the others need not wait for a table that is not whole.
 
-Pure: no Kafka, no database, no clock.
+What another program wrote has LSNs that mean nothing here. One far ahead would keep all records behind it in its
+partition from ever being taken. Once it is known for what it is (``cdc.replay.foreign``) it is set *apart*, and the
+partition is read again from there on; its topic stays behind until a later record of the same key is taken.
+
+Pure: no Kafka, no database, no clock. ``_cut.pyx`` does in C what looks at each record.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
+from cdc.compiled import twin
 from cdc.contract.header import header_position
 from cdc.errors import DecodeError
 from cdc.lsn import LSN, ZERO
@@ -56,6 +61,7 @@ _NEAR: Final = 10_000
 _RECORD_BYTES: Final = 400
 """What CPython needs for a record besides key, value and header, about."""
 _partition_of: Final = itemgetter(0, 1)
+_Climb: TypeAlias = Callable[[Sequence[StoredRecord], LSN], tuple[LSN, bool]]
 
 
 class Cut(NamedTuple):
@@ -70,14 +76,31 @@ class Cut(NamedTuple):
     offset: int
 
 
+class Held(NamedTuple):
+    """What a partition holds back.
+
+    Attributes:
+        record: the first one.
+        last: offset of the last one.
+        falls: whether an older one was read behind a newer one: the bridge never writes so, or it is stale.
+    """
+
+    record: StoredRecord
+    last: int
+    falls: bool
+
+
 @dataclass(slots=True)
 class _Waiting:
     """One partition's records that are not applied yet, in order; ``newest`` is the LSN of the last one ever read.
-    ``passed`` is its position, where stale records are expected."""
+    ``passed`` is its position, where stale records are expected. ``falls`` says that an older one was read behind it.
+    ``apart`` are records that the bridge cannot have written, in order."""
 
     records: list[StoredRecord] = field(default_factory=list)
     newest: LSN = ZERO
     passed: Position = _BEFORE_ALL
+    falls: bool = False
+    apart: list[StoredRecord] = field(default_factory=list)
 
     def is_next(self, record: StoredRecord) -> bool:
         """Whether the next record does not go back; one without a readable header stands where its predecessor is."""
@@ -86,9 +109,46 @@ class _Waiting:
         except DecodeError:
             return True
         if position < self.passed:
+            self.falls = True
             return False
         self.passed = position
         return True
+
+    def without_apart(self, records: Iterable[StoredRecord]) -> Iterable[StoredRecord]:
+        """Those that are read for the first time."""
+        if not self.apart:
+            return records
+        known = {each.offset for each in self.apart}
+        return (each for each in records if each.offset not in known)
+
+    def take(self, bound: LSN, published: LSN) -> tuple[list[StoredRecord], int]:
+        """Remove and return every record before ``bound``, and how many of them were waiting.
+
+        Args:
+            bound: of those that are waiting.
+            published: of those that are apart. After a failover they may be of the timeline that was lost: what the
+                progress comes to counts again.
+        """
+        end = self._end_of(bound)
+        taken = self.records[:end]
+        if end:
+            del self.records[:end]
+            self.falls = (
+                self.falls and bool(self.records) and _lsn_at(self.records, len(self.records) - 1) < self.newest
+            )
+        if not self.apart:
+            return taken, end
+        later = {each.key: each.offset for each in taken}
+        due = [each for each in self.apart if _lsn_at([each], 0) < published]
+        self.apart = [each for each in self.apart if each not in due and later.get(each.key, -1) < each.offset]
+        return [*due, *taken], end
+
+    def _end_of(self, bound: LSN) -> int:
+        """How many records, from the first on, lie before ``bound``: what is behind one that does not is not known."""
+        lsn_at = partial(_lsn_at, self.records)
+        if self.falls:
+            return next((place for place in range(len(self.records)) if lsn_at(place) >= bound), len(self.records))
+        return bisect_left(range(len(self.records)), bound, key=lsn_at) if self.records else 0
 
 
 class CutBuffer:
@@ -115,6 +175,8 @@ class CutBuffer:
         self._floor = floor
         self._taken = -1
         self._expects_stale = False
+        module = twin("cdc.replay._cut")
+        self._climb: _Climb = climb if module is None else module.climb
 
     @property
     def is_full(self) -> bool:
@@ -149,15 +211,14 @@ class CutBuffer:
 
     def add(self, records: Iterable[StoredRecord]) -> None:
         """Records of state partitions, in order within each partition."""
-        touched: dict[Partition, _Waiting] = {}
         for partition, group in groupby(records, _partition_of):  # a reader hands out one partition after the other
-            waiting = touched[partition] = self._waiting[partition]
-            first = len(waiting.records)
-            waiting.records.extend(self._sifted(waiting, group))
-            self._count += len(waiting.records) - first
-            self._bytes += _size(waiting.records[first:])
-        for waiting in touched.values():
-            waiting.newest = max(waiting.newest, _lsn_at(waiting.records, len(waiting.records) - 1))
+            waiting = self._waiting[partition]
+            added = [*self._sifted(waiting, waiting.without_apart(group))]
+            waiting.newest, falls = self._climb(added, waiting.newest)
+            waiting.falls |= falls
+            waiting.records += added
+            self._count += len(added)
+            self._bytes += _size(added)
 
     def expect_stale(self) -> None:
         """From now on leave out what goes back in a partition: a bridge that was stopped and woke up wrote it."""
@@ -230,7 +291,8 @@ class CutBuffer:
         }
         if lacking & self._behind and not self.has_joined:
             return frozenset()
-        return frozenset(self._behind - lacking)
+        apart = {topic for (topic, _), waiting in self._waiting.items() if waiting.apart}
+        return frozenset(self._behind - lacking - apart)
 
     def join(self, topics: Collection[str]) -> None:
         """These topics are part of every cut from now on."""
@@ -281,22 +343,24 @@ class CutBuffer:
             for (topic, _), waiting in self._waiting.items()
         )
 
-    def take(self, below: LSN) -> dict[str, list[StoredRecord]]:
-        """Remove and return every record with ``lsn < below``, by topic, in order within each partition."""
+    def take(self, below: LSN, published: LSN | None = None) -> dict[str, list[StoredRecord]]:
+        """Remove and return every record with ``lsn < below``, by topic, in order within each partition.
+
+        Args:
+            below: in topics that are behind, less where not all before that was read.
+            published: where the progress stands, if not at ``below``.
+        """
         taken: dict[str, list[StoredRecord]] = {}
         frontiers = self._frontiers()
         for (topic, _), waiting in self._waiting.items():
-            records = waiting.records
-            if not records:
-                continue
-            bound = min(below, frontiers.get(topic, below))
-            end = bisect_left(range(len(records)), bound, key=partial(_lsn_at, records))
-            if end:
-                taken.setdefault(topic, []).extend(records[:end])
-                del records[:end]
-        for records in taken.values():
-            self._count -= len(records)
-            self._bytes -= _size(records)
+            if waiting.records or waiting.apart:
+                records, waited = waiting.take(
+                    min(below, frontiers.get(topic, below)), below if published is None else published
+                )
+                self._count -= waited
+                self._bytes -= _size(records[len(records) - waited :])
+                if records:
+                    taken.setdefault(topic, []).extend(records)
         return taken
 
     def take_cut(self, cut: Cut) -> dict[str, list[StoredRecord]]:
@@ -316,7 +380,7 @@ class CutBuffer:
             self._floor = place.progress.lsn
             return self.take(self._floor)
         self._floor = max(self._floor, LSN(max((each.newest for each in self._waiting.values()), default=ZERO) + 1))
-        return self.take(_BEYOND)
+        return self.take(_BEYOND, ZERO)
 
     def ahead(self) -> Collection[Partition]:
         """Partitions of which everything for the next cut was read: what they deliver now only fills memory.
@@ -331,15 +395,41 @@ class CutBuffer:
             if waiting.newest >= min(bound, frontiers.get(partition[0], _BEYOND))
         ]
 
-    def beyond(self, lsn: LSN) -> list[StoredRecord]:
-        """Of each partition the first record that is held back, where it lies at or beyond ``lsn``."""
-        firsts = (waiting.records for waiting in self._waiting.values() if waiting.records)
-        return [records[0] for records in firsts if _lsn_at(records, 0) >= lsn]
+    def beyond(self, lsn: LSN) -> list[Held]:
+        """What is held back, of each partition whose first record that is lies at or beyond ``lsn``."""
+        return [
+            Held(waiting.records[0], waiting.records[-1].offset, waiting.falls)
+            for waiting in self._waiting.values()
+            if waiting.records and _lsn_at(waiting.records, 0) >= lsn
+        ]
+
+    def set_apart(self, held: Held, lsn: LSN) -> list[StoredRecord]:
+        """Leave out what the bridge cannot have written; the partition is to be read again from the first one on.
+
+        Args:
+            held: as ``beyond`` told; its topic is behind.
+            lsn: at or beyond which a record of these is not the bridge's.
+
+        Returns:
+            Those that are left out.
+        """
+        waiting = self._waiting[held.record.topic, held.record.partition]
+        records = waiting.records
+        found = [
+            each for place, each in enumerate(records) if each.offset <= held.last and _lsn_at(records, place) >= lsn
+        ]
+        self._count -= len(records)
+        self._bytes -= _size(records)
+        waiting.apart += found
+        waiting.records, waiting.newest, waiting.passed, waiting.falls = [], ZERO, _BEFORE_ALL, False
+        return found
 
     def next_offsets(self, positions: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Per state partition the first record that is still held back, else the position."""
+        """Per state partition the first record that is still held back or apart, else the position."""
         return {
-            partition: waiting.records[0].offset if waiting.records else positions[partition]
+            partition: min(each[0].offset for each in (waiting.apart, waiting.records) if each)
+            if waiting.apart or waiting.records
+            else positions[partition]
             for partition, waiting in self._waiting.items()
         }
 
@@ -378,6 +468,26 @@ class CutBuffer:
     def _reached(self, partition: Partition, positions: Mapping[Partition, int]) -> bool:
         target = self._targets.get(partition)
         return target is not None and positions.get(partition, 0) >= target
+
+
+def climb(records: Sequence[StoredRecord], start: LSN) -> tuple[LSN, bool]:
+    """The newest LSN there is, and whether one of these records lies before what was read ahead of it.
+
+    Args:
+        records: of one partition, in order; those without a readable header do not count.
+        start: the newest LSN ahead of them.
+    """
+    newest, falls = start, False
+    for record in records:
+        try:
+            lsn = header_position(record.header).lsn
+        except DecodeError:
+            continue
+        if lsn < newest:
+            falls = True
+        else:
+            newest = lsn
+    return newest, falls
 
 
 def _size(records: Sequence[StoredRecord]) -> int:

@@ -16,58 +16,47 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from cdc.lsn import LSN
-from cdc.ports import Partition, StoredRecord
+from cdc.ports import Partition
+from cdc.replay.cut import Held
 
 PATIENCE_S: Final = 10.0
 """A record and its progress are read within one; a pause of this process counts, and so does a slow broker."""
 _LATER: Final = 2
 
 
-class _Held(NamedTuple):
-    """Since when a record is the first that its partition holds back; the newest progress, and how many came since."""
+class _Seen(NamedTuple):
+    """Since when a partition holds this back; the newest progress, and how many came since."""
 
-    offset: int
+    held: Held
     since: float
     progress: LSN
     later: int = 0
 
 
 class ForeignWatch:
-    """Looks at the first record that each partition holds back.
-
-    Attributes:
-        topics: that hold back a foreign record now.
-    """
+    """Looks at what each partition holds back first."""
 
     def __init__(self) -> None:
-        self._held: dict[Partition, _Held] = {}
-        self._told: set[tuple[str, int, int]] = set()
-        self.topics: frozenset[str] = frozenset()
+        self._seen: dict[Partition, _Seen] = {}
 
-    def look(self, held: Iterable[StoredRecord], published: LSN, now: float) -> list[StoredRecord]:
-        """What is found for the first time.
+    def look(self, held: Iterable[Held], published: LSN, now: float) -> list[Held]:
+        """What is foreign: these records, up to the last that was there when the first was seen for the first time.
 
         Args:
-            held: of each partition the first record beyond everything that the bridge may have published.
+            held: by partition, where it lies beyond everything that the bridge may have published.
             published: that.
             now: seconds of any clock that only goes on.
         """
-        before, self._held = self._held, {}
-        foreign, found = set(), []
-        for record in held:
-            partition = record.topic, record.partition
+        before, self._seen = self._seen, {}
+        found = []
+        for each in held:
+            partition = each.record.topic, each.record.partition
             known = before.get(partition)
-            if known is None or known.offset != record.offset:
-                known = _Held(record.offset, now, published)
+            if known is None or known.held.record.offset != each.record.offset:
+                known = _Seen(each, now, published)
             elif published != known.progress:
                 known = known._replace(progress=published, later=known.later + 1)
-            self._held[partition] = known
-            if now - known.since < PATIENCE_S or known.later < _LATER:
-                continue
-            foreign.add(record.topic)
-            place = record.topic, record.partition, record.offset
-            if place not in self._told:
-                self._told.add(place)
-                found.append(record)
-        self.topics = frozenset(foreign)
+            self._seen[partition] = known
+            if now - known.since >= PATIENCE_S and known.later >= _LATER:
+                found.append(known.held)
         return found

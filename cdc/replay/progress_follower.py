@@ -6,14 +6,21 @@ seconds would read more and more of them, until the cleaner comes.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
-from cdc.errors import CdcError
+from cdc.contract.progress import parse_progress
+from cdc.errors import CdcError, DecodeError
+from cdc.record import Progress
 from cdc.replay.backfills import Newest, Published, keep, published
 from cdc.replay.bounded import read_through
 from cdc.replay.client import missing_topic
 from cdc.replay.reader import TopicReader
+
+_LATELY: Final = 600
+"""A bridge at work writes some ten a second: the last minute, in 200 KB."""
 
 
 class ProgressFollower:
@@ -30,6 +37,7 @@ class ProgressFollower:
         self._reader: TopicReader | None = None
         self._topic_id = ""
         self._newest: Newest = {}
+        self._lately: deque[bytes] = deque(maxlen=_LATELY)
 
     def look(self, stream_key: bytes) -> Published:
         """Everything of the progress topic that is committed now.
@@ -47,10 +55,20 @@ class ProgressFollower:
             # Requests and an idempotent bridge's progress are in no Kafka transaction: the last offset may be a record.
             for record in read_through(reader, reader.fence(())):
                 keep(self._newest, record)
+                if record.key == stream_key and record.value is not None:
+                    self._lately.append(record.value)
         except CdcError:
             self.close()
             raise
         return published(self._newest, stream_key)
+
+    def lately(self) -> list[Progress]:
+        """The stream's last records that were read, oldest first: some hundreds at most, and fewer behind a cleaner."""
+        found = []
+        for value in self._lately:
+            with suppress(DecodeError):  # of another version; ``look`` raises when it is the newest
+                found.append(parse_progress(value))
+        return found
 
     def close(self) -> None:
         """Let the connections go; the next look begins anew."""
@@ -72,4 +90,5 @@ class ProgressFollower:
             self._reader.remove(list(self._reader.positions()))
             self._reader.add(dict.fromkeys(partitions, 0))
             self._topic_id, self._newest = topic_id, {}
+            self._lately.clear()
         return self._reader

@@ -110,6 +110,15 @@ class TopicReader:
             del self._positions[each]
         self._held -= set(partitions)
 
+    def again(self, starts: Mapping[Partition, int]) -> None:
+        """Read partitions that are read already once more, from these offsets on.
+
+        Raises:
+            TopicUnavailable: no broker answers.
+        """
+        self.remove(list(starts))
+        self.add(starts)
+
     def poll(self, max_records: int, timeout_s: float) -> list[StoredRecord]:
         """Up to ``max_records`` committed records; empty when none came in time.
 

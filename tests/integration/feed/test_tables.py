@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from dataclasses import replace
@@ -13,6 +14,7 @@ from cdc.errors import ConfigError, ReplicaRefused, StoreRefused
 from cdc.feed.stores import TABLES, ViewStores
 from cdc.lsn import LSN
 from cdc.record import SchemaColumn
+from cdc.replay import foreign
 from cdc.stack import Redis
 from cdc.store.memory import Contents, MemoryStore
 from cdc.view.errors import NotLoaded
@@ -393,3 +395,31 @@ def test_a_view_in_redis(topics: TopicWriter, redis: Redis) -> None:
         publish(topics, table, 20, [{**each, "v": 7} for each in rows[100:200]])
         view.stop.clear()
     view.reader.close()
+
+
+def test_a_record_of_another_system_is_left_out_until_the_bridge_writes_its_key(
+    topics: TopicWriter, contents: Contents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The view waited for its LSN with all that came behind it."""
+    monkeypatch.setattr(foreign, "PATIENCE_S", 0.2)
+    items, beside = topics.table("items", id="int4", v="int4"), topics.table("beside", id="int4", v="int4")
+    publish(topics, items, 10, rows_of(1, 2, 3))
+    publish(topics, beside, 20, rows_of(1))
+    with running(view_config(topics), contents) as view:
+        view.wait_for_cut(21)
+        with topics.kafka_transaction():
+            topics.upsert(items, {"id": 2, "v": 99}, 1 << 40)
+            topics.upsert(items, {"id": 3, "v": 5}, 30)
+            topics.progress(31)
+
+        lsns = itertools.count(40, 10)
+
+        def rows() -> dict[int, int]:
+            publish(topics, beside, next(lsns), rows_of(1))
+            return {row["id"]: row["v"] for row in view.look("public.items").values()}
+
+        wanted = {1: 0, 2: 0, 3: 5}, "loading"
+        eventually(lambda: (rows(), state_of(view.reader, "public.items")) == wanted)
+        publish(topics, items, 1 << 20, [{"id": 2, "v": 7}])
+        view.wait_for_state("public.items", "exact")
+        assert_holds(view, topics, items)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from cdc.errors import SourceRefused
+from cdc.errors import GapError, SourceRefused
 from cdc.proof.comparison import TableShape, describe, pinned, table_rows, topic_rows
 from cdc.proof.topic_side import read_topics
 from tests.integration.living.conftest import Living
@@ -133,3 +135,30 @@ def test_publications_that_would_lose_something_are_refused(database: Database, 
     database.execute("INSERT INTO items VALUES (1, 'shown', 'hidden'); UPDATE items SET note = 'x'")
     wait_equal(deployment, shape_of(deployment, "public.items", "id", "note"))
     deployment.stop()
+
+
+@both
+@pytest.mark.parametrize("on_gap", ["rebackfill", "fail"])
+def test_a_table_that_is_published_whole_from_now_on(database: Database, deploy: Deploy, on_gap: str) -> None:
+    """What ``cdc check`` prints of a filter: rows and columns that it held back come, and what went is gone."""
+    database.execute(
+        "CREATE TABLE t (id integer PRIMARY KEY, a text, b text);"
+        "INSERT INTO t SELECT i, 'a', 'b' FROM generate_series(1, 40) i;"
+        "CREATE PUBLICATION theirs FOR TABLE t (id, a) WHERE (id <= 20)"
+    )
+    deployment = deploy(source={"publication": "theirs", "publication_mode": "disabled", "on_gap": on_gap})
+    deployment.start()
+    deployment.wait_backfilled("public.t")
+    said = deployment.command("check", "--json", code=0)
+    (remedy,) = [each["remedy"] for each in json.loads(said)["findings"] if "column list or row filter" in each["text"]]
+    database.execute("DELETE FROM t WHERE id IN (1, 30); UPDATE t SET b = 'changed' WHERE id IN (2, 31)")
+    database.execute(remedy)
+    database.execute("DELETE FROM t WHERE id IN (3, 32); UPDATE t SET b = 'later' WHERE id IN (4, 33)")
+    if on_gap == "fail":
+        line = deployment.bridge.refusal(GapError.exit_code).partition("remedy: ")[2]
+        assert "CDC_SOURCE__ON_GAP=rebackfill" in line
+        deployment.settings["source"]["on_gap"] = "rebackfill"
+        deployment.write()
+        deployment.start_bridge()
+    deployment.wait_equal("public.t")
+    deployment.wait_table_equal("public.t")

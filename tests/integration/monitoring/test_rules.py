@@ -102,11 +102,11 @@ def firing(broken: dict[str, str], alerts: list[str], minute: int = 400) -> dict
     }
 
 
-def check(tmp_path: Path, *tests: dict[str, Any]) -> None:
-    """Have promtool run these tests."""
+def check(tmp_path: Path, *tests: dict[str, Any], every: str = "1m") -> None:
+    """Have promtool run these tests, and look at the rules so often."""
     file = tmp_path / "tests.yml"
     file.write_text(
-        yaml.safe_dump({"rule_files": [str(RULES_FILE)], "evaluation_interval": "1m", "tests": list(tests)})
+        yaml.safe_dump({"rule_files": [str(RULES_FILE)], "evaluation_interval": every, "tests": list(tests)})
     )
     promtool("test", "rules", file)
 
@@ -121,7 +121,8 @@ def test_prometheus_takes_the_example() -> None:
 
 def test_every_alert_fires_by_its_cause_alone(tmp_path: Path) -> None:
     assert set(BROKEN) == {rule["alert"] for rule in RULES}
-    check(tmp_path, *(firing(series, [alert]) for alert, series in BROKEN.items()))
+    # Seven hours, thirty times: looked at each minute, it would take twenty seconds of CPU.
+    check(tmp_path, *(firing(series, [alert]) for alert, series in BROKEN.items()), every="20m")
 
 
 def test_nothing_fires_when_all_is_well(tmp_path: Path) -> None:

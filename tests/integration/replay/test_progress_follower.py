@@ -37,6 +37,7 @@ def test_each_look_says_what_reading_everything_says(topics: TopicWriter) -> Non
         newest = follower.look(topics.key).stream
         assert newest is not None
         assert newest.lsn == 20
+        assert [each.lsn for each in follower.lately()] == [10, 20]
 
 
 def test_a_record_in_no_kafka_transaction_is_seen_when_it_is_the_last(topics: TopicWriter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import orjson
@@ -13,6 +14,7 @@ from cdc.record import SourceIdentity, TableSchema
 from tests.integration.sink.conftest import Mirror, running, sink_config
 from tests.support.servers import Database
 from tests.support.topic_writer import TopicWriter
+from tests.support.waiting import eventually
 
 
 def publish(topics: TopicWriter, lsn: int, table: TableSchema, *rows: dict[str, Any], define: bool = True) -> None:
@@ -89,6 +91,21 @@ def test_mapping(topics: TopicWriter, database: Database) -> None:
     assert state == "stopped"
     assert "was mirrored into mirror.m_a until now, the configuration says elsewhere.a" in reason
     assert database.execute("select id from elsewhere.c") == [(3,)]
+    # the second of the two ways that the reason names, for the tables that were mirrored before
+    for table, place in ((a, "elsewhere.a"), (b, "elsewhere.b")):
+        said = state_of(database, table)[1] or ""
+        database.execute(f"alter table {said.split('mirrored into ')[1].split(' ')[0]} set schema elsewhere")
+        update = re.search("UPDATE cdc.mirrored_table .*?;", said)
+        assert update is not None
+        assert f"'{place}'" in update[0]
+        database.execute(update[0])
+    database.execute("alter table elsewhere.m_a rename to a; alter table elsewhere.named rename to b")
+    publish(topics, 40, a, {"id": 4})
+    with running(moved, database) as mirror:
+        mirror.wait_for_cut(41)
+        eventually(lambda: {state_of(database, each)[0] for each in (a, b)} == {"exact"})
+    assert database.execute("select id from elsewhere.a order by id") == [(1,), (4,)]
+    assert database.execute("select id from elsewhere.b") == [(2,)]
 
 
 def test_new_columns_are_added_and_dropped_ones_stay(topics: TopicWriter, database: Database, mirror: Mirror) -> None:

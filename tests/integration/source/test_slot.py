@@ -148,6 +148,24 @@ def test_making_a_slot_without_room_says_the_same_as_the_check(own_stack: OwnSta
     assert "ALTER SYSTEM SET wal_level = logical;" in refused.value.remedy
 
 
+def test_slot_that_may_be_lost_at_the_next_checkpoint_is_kept_by_the_remedy(own_stack: OwnStack):
+    server = own_stack.postgres(
+        settings={"max_slot_wal_keep_size": "1MB", "min_wal_size": "1GB", "max_wal_size": "1GB"}
+    )
+    with psycopg.connect(server.dsn(), autocommit=True) as conn:
+        conn.execute("create table public.t (id int primary key)")
+        create_slot(conn, "cdc_shop")
+        for _ in range(3):
+            conn.execute("select pg_logical_emit_message(false, 'filler', repeat('x', 1000000)), pg_switch_wal()")
+        warned = troubles(findings(server.dsn()), "WARN")["slot cdc_shop"]
+        assert "may be lost at the next checkpoint" in warned.text
+        mend(conn, warned)
+        conn.execute("checkpoint")
+        conn.execute("checkpoint")
+        assert not state_of(conn, "cdc_shop").lost
+        assert troubles(findings(server.dsn()), "WARN") == {}
+
+
 def test_slot_that_lost_its_wal_fails_with_the_command(own_stack: OwnStack):
     server = own_stack.postgres(
         settings={"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}

@@ -40,7 +40,8 @@ class Deployment:
         self.looks.append(is_watched)
         if self.error is not None:
             raise self.error
-        return {"name": self.name, "figures": {"lag_bytes": float(len(self.looks))}}
+        before = [(1000.0, 5.0), (1015.0, 7.0)] if len(self.looks) == 1 else []
+        return {"name": self.name, "figures": {"lag_bytes": float(len(self.looks))}, "before": before}
 
     def close(self) -> None:
         self.closed = True
@@ -170,12 +171,18 @@ def test_a_question_that_lacks_something(board: Board, query: str) -> None:
 def test_who_watches_is_told_of_the_past_and_of_each_look(board: Board, deployment: Deployment) -> None:
     events = board.events()
     assert b"retry" in next(events)
-    assert next(events).startswith(b"event: past\n")
     first = next(events)
-    while not first.startswith(b"event: look\n"):
+    while first.startswith(b":"):
         first = next(events)
-    assert b'"name":"shop"' in first
+    past, look = (each.partition(b"data: ")[2] for each in first.split(b"\n\n")[:2])
+    assert json.loads(look)["data"]["name"] == "shop"
+    samples = json.loads(past)["data"]
+    assert samples["at"][:2] == [1000, 1015]  # what the first look learnt of the time before it
+    assert samples["series"]["wal_bytes_s"][:3] == [5, 7, None]
     eventually(lambda: True in deployment.looks)
+    second = next(events)
+    assert second.startswith(b"event: look\n")
+    assert b"event: past" not in second
     events.close()
     reply = pages(board)("/dashboard/state")
     assert reply is not None

@@ -6,35 +6,35 @@ from cdc.contract.header import UPDATE, HeaderStamp
 from cdc.lsn import LSN
 from cdc.ports import StoredRecord
 from cdc.record import Progress, SourceIdentity
-from cdc.replay.cut import Cut, CutBuffer
+from cdc.replay.cut import Cut, CutBuffer, Held
 from cdc.replay.foreign import PATIENCE_S, ForeignWatch
 
 TOPIC, PROGRESS = ("t", 0), ("p", 0)
 
 
-def record(offset: int, lsn: int) -> StoredRecord:
-    return StoredRecord(*TOPIC, offset, b"k", b"v", HeaderStamp(LSN(lsn), 7, 1).header(UPDATE, 1, "a" * 16))
+def record(offset: int, lsn: int, key: bytes = b"k") -> StoredRecord:
+    return StoredRecord(*TOPIC, offset, key, b"v", HeaderStamp(LSN(lsn), 7, 1).header(UPDATE, 1, "a" * 16))
 
 
-def test_a_record_that_no_progress_comes_to_is_named_once_and_its_topic_as_long_as_it_is_held() -> None:
-    watch, foreign = ForeignWatch(), record(3, 1000)
+def held(offset: int, lsn: int) -> Held:
+    return Held(record(offset, lsn), offset, falls=False)
+
+
+def test_a_record_that_no_progress_comes_to_is_foreign() -> None:
+    watch, foreign = ForeignWatch(), held(3, 1000)
     assert watch.look([foreign], LSN(40), 0.0) == []
     assert watch.look([foreign], LSN(40), PATIENCE_S + 1) == [], "the bridge has said nothing since"
-    assert watch.topics == frozenset()
     assert watch.look([foreign], LSN(50), PATIENCE_S + 2) == [], "that may have been drawn up before it was sent"
-    assert watch.look([foreign], LSN(55), PATIENCE_S + 2) == [foreign]
-    assert watch.look([foreign], LSN(60), PATIENCE_S + 3) == []
-    assert watch.topics == {"t"}
-    assert watch.look([], LSN(1001), PATIENCE_S + 4) == []
-    assert watch.topics == frozenset()
+    grown = foreign._replace(last=9)
+    assert watch.look([grown], LSN(55), PATIENCE_S + 2) == [foreign], "and not what came after it"
+    assert watch.look([], LSN(60), PATIENCE_S + 3) == []
 
 
 def test_another_record_is_waited_for_anew() -> None:
     """Under load there is always a record that its progress is on the way to."""
     watch = ForeignWatch()
     for number in range(30):
-        assert watch.look([record(number, 100 + number)], LSN(90 + number), float(number)) == []
-    assert watch.topics == frozenset()
+        assert watch.look([held(number, 100 + number)], LSN(90 + number), float(number)) == []
 
 
 def test_the_buffer_tells_what_it_holds_back_beyond_the_progress() -> None:
@@ -48,5 +48,79 @@ def test_the_buffer_tells_what_it_holds_back_beyond_the_progress() -> None:
     place = buffer.cut(positions)
     assert place is not None
     buffer.take_cut(place)
-    assert [each.offset for each in buffer.beyond(LSN(40))] == [2]
+    assert [each.record.offset for each in buffer.beyond(LSN(40))] == [2]
     assert buffer.beyond(LSN(1001)) == []
+
+
+class TestSetApart:
+    """What another program wrote, with LSNs that are ahead: the bridge's records behind it are taken all the same."""
+
+    @staticmethod
+    def buffer() -> CutBuffer:
+        buffer = CutBuffer(1_000, 1 << 20)
+        buffer.watch([TOPIC], state=True)
+        buffer.watch([PROGRESS], state=False)
+        return buffer
+
+    @staticmethod
+    def cut_at(buffer: CutBuffer, lsn: int, offset: int, position: int) -> list[int]:
+        """Offsets of the records that a cut there takes."""
+        buffer.saw(Cut(Progress(LSN(lsn), None, 1, SourceIdentity("1", 1, 1)), offset))
+        positions = {TOPIC: position, PROGRESS: offset + 1}
+        buffer.fence(positions)
+        place = buffer.cut(positions)
+        assert place is not None
+        return [each.offset for each in buffer.take_cut(place).get("t", [])]
+
+    def apart(self, buffer: CutBuffer) -> None:
+        """Offset 1 is foreign, and its topic is behind; it is read again from there."""
+        buffer.add([record(0, 10), record(1, 1000), record(2, 20, key=b"other")])
+        assert self.cut_at(buffer, 40, 0, 3) == [0]
+        (held,) = buffer.beyond(LSN(40))
+        assert held.falls, "a later record is missing in this cut"
+        buffer.fall_behind(["t"])
+        assert [each.offset for each in buffer.set_apart(held, LSN(40))] == [1]
+        assert buffer.beyond(LSN(40)) == []
+        buffer.add([record(1, 1000), record(2, 20, key=b"other")])
+
+    def test_it_is_not_taken_with_the_older_ones_that_are_read_behind_it(self) -> None:
+        """Their order was taken for granted: the middle one of three decided for all of them."""
+        buffer = self.buffer()
+        buffer.add([record(0, 1000), record(1, 20), record(2, 30)])
+        assert self.cut_at(buffer, 40, 0, 3) == []
+
+    def test_what_is_behind_it_is_taken_and_its_topic_stays_behind(self) -> None:
+        buffer = self.buffer()
+        self.apart(buffer)
+        assert self.cut_at(buffer, 50, 1, 3) == [2]
+        place = Cut(Progress(LSN(50), None, 1, SourceIdentity("1", 1, 1)), 1)
+        assert buffer.joining(place, {TOPIC: 3, PROGRESS: 2}) == frozenset()
+        assert buffer.next_offsets({TOPIC: 3})[TOPIC] == 1, "a restart finds it again"
+
+    def test_a_later_record_of_its_key_mends_it(self) -> None:
+        buffer = self.buffer()
+        self.apart(buffer)
+        buffer.add([record(3, 45)])
+        assert self.cut_at(buffer, 50, 1, 4) == [2, 3]
+        place = Cut(Progress(LSN(50), None, 1, SourceIdentity("1", 1, 1)), 1)
+        assert buffer.joining(place, {TOPIC: 4, PROGRESS: 2}) == {"t"}
+        assert buffer.next_offsets({TOPIC: 4})[TOPIC] == 4
+
+    def test_it_counts_again_when_the_bridge_comes_so_far(self) -> None:
+        buffer = self.buffer()
+        self.apart(buffer)
+        assert self.cut_at(buffer, 1001, 1, 3) == [1, 2]
+        assert buffer.next_offsets({TOPIC: 3})[TOPIC] == 3
+        assert not buffer.is_full
+
+    def test_full_memory_does_not_bring_it_back(self) -> None:
+        buffer = self.buffer()
+        self.apart(buffer)
+        assert [each.offset for each in buffer.spill()["t"]] == [2]
+
+    def test_all_that_were_held_as_long_as_the_first_go_with_it(self) -> None:
+        buffer = self.buffer()
+        buffer.add([record(0, 1000), record(1, 30), record(2, 2000)])
+        (held,) = buffer.beyond(LSN(40))
+        buffer.add([record(3, 3000)])
+        assert [each.offset for each in buffer.set_apart(held, LSN(40))] == [0, 2]
