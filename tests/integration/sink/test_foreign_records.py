@@ -92,3 +92,31 @@ def test_a_table_that_has_a_foreign_record_is_not_exact_and_goes_on(
     deployment.wait_table_equal("public.planted")
     assert_topic_is_table(deployment, "public.planted")
     deployment.stop()
+
+
+@pytest.mark.long
+@pytest.mark.pg(16, matrix=False)
+@pytest.mark.parametrize("delivery", ["transactional", "idempotent"])
+def test_the_printed_remedy_makes_the_table_exact_again(database: Database, deploy: Deploy, delivery: str) -> None:
+    for table in ("planted", "beside"):
+        database.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, note text)")
+        database.execute(f"INSERT INTO {table} SELECT n, 'right' FROM generate_series(1, 10) n")
+    deployment = deploy(topics={"partitions": 2})
+    deployment.deliver(delivery)
+    deployment.start()
+    deployment.wait_backfilled()
+    deployment.wait_mirrored()
+    shop = Shop(database, deployment)
+    shop.plant(3, 4, 5, 11)
+    database.execute("DELETE FROM planted WHERE id = 5")
+    del shop.rows[5]
+    told = "it is left out, and its table is not exact"
+    eventually(lambda: shop.is_right() and deployment.sink.said().count(told) == 2, 60, shop.said)
+    assert "then cdc reconcile --repair" in deployment.sink.said()
+    options = ["--report", str(deployment.directory / "report")]
+    assert "public.planted" in deployment.command("reconcile", "--repair", "--yes", *options)
+    eventually(lambda: set(shop.states().values()) == {"exact"}, 60, shop.said)
+    deployment.wait_table_equal("public.planted")
+    assert_topic_is_table(deployment, "public.planted")
+    deployment.command("reconcile", *options)
+    deployment.stop()
