@@ -198,6 +198,22 @@ def full(world: World) -> Iterator[None]:
 
 
 @contextmanager
+def slow(world: World) -> Iterator[None]:
+    """The replica's commits take long, as on a disk that is worn out, or while a synchronous standby is away."""
+    replica = world.live.replica
+    body = "create or replace function slow() returns trigger language plpgsql as $$begin {} return null; end$$"
+    replica.execute(body.format("perform pg_sleep(15);"))
+    replica.execute(
+        "create constraint trigger slow after insert or update on items deferrable initially deferred"
+        " for each row execute function slow()"
+    )
+    try:
+        yield
+    finally:
+        replica.execute(body.format(""))
+
+
+@contextmanager
 def small_disk() -> Iterator[Path]:
     """Where every user may reach it, and the server's among them."""
     at = Path(tempfile.mkdtemp())
@@ -321,6 +337,15 @@ DISTURBANCES: Final[dict[str, Disturbance]] = {
         ("bridge", "sink", "retrying"),
         {"bridge": 200, "sink": 503},
         logs=(("sink", "No space left on device"),),
+    ),
+    "a disk of the replica that is slow": Disturbance(
+        slow,
+        4,
+        r"sink: the sink has waited \d+ s for the replica",
+        ("bridge", "sink", "waiting"),
+        {"bridge": 200, "sink": 503},
+        (("sink", "replica"),),
+        (("sink", "the replica to take rows"),),
     ),
     "a broker that was killed": Disturbance(
         lambda world: killed_server(world.kafka),
