@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -17,6 +18,8 @@ import pytest
 import yaml
 from playwright.sync_api import Browser, Page, expect
 
+from cdc.config import load
+from cdc.dashboard.deployment import ConfiguredDeployment
 from cdc.stack import Kafka, Postgres
 from cdc.stack.embedded import free_port
 from tests.support.browser import open_browser
@@ -119,6 +122,23 @@ def test_the_page(browser: Browser, shown: Shown, tmp_path: Path, size: tuple[in
         assert seen.sideways() <= 0
         assert seen.complaints == []
         assert seen.strange == []
+
+
+def test_the_first_look_has_rates(shown: Shown) -> None:
+    """They were dashes until the second one: the progress topic tells what was written before."""
+    deployment = shown.deployment
+    for note in "ab":
+        deployment.source.execute("update orders set status = %s where id = 18", [note])
+        deployment.wait_published()
+    looks = ConfiguredDeployment(lambda: load(deployment.config, os.environ), None)
+    try:
+        first, second = looks.look(is_watched=True), looks.look(is_watched=True)
+    finally:
+        looks.close()
+    assert first["figures"]["wal_bytes_s"] > 0
+    assert first["figures"]["published_bytes_s"] > 0
+    assert all(rate >= 0 for _, rate in first["before"])
+    assert second["before"] == []
 
 
 def test_no_name_can_run(browser: Browser, shown: Shown) -> None:
