@@ -202,11 +202,9 @@ def slow(world: World) -> Iterator[None]:
     """The replica's commits take long, as on a disk that is worn out, or while a synchronous standby is away."""
     replica = world.live.replica
     body = "create or replace function slow() returns trigger language plpgsql as $$begin {} return null; end$$"
+    trigger = "create constraint trigger slow after insert or update on items deferrable initially deferred"
     replica.execute(body.format("perform pg_sleep(15);"))
-    replica.execute(
-        "create constraint trigger slow after insert or update on items deferrable initially deferred"
-        " for each row execute function slow()"
-    )
+    replica.execute(f"{trigger} for each row execute function slow()")
     try:
         yield
     finally:
@@ -408,10 +406,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with ExitStack() as ends:
         ends.callback(servers.close)
         kafka, source_server, replica_server = servers.kafka(), servers.postgres(), servers.postgres()
-        source, replica = (
-            ends.enter_context(fresh_database(source_server)),
-            ends.enter_context(fresh_database(replica_server)),
-        )
+        source, replica = (ends.enter_context(fresh_database(each)) for each in (source_server, replica_server))
         source.execute("create table items (id integer primary key, note text)")
         source.execute("insert into items values (1, 'one'), (2, 'two')")
         replica.execute(f"create role {SINK_ROLE} login")
