@@ -94,13 +94,14 @@ class Held(NamedTuple):
 class _Waiting:
     """One partition's records that are not applied yet, in order; ``newest`` is the LSN of the last one ever read.
     ``passed`` is its position, where stale records are expected. ``falls`` says that an older one was read behind it.
-    ``apart`` are records that the bridge cannot have written, in order."""
+    ``apart`` is the last record of each key that the bridge cannot have written, ``left_out`` the offsets of all."""
 
     records: list[StoredRecord] = field(default_factory=list)
     newest: LSN = ZERO
     passed: Position = _BEFORE_ALL
     falls: bool = False
-    apart: list[StoredRecord] = field(default_factory=list)
+    apart: dict[bytes | None, StoredRecord] = field(default_factory=dict)
+    left_out: set[int] = field(default_factory=set)
 
     def is_next(self, record: StoredRecord) -> bool:
         """Whether the next record does not go back; one without a readable header stands where its predecessor is."""
@@ -116,10 +117,7 @@ class _Waiting:
 
     def without_apart(self, records: Iterable[StoredRecord]) -> Iterable[StoredRecord]:
         """Those that are read for the first time."""
-        if not self.apart:
-            return records
-        known = {each.offset for each in self.apart}
-        return (each for each in records if each.offset not in known)
+        return (each for each in records if each.offset not in self.left_out) if self.left_out else records
 
     def take(self, bound: LSN, published: LSN) -> tuple[list[StoredRecord], int]:
         """Remove and return every record before ``bound``, and how many of them were waiting.
@@ -133,14 +131,13 @@ class _Waiting:
         taken = self.records[:end]
         if end:
             del self.records[:end]
-            self.falls = (
-                self.falls and bool(self.records) and _lsn_at(self.records, len(self.records) - 1) < self.newest
-            )
+            self.falls = self.falls and climb(self.records, ZERO)[1]
         if not self.apart:
             return taken, end
-        later = {each.key: each.offset for each in taken}
-        due = [each for each in self.apart if _lsn_at([each], 0) < published]
-        self.apart = [each for each in self.apart if each not in due and later.get(each.key, -1) < each.offset]
+        due = [each for each in self.apart.values() if _lsn_at([each], 0) < published]
+        for record in (*due, *taken):
+            if record.key in self.apart and self.apart[record.key].offset <= record.offset:
+                del self.apart[record.key]
         return [*due, *taken], end
 
     def _end_of(self, bound: LSN) -> int:
@@ -420,14 +417,15 @@ class CutBuffer:
         ]
         self._count -= len(records)
         self._bytes -= _size(records)
-        waiting.apart += found
+        waiting.apart.update((each.key, each) for each in found)
+        waiting.left_out.update(each.offset for each in found)
         waiting.records, waiting.newest, waiting.passed, waiting.falls = [], ZERO, _BEFORE_ALL, False
         return found
 
     def next_offsets(self, positions: Mapping[Partition, int]) -> dict[Partition, int]:
         """Per state partition the first record that is still held back or apart, else the position."""
         return {
-            partition: min(each[0].offset for each in (waiting.apart, waiting.records) if each)
+            partition: min(each.offset for each in (*waiting.apart.values(), *waiting.records[:1]))
             if waiting.apart or waiting.records
             else positions[partition]
             for partition, waiting in self._waiting.items()

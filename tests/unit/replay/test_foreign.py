@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from cdc.contract.header import UPDATE, HeaderStamp
+import os
+import random
+
+import pytest
+
+from cdc.contract.header import UPDATE, HeaderStamp, header_position
 from cdc.lsn import LSN
 from cdc.ports import StoredRecord
 from cdc.record import Progress, SourceIdentity
@@ -124,3 +129,69 @@ class TestSetApart:
         (held,) = buffer.beyond(LSN(40))
         buffer.add([record(3, 3000)])
         assert [each.offset for each in buffer.set_apart(held, LSN(40))] == [0, 2]
+
+    def test_a_later_record_mends_all_of_its_key(self) -> None:
+        buffer = self.buffer()
+        log = [record(0, 1000), record(1, 2000), record(2, 20, key=b"other")]
+        buffer.add(log)
+        (held,) = buffer.beyond(LSN(40))
+        buffer.fall_behind(["t"])
+        assert [each.offset for each in buffer.set_apart(held, LSN(40))] == [0, 1]
+        buffer.add([*log, record(3, 45)])
+        assert self.cut_at(buffer, 50, 1, 4) == [2, 3]
+        assert buffer.next_offsets({TOPIC: 4})[TOPIC] == 4
+
+
+class Partition:
+    """One partition's log, of a bridge and of another system, and a session that reads it with a clock of its own."""
+
+    def __init__(self, rng: random.Random, *, expects_stale: bool) -> None:
+        self.rng, self.log, self.lsn, self.now = rng, list[StoredRecord](), 10, 0.0
+        self.buffer, self.watch, self.position, self.progress = TestSetApart.buffer(), ForeignWatch(), 0, -1
+        self.taken: list[int] = []
+        if expects_stale:
+            self.buffer.expect_stale()
+
+    def write(self, *, foreign: bool) -> None:
+        self.lsn += self.rng.randrange(1, 4)
+        lsn = self.lsn + ((1 << 40) + self.rng.randrange(100) if foreign else 0)
+        self.log.append(record(len(self.log), lsn, key=b"%d" % self.rng.randrange(6)))
+
+    def step(self) -> None:
+        """What a session does between two cuts."""
+        end = self.rng.randrange(self.position, len(self.log) + 1)
+        self.buffer.add(self.log[self.position : end])
+        self.position, self.now, self.progress = end, self.now + self.rng.random() * 8, self.progress + 1
+        self.lsn += 1
+        self.buffer.saw(Cut(Progress(LSN(self.lsn), None, 1, SourceIdentity("1", 1, 1)), self.progress))
+        positions = {TOPIC: self.position, PROGRESS: self.progress + 1}
+        self.buffer.fence({TOPIC: len(self.log), PROGRESS: self.progress + 1})
+        if place := self.buffer.cut(positions):
+            self.taken += [each.offset for each in self.buffer.take_cut(place).get("t", [])]
+        for each in self.watch.look(self.buffer.beyond(LSN(self.lsn)), LSN(self.lsn), self.now):
+            self.buffer.fall_behind(["t"])
+            self.position = self.buffer.set_apart(each, LSN(self.lsn))[0].offset
+
+    def joins(self) -> bool:
+        place = Cut(Progress(LSN(self.lsn), None, 1, SourceIdentity("1", 1, 1)), self.progress)
+        self.buffer.fall_behind(["t"])
+        return self.buffer.joining(place, {TOPIC: self.position, PROGRESS: self.progress + 1}) == {"t"}
+
+
+@pytest.mark.parametrize("expects_stale", [False, True], ids=["transactional", "idempotent"])
+def test_whatever_another_system_writes_all_of_the_bridges_records_are_taken_in_order(expects_stale: bool) -> None:
+    seed = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
+    rng = random.Random(seed)
+    for _ in range(300):
+        partition, share = Partition(rng, expects_stale=expects_stale), rng.choice((0.05, 0.3, 0.7))
+        for _ in range(rng.randrange(40)):
+            partition.write(foreign=rng.random() < share)
+            if rng.random() < 0.4:
+                partition.step()
+        for _ in range(400):
+            partition.step()
+        log = partition.log
+        ours = [each.offset for each in log if header_position(each.header).lsn < 1 << 40]
+        assert list(dict.fromkeys(partition.taken)) == ours, f"SEED={seed}"
+        last = {each.key: each.offset for each in log}
+        assert partition.joins() == (set(last.values()) <= set(ours)), f"SEED={seed}"
