@@ -417,7 +417,9 @@ class CutBuffer:
         ]
         self._count -= len(records)
         self._bytes -= _size(records)
-        waiting.apart.update((each.key, each) for each in found)
+        for each in found:  # not always in order: one that was stale behind another is found after it
+            if each.key not in waiting.apart or waiting.apart[each.key].offset < each.offset:
+                waiting.apart[each.key] = each
         waiting.left_out.update(each.offset for each in found)
         waiting.records, waiting.newest, waiting.passed, waiting.falls = [], ZERO, _BEFORE_ALL, False
         return found
