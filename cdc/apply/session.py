@@ -232,8 +232,8 @@ class MirrorSession:
             return
         place = buffer.cut(positions, again=True)
         if place is not None:
-            held = buffer.beyond(self._judge.published_at_most)
-            joining = buffer.joining(place, positions) - _doubtful(held)
+            if joining := buffer.joining(place, positions):
+                joining -= _doubtful(buffer.beyond(self._judge.published_at_most))
             if self._judge.is_of_use(place, joining):
                 is_true = self._judge.is_true(place, joining)
                 if buffer.is_full or is_true or self._judge.may_be_untrue(place):

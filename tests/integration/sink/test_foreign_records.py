@@ -47,21 +47,27 @@ class Shop:
         return f"{self.states()}\n{self.deployment.replica.execute('TABLE planted')}\n{self.deployment.sink.tail()}"
 
 
+def shop_of(database: Database, deploy: Deploy, delivery: str, *, partitions: int) -> Shop:
+    """Two tables, published and mirrored."""
+    for table in ("planted", "beside"):
+        database.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, note text)")
+        database.execute(f"INSERT INTO {table} SELECT n, 'right' FROM generate_series(1, 10) n")
+    deployment = deploy(topics={"partitions": partitions})
+    deployment.deliver(delivery)
+    deployment.start()
+    deployment.wait_backfilled()
+    deployment.wait_mirrored()
+    return Shop(database, deployment)
+
+
 @pytest.mark.pg(16, matrix=False)
 @pytest.mark.parametrize("delivery", ["transactional", pytest.param("idempotent", marks=pytest.mark.long)])
 def test_a_table_that_has_a_foreign_record_is_not_exact_and_goes_on(
     database: Database, deploy: Deploy, delivery: str
 ) -> None:
     """It was held back for ever, and with it all that came behind; or taken, with older ones that came with it."""
-    for table in ("planted", "beside"):
-        database.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, note text)")
-        database.execute(f"INSERT INTO {table} SELECT n, 'right' FROM generate_series(1, 10) n")
-    deployment = deploy(topics={"partitions": 1})
-    deployment.deliver(delivery)
-    deployment.start()
-    deployment.wait_backfilled()
-    deployment.wait_mirrored()
-    shop, wanted = Shop(database, deployment), {"planted": "catching_up", "beside": "exact"}
+    shop, wanted = shop_of(database, deploy, delivery, partitions=1), {"planted": "catching_up", "beside": "exact"}
+    deployment = shop.deployment
 
     shop.plant(3, 4)
     database.execute("UPDATE planted SET note = 'later' WHERE id = 5; DELETE FROM planted WHERE id = 6")
@@ -98,15 +104,8 @@ def test_a_table_that_has_a_foreign_record_is_not_exact_and_goes_on(
 @pytest.mark.pg(16, matrix=False)
 @pytest.mark.parametrize("delivery", ["transactional", "idempotent"])
 def test_the_printed_remedy_makes_the_table_exact_again(database: Database, deploy: Deploy, delivery: str) -> None:
-    for table in ("planted", "beside"):
-        database.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, note text)")
-        database.execute(f"INSERT INTO {table} SELECT n, 'right' FROM generate_series(1, 10) n")
-    deployment = deploy(topics={"partitions": 2})
-    deployment.deliver(delivery)
-    deployment.start()
-    deployment.wait_backfilled()
-    deployment.wait_mirrored()
-    shop = Shop(database, deployment)
+    shop = shop_of(database, deploy, delivery, partitions=2)
+    deployment = shop.deployment
     shop.plant(3, 4, 5, 11)
     database.execute("DELETE FROM planted WHERE id = 5")
     del shop.rows[5]
