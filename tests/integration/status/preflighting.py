@@ -35,3 +35,7 @@ def mend(superuser: psycopg.Connection[Any], finding: Finding) -> None:
     for statement in finding.remedy.partition("--")[0].split(";"):
         if statement.strip():
             superuser.execute(statement.encode())
+    if "pg_reload_conf" in finding.remedy:
+        # The postmaster tells its processes of new settings at its leisure, but before it accepts another connection:
+        # a checkpoint asked for sooner may still go by the old ones.
+        psycopg.connect(superuser.info.dsn, password=superuser.info.password).close()

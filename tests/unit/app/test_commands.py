@@ -105,9 +105,17 @@ def test_a_shell_completes_commands_and_options(typed: str, proposed: str) -> No
 
 
 def test_the_shell_is_told_how_to_complete(tmp_path: Path) -> None:
-    assert "complete -o default -F _cdc_completion cdc" in cdc("--show-completion", "bash").stdout
-    done = cdc("--install-completion", "bash", HOME=str(tmp_path))
-    assert done.returncode == 0, done.stderr
+    def typed(option: str) -> str:
+        # A bash of its own: which shell it is, the command finds out from the process that it was typed into.
+        done = subprocess.run(
+            ["bash", "-c", f"{CDC} {option}; exit $?"],
+            capture_output=True, text=True, env={**os.environ, "HOME": str(tmp_path)}, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "complete -o default -F _cdc_completion cdc" in typed("--show-completion")
+    typed("--install-completion")
     assert "bash_completions/cdc.sh" in (tmp_path / ".bashrc").read_text()
 
 
