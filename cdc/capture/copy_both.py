@@ -162,9 +162,9 @@ class CopyBoth:
             raise SourceUnavailable(f"the replication stream broke: {error}", remedy=SERVER_AWAY) from error
         return frames
 
-    def wait(self, timeout_s: float) -> None:
-        """Sleep until bytes arrive or the time is over."""
-        self._poll.poll(timeout_s * 1000)
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until bytes arrive or the time is over; whether there are bytes, or the connection ended."""
+        return bool(self._poll.poll(timeout_s * 1000))
 
     def send(self, frame: bytes) -> None:
         """Send one CopyData frame (a standby status update)."""

@@ -14,10 +14,11 @@ from cdc.decode.walsender import standby_status
 from cdc.lsn import LSN
 from cdc.waits import WAITS
 
-FEEDBACK_INTERVAL_S = 2.0
+FEEDBACK_INTERVAL_S = 1.0
 """Well below any sensible wal_sender_timeout; and the last sign of life is what ``cdc status`` knows of a bridge whose
 port it cannot ask. Each asks for one in return when nothing has come since the one before: a walsender has nothing to
-say for as long as the database is at rest."""
+say for as long as the database is at rest. So a server that stands still is noticed this much later than it might be.
+"""
 
 _SOURCE_REMEDY = (
     "look at that process of the server: is it stopped, and is it busy with a big transaction? It also waits when "
@@ -52,7 +53,7 @@ class WalStream:
     def confirm(self, lsn: LSN) -> None:
         """Tell the server that everything before ``lsn`` is safe, so that it may recycle the WAL."""
         self._confirmed = max(self._confirmed, lsn)
-        self._end_asking()  # who comes from a commit has not listened meanwhile
+        self._see_whether_it_answers()
         self.feedback()
 
     def feedback(self, received: LSN | None = None, *, reply: bool = False) -> None:
@@ -64,9 +65,11 @@ class WalStream:
 
     def feedback_if_due(self) -> None:
         """Send a sign of life when the last one is a while ago, and ask for one unless we wait for that already."""
+        self._see_whether_it_answers()
         if time.monotonic() - self._last_feedback > FEEDBACK_INTERVAL_S:
-            self.feedback(reply=self._asked is None)
-            if self._asked is None:
+            is_asking = self._asked is not None
+            self.feedback(reply=not is_asking)
+            if not is_asking and not self._session.wait(0):
                 what = f"PostgreSQL to answer on the replication stream (its process {self._session.backend_pid})"
                 self._asked = WAITS.begin("source", what, _SOURCE_REMEDY)
 
@@ -75,6 +78,11 @@ class WalStream:
         if frames and self._asked is not None:
             self._end_asking()
         return frames
+
+    def _see_whether_it_answers(self) -> None:
+        """While Kafka or a table keeps us waiting, nobody reads: an answer that lies in the socket is one, too."""
+        if self._asked is not None and self._session.wait(0):
+            self._end_asking()
 
     def _end_asking(self) -> None:
         asked, self._asked = self._asked, None

@@ -35,8 +35,6 @@ from cdc.table_names import parts
 from cdc.topics.budget import Reader
 
 _COUNTED_S: Final = "cdc_serve_age_seconds"
-_PATIENCE_S: Final = 4.0
-"""For each part: with a server that hangs, too, a look is new within seconds."""
 
 
 class ConfiguredDeployment:
@@ -54,7 +52,7 @@ class ConfiguredDeployment:
         self._own = own
         self._config = read()
         self._follower: ProgressFollower | None = None
-        self._status = StatusReader(_PATIENCE_S, self._published)
+        self._status = StatusReader(self._published)
         self._rates = Rates()
         self._has_looked = False
         self._since = Since()

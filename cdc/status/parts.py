@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
@@ -32,8 +32,9 @@ from cdc.source.slot import WAL_END
 from cdc.status.processes import ProcessStatus, Role, ask_ready, roles_of, url_of
 from cdc.waits import LONG_S
 
-PATIENCE_S: Final = 5.0
-"""For each part: a server that has not answered by then is told of as one that does not."""
+_PATIENCE_S: Final = 4.0
+"""For each part: a server that has not answered by then is told of as one that does not. A busy one answers within two;
+and a server that stands still is to be told of within ten, with two looks one after the other."""
 
 _APPLICATION: Final = "cdc status"
 
@@ -118,13 +119,13 @@ class StatusReader:
     answers at last is old, and is not used.
 
     Args:
-        patience_s: how long a look waits for each part.
         published_now: reads the progress topic; who looks often remembers what was read.
+        patience_s: how long a look waits for each part.
     """
 
-    def __init__(self, patience_s: float = PATIENCE_S, published_now: ReadPublished = read_once) -> None:
-        self._patience_s = patience_s
+    def __init__(self, published_now: ReadPublished = read_once, patience_s: float = _PATIENCE_S) -> None:
         self._published_now = published_now
+        self._patience_s = patience_s
         self._hanging: dict[str, tuple[Future[Any], float]] = {}
 
     @property
@@ -133,25 +134,35 @@ class StatusReader:
         return "topics" in self._hanging and not self._hanging["topics"][0].done()
 
     def look(self, config: Config) -> Status:
-        """Ask all parts at once, so that one that is down delays only itself."""
+        """Ask all servers at once, so that one that is down delays only itself; then the processes.
+
+        They come last because they know for whom they wait: of a server that has just fallen silent, only at the end of
+        our own wait for it.
+        """
         roles = roles_of(config)
         threads = Threads(3 + len(roles), "status")
         asked: dict[str, tuple[Future[Any], float]] = {}
 
-        def ask(name: str, question: Callable[[], Any]) -> None:
-            hanging = self._hanging.get(name)
-            if hanging is None or hanging[0].done():
-                hanging = threads.submit(question), time.monotonic()
-            asked[name] = hanging
+        def ask(questions: Mapping[str, Callable[[], Any]]) -> None:
+            fresh = []
+            for name, question in questions.items():
+                hanging = self._hanging.get(name)
+                if hanging is not None and not hanging[0].done():
+                    asked[name] = hanging  # an earlier look has waited for it
+                    continue
+                asked[name] = threads.submit(question), time.monotonic()
+                fresh.append(asked[name][0])
+            wait(fresh, self._patience_s)
 
-        ask("source", lambda: _ask(lambda: _source(config)))
-        ask("topics", lambda: _ask(lambda: self._published_now(config)))
+        servers: dict[str, Callable[[], Any]] = {
+            "source": lambda: _ask(lambda: _source(config)),
+            "topics": lambda: _ask(lambda: self._published_now(config)),
+        }
         if config.sink is not None:
-            ask("sink", lambda: _ask(lambda: _replica(config)))
-        for role in roles:
-            ask(role_key(role), partial(ask_ready, config, role))
+            servers["sink"] = lambda: _ask(lambda: _replica(config))
+        ask(servers)
+        ask({role_key(role): partial(ask_ready, config, role) for role in roles})
         threads.shutdown()
-        wait([future for future, _ in asked.values()], self._patience_s)
         self._hanging = {name: each for name, each in asked.items() if not each[0].done()}
 
         def part(name: str) -> Part[Any]:

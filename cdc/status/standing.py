@@ -19,7 +19,7 @@ State: TypeAlias = Literal["running", "waiting", "retrying", "still", "blocked",
 blocked: somebody else holds a lock that it needs."""
 
 _SILENT_S: Final = LONG_S + 1
-"""Without a word from a bridge, which speaks every two seconds."""
+"""Without a word from a bridge, which speaks every second."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,87 +10,44 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
-import tempfile
+import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-import psutil
 import pytest
 from playwright.sync_api import Page
-from psycopg.conninfo import make_conninfo
 
-from cdc.stack import KafkaBroker, PostgresServer
 from cdc.stack.embedded import free_port
-from tests.support.bridge_process import CdcProcess
 from tests.support.browser import open_browser
-from tests.support.cut_wire import Wire
-from tests.support.deployment import Deployment, deployed
+from tests.support.disturbances import (
+    World,
+    cut,
+    full,
+    killed,
+    killed_server,
+    locked,
+    one_stopped,
+    revoked,
+    slow,
+    stopped,
+    whole_world,
+)
 from tests.support.forked import run_command
-from tests.support.process_tree import family, send
 from tests.support.serve_process import ServeProcess
-from tests.support.servers import OwnStack, fresh_database
 from tests.support.waiting import eventually
 
 SAID_WITHIN_S: Final = 10.0
 """On a machine that has nothing else to do; a busy one has four times as long."""
+ASKED_EACH_S: Final = 0.2
 PICTURES: Final = os.environ.get("CDC_TEST_PICTURES", "")
 """A folder for pictures of the page in each of these states, for people to look at."""
-
-
-class World:
-    """A deployment on servers of its own, with a bridge, a sink, and a view that is served."""
-
-    def __init__(
-        self,
-        kafka: KafkaBroker,
-        source: PostgresServer,
-        replica: PostgresServer,
-        wires: Mapping[str, Wire],
-        live: Deployment,
-        serve: ServeProcess,
-    ) -> None:
-        self.kafka, self.source_server, self.replica_server = kafka, source, replica
-        self.wires, self.live, self.serve = wires, live, serve
-        self.ports = {
-            "bridge": live.settings["http"]["bridge_port"],
-            "sink": live.settings["http"]["sink_port"],
-            "serve": live.settings["serve"]["port"],
-        }
-
-    def process(self, name: str) -> CdcProcess:
-        return {"bridge": self.live.bridge, "sink": self.live.sink, "serve": self.serve}[name]
-
-    def walsender(self) -> int:
-        return int(self.live.source.execute("select active_pid from pg_replication_slots")[0][0])
-
-    def change(self) -> None:
-        """Something to move."""
-        self.live.source.execute("update items set note = clock_timestamp()::text where id = 1")
-
-    def get(self, name: str, path: str) -> tuple[int, str]:
-        """Status and body; 0 of a process that does not answer."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[name]}{path}", timeout=2) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-        except OSError:
-            return 0, ""
-
-    def shown(self, name: str) -> dict[str, Any]:
-        """What the page of this process shows."""
-        code, body = self.get(name, "/dashboard/state")
-        return ((json.loads(body)["deployments"] or [None])[0] or {}) if code == 200 else {}
 
 
 @dataclass(frozen=True)
@@ -116,122 +73,6 @@ class Disturbance:
     waits: tuple[tuple[str, str], ...] = ()
     logs: tuple[tuple[str, str], ...] = ()
     moves: bool = True
-
-
-@contextmanager
-def stopped(*pids: int) -> Iterator[None]:
-    """As a machine whose disk is gone: connections stay, and nobody answers."""
-    trees = [each for pid in pids for each in family(pid)]
-    send(trees, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        send(trees, signal.SIGCONT)
-
-
-@contextmanager
-def locked(world: World) -> Iterator[None]:
-    """Somebody holds the replica table."""
-    with world.live.replica.connect() as holder, holder.transaction():
-        holder.execute("lock table items in access exclusive mode")
-        yield
-
-
-@contextmanager
-def cut(wire: Wire) -> Iterator[None]:
-    """A network that loses all it is given; behind it, connections are forgotten."""
-    wire.cut()
-    try:
-        yield
-    finally:
-        wire.mend()
-
-
-@contextmanager
-def killed(process: CdcProcess) -> Iterator[None]:
-    process.kill()
-    try:
-        yield
-    finally:
-        process.start()
-
-
-@contextmanager
-def killed_server(server: KafkaBroker | PostgresServer) -> Iterator[None]:
-    """As by a machine that restarts. A broker with a full disk ends, too."""
-    server.kill()
-    try:
-        yield
-    finally:
-        server.restart()
-
-
-@contextmanager
-def revoked(world: World) -> Iterator[None]:
-    """The sink's role may no longer write one of its tables."""
-    replica = world.live.replica
-    replica.execute(f"revoke insert, update, delete on items from {SINK_ROLE}")
-    try:
-        yield
-    finally:
-        replica.execute(f"grant insert, update, delete on items to {SINK_ROLE}")
-        world.live.sink.stop()
-        world.live.sink.start()
-
-
-@contextmanager
-def full(world: World) -> Iterator[None]:
-    """The disk of one replica table is full, and rows come that do not fit."""
-    live, server = world.live, psutil.Process(world.replica_server.pid)
-    with small_disk() as disk:
-        os.chown(disk, server.uids().effective, server.gids().effective)
-        live.replica.execute("create tablespace small location '" + str(disk) + "'")
-        live.replica.execute("alter table items set tablespace small")
-        live.source.execute("insert into items select i, repeat(md5(i::text), 60) from generate_series(10, 9999) i")
-        try:
-            yield
-        finally:
-            subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
-            live.assert_equal("public.items")
-            live.replica.execute("alter table items set tablespace pg_default")
-            live.replica.execute("drop tablespace small")
-
-
-@contextmanager
-def slow(world: World) -> Iterator[None]:
-    """The replica's commits take long, as on a disk that is worn out, or while a synchronous standby is away."""
-    replica = world.live.replica
-    body = "create or replace function slow() returns trigger language plpgsql as $$begin {} return null; end$$"
-    trigger = "create constraint trigger slow after insert or update on items deferrable initially deferred"
-    replica.execute(body.format("perform pg_sleep(15);"))
-    replica.execute(f"{trigger} for each row execute function slow()")
-    try:
-        yield
-    finally:
-        replica.execute(body.format(""))
-
-
-@contextmanager
-def small_disk() -> Iterator[Path]:
-    """Where every user may reach it, and the server's among them."""
-    at = Path(tempfile.mkdtemp())
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", at], check=False).returncode:
-        pytest.skip("only root may mount a small disk")
-    try:
-        yield at
-    finally:
-        subprocess.run(["umount", at], check=True)
-        at.rmdir()
-
-
-@contextmanager
-def one_stopped(pid: int) -> Iterator[None]:
-    """This process alone."""
-    psutil.Process(pid).send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        psutil.Process(pid).send_signal(signal.SIGCONT)
 
 
 DISTURBANCES: Final[dict[str, Disturbance]] = {
@@ -393,46 +234,12 @@ DISTURBANCES: Final[dict[str, Disturbance]] = {
         {"bridge": 200, "sink": 200, "serve": 0},
     ),
 }
-SINK_ROLE: Final = "mirror_of_what_is_said"
-"""A role of its own, because from a superuser no right can be taken."""
 SAMPLE: Final = ("a broker that stands still",)
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    servers = OwnStack()
-    folder = tmp_path_factory.mktemp("said")
-    ports = [free_port() for _ in range(3)]
-    with ExitStack() as ends:
-        ends.callback(servers.close)
-        kafka, source_server, replica_server = servers.kafka(), servers.postgres(), servers.postgres()
-        source, replica = (ends.enter_context(fresh_database(each)) for each in (source_server, replica_server))
-        source.execute("create table items (id integer primary key, note text)")
-        source.execute("insert into items values (1, 'one'), (2, 'two')")
-        replica.execute(f"create role {SINK_ROLE} login")
-        replica.execute(f"alter database {replica.name} owner to {SINK_ROLE}")
-        replica.execute(f"alter schema public owner to {SINK_ROLE}")
-        wires = {
-            name: ends.enter_context(Wire("127.0.0.1", server.port))
-            for name, server in (("source", source_server), ("replica", replica_server))
-        }
-        through = {"host": "127.0.0.1", "sslmode": "disable"}
-        sections: dict[str, dict[str, Any]] = {
-            "source": {"dsn": make_conninfo(source.dsn, port=wires["source"].port, **through)},
-            "sink": {"dsn": make_conninfo(replica.dsn, port=wires["replica"].port, user=SINK_ROLE, **through)},
-            "http": {"bridge_port": ports[0], "sink_port": ports[1]},
-            "view": {"store": str(folder / "view")},
-            "serve": {"port": ports[2]},
-            "topics": {"partitions": 1},
-        }
-        live = ends.enter_context(deployed(source, kafka.bootstrap, replica, folder, sections))
-        serve = ServeProcess(live.config, folder / "serve.log")
-        live.start()
-        ends.callback(serve.kill)
-        serve.start()
-        live.wait_mirrored()
-        made = World(kafka, source_server, replica_server, wires, live, serve)
-        eventually(lambda: made.get("serve", "/ready")[0] == 200)
+    with whole_world(tmp_path_factory.mktemp("said")) as made:
         yield made
 
 
@@ -481,7 +288,7 @@ def saying(world: World, expected: Disturbance) -> dict[str, Check]:
         **{f"/ready of {name}": partial(ready, name, code) for name, code in expected.ready.items()},
         **{f"metrics of {name}": partial(metric, name, server) for name, server in expected.waits},
         **{f"log of {name}": partial(log, name, words) for name, words in expected.logs},
-        "status": status,  # last: with a server that hangs it takes seconds
+        "status": status,
     }
 
 
@@ -514,22 +321,35 @@ def wellness(world: World) -> dict[str, Check]:
 
 
 def seconds_until(world: World, checks: Mapping[str, Check], *, moves: bool = True) -> dict[str, float]:
-    """When each of them is as it has to be, while something is there to move."""
-    began, said, last = time.monotonic(), dict[str, float](), dict[str, str]()
+    """When each of them is as it has to be, while something is there to move.
+
+    Each is asked by a thread of its own: one that takes seconds, because a server hangs, makes no other look late.
+    """
+    began, over = time.monotonic(), threading.Event()
+    said, last = dict[str, float](), dict[str, str]()
+
+    def ask(name: str) -> None:
+        while not over.is_set():
+            last[name] = checks[name]()
+            if not last[name]:
+                said[name] = round(time.monotonic() - began, 1)
+                return
+            over.wait(ASKED_EACH_S)
 
     def all_said() -> bool:
         if moves:
             world.change()
-        for name, check in checks.items():
-            if name == "status" and len(said) < len(checks) - 1:
-                continue  # it would keep the others from being asked
-            if name not in said and not last.update({name: check()}) and not last[name]:
-                said[name] = round(time.monotonic() - began, 1)
+        for each in asked:
+            if each.done():
+                each.result()  # or an error in it would look like silence
         return len(said) == len(checks)
 
-    eventually(
-        all_said, SAID_WITHIN_S, lambda: "\n".join(f"{each}: {last[each]}" for each in checks if each not in said)
-    )
+    with ThreadPoolExecutor(len(checks)) as threads:
+        asked = [threads.submit(ask, name) for name in checks]
+        try:
+            eventually(all_said, SAID_WITHIN_S, lambda: f"{ {each: last.get(each) for each in checks.keys() - said} }")
+        finally:
+            over.set()
     return said
 
 

@@ -23,7 +23,7 @@ def test_a_part_that_hangs_is_told_and_not_asked_again_until_it_has_answered() -
         assert answers.wait(60)
         return Published(PROGRESS, {})
 
-    reader = StatusReader(0.2, published)
+    reader = StatusReader(published, 0.2)
     for _ in range(3):
         topics = reader.look(NOWHERE).topics
         assert isinstance(topics.error, TopicUnavailable)
@@ -36,7 +36,7 @@ def test_a_part_that_hangs_is_told_and_not_asked_again_until_it_has_answered() -
     answers.set()
     while reader.is_reading:
         pass
-    patient = StatusReader(30, published)
+    patient = StatusReader(published, 30)
     patient._hanging = reader._hanging
     assert patient.look(NOWHERE).topics.answer == PROGRESS
     assert asked.acquire(blocking=False), "what it answered at last was old: it is asked anew"
