@@ -51,7 +51,13 @@ _PAUSE_S: Final = 5.0
 _SHOWN_QUERY: Final = 100
 _CHAIN: Final = 3
 """Of those who wait for others, so many are named one behind the other."""
-_NOBODY: Final = "wait: it is tried again every ten seconds; if that lasts, look at pg_locks in the replica"
+HELD_REMEDY: Final = "\n  remedy: "
+"""Stands in ``held_by`` between who is in the way and what ends it, as in every other reason that is kept."""
+NOBODY: Final = "wait: it is tried again every ten seconds; if that lasts, look at pg_locks in the replica"
+_PREPARED: Final = (
+    "SELECT gid, prepared, owner FROM pg_prepared_xacts;  -- in the replica; then COMMIT PREPARED or ROLLBACK PREPARED "
+    "the gid that is in the way"
+)
 _OWN: Final = "the sink's own tables"
 _ONE_SINK: Final = "the lock of the one sink"
 
@@ -91,6 +97,11 @@ SELECT {_PLACE}, l.pid FROM pg_catalog.pg_locks l
 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
   AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
   AND (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended(%s, 0)
+"""
+_LOCKERS: Final = """
+SELECT DISTINCT coalesce(l.pid, 0) FROM pg_catalog.pg_locks l
+WHERE l.granted AND l.mode = 'AccessExclusiveLock' AND l.relation = ANY (%s::regclass[]::oid[])
+  AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
 """
 
 Session = psycopg.Connection[Any]
@@ -168,14 +179,19 @@ def holders(session: Session, key: str) -> dict[int, str]:
     return {pid: place for place, pid in session.execute(_HOLDERS, [key]).fetchall()}
 
 
+def lockers(session: Session, tables: Collection[str]) -> list[int]:
+    """Who keeps even readers from these tables: pids; 0 stands for a prepared transaction."""
+    return [pid for (pid,) in session.execute(_LOCKERS, [[*tables]]).fetchall()]
+
+
 def describe(session: Session, blockers: Collection[int]) -> Told:
     """Who they are: pid, application, user, since when in a transaction, and the query without its values."""
     who, ends = _chain(session, blockers, _CHAIN)
     hidden = "  -- GRANT pg_read_all_stats TO the sink's role shows their queries" if "a query hidden" in who else ""
     if 0 in blockers:
-        return Told(who, "SELECT gid FROM pg_prepared_xacts;  then COMMIT PREPARED or ROLLBACK PREPARED '…'")
+        return Told(who, _PREPARED)
     if not ends:
-        return Told("somebody who has gone meanwhile", _NOBODY)
+        return Told("somebody who has gone meanwhile", NOBODY)
     commands = " ".join(f"SELECT pg_terminate_backend({pid});" for pid in ends)
     return Told(who, f"let it finish, or: {commands}{hidden}")
 
@@ -256,7 +272,7 @@ class LockWaits:
             at, wait, told = self._seen.get(session.info.backend_pid, (0.0, None, Told("", "")))
             now = time.monotonic()
             if wait is None or now - at > _STILL_KNOWN_S:
-                self._held[topic] = _Held(table, "", (), Told("somebody", _NOBODY), now)
+                self._held[topic] = _Held(table, "", (), Told("somebody", NOBODY), now)
             else:
                 self._held[topic] = _Held(table, wait.place, wait.blockers, told, now - wait.seconds)
             held = self._held[topic]
@@ -288,10 +304,10 @@ class LockWaits:
         with self._mutex:
             self._held = {topic: held for topic, held in self._held.items() if not held.is_free or topic == _ONE_SINK}
 
-    def held(self) -> dict[str, str]:
-        """Tables that are left out, by topic, and who is in the way, for people."""
+    def held(self) -> dict[str, Told]:
+        """Tables that are left out, by topic, and who is in the way."""
         with self._mutex:
-            return {topic: held.told.who for topic, held in self._held.items() if topic != _ONE_SINK}
+            return {topic: held.told for topic, held in self._held.items() if topic != _ONE_SINK}
 
     def may_return(self) -> bool:
         """Whether a table that was left out can be tried again."""

@@ -21,7 +21,7 @@ from cdc.sink.control import cut, mirrored_table, partition_offset
 from cdc.sink.errors import CutRejected, RowsForbidden, TableRefused, first_line, is_retryable
 from cdc.sink.fresh import FreshTables, is_plain
 from cdc.sink.grants import lacking
-from cdc.sink.locks import WAIT_FOR_ROWS, WAIT_FOR_SHAPE, WAIT_LONG, LockWaits
+from cdc.sink.locks import HELD_REMEDY, WAIT_FOR_ROWS, WAIT_FOR_SHAPE, WAIT_LONG, LockWaits, Told
 from cdc.sink.naming import ReplicaName, ReplicaNaming
 from cdc.sink.placement import Placement, nowhere
 from cdc.sink.rebuild import SeenKeys, has_rows, seen_table
@@ -221,7 +221,7 @@ class TableRegistry:
             topic, state=state, reason=why or None, read_since=since, seen_table=seen_name if holds_rows else None
         )
 
-    def leave_out(self, topic: str, who: str) -> None:
+    def leave_out(self, topic: str, told: Told) -> None:
         """It takes no rows until somebody's lock is gone, and is part of no cut meanwhile."""
         self._statements.pop(topic, None)
         self._seen.pop(topic, None)
@@ -232,7 +232,7 @@ class TableRegistry:
         self._update(
             topic,
             state=state,
-            held_by=who,
+            held_by=f"{told.who}{HELD_REMEDY}{told.remedy}",
             held_since=sa.func.coalesce(mirrored_table.c.held_since, sa.func.clock_timestamp()),
             read_since=sa.func.coalesce(mirrored_table.c.read_since, self._caught_up_at()),
         )
@@ -354,8 +354,8 @@ class TableRegistry:
         self._enter(topic, str(name), newest.fingerprint)
         if topic in self._stopped:
             return
-        if (who := self._waits.held().get(topic)) is not None:
-            self.leave_out(topic, who)
+        if (told := self._waits.held().get(topic)) is not None:
+            self.leave_out(topic, told)
             return
         try:
             with self._connection.begin_nested():

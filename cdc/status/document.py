@@ -245,6 +245,7 @@ def _sink(
     """``exact``: the replica shows one moment of the source. Not yet is no problem, but something to alert on."""
     if sink is None:
         return {}
+    left_out = {each.table for each in sink.blockers if each.is_left_out}
     lag_bytes = lag_seconds = None
     unapplied_bytes = None
     if sink.applied_lsn is not None and published is not None:
@@ -267,7 +268,11 @@ def _sink(
                 "replica_table": each.replica_table,
                 "state": each.state,
                 "rows_applied": each.rows_applied,
-                "under_way": _under_way(each, backfills.get(each.topic)),
+                "under_way": (
+                    "it is left out until a lock in the replica is gone"
+                    if each.replica_table in left_out
+                    else _under_way(each, backfills.get(each.topic))
+                ),
                 "reason": each.reason or None,
             }
             for each in sink.tables

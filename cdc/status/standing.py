@@ -79,7 +79,7 @@ def sink_standing(status: Status) -> Standing:
         return said or Standing("unknown")
     published = status.topics.answer
     is_behind = published is not None and sink.applied_lsn is not None and published.lsn > sink.applied_lsn
-    if (blocked := _blocked(sink, is_behind)) is not None:
+    if (blocked := _blocked(sink)) is not None:
         return blocked
     if said is not None:
         return said
@@ -103,33 +103,20 @@ def _absent(status: Status, process: ProcessStatus) -> Standing:
     return Standing("down", (("no sink runs", "start the sink: cdc sink"),))
 
 
-def _blocked(sink: SinkStatus, is_behind: bool) -> Standing | None:
-    """Locks that have kept the sink out for long, as far as it needs them now."""
-    needs = is_behind or any(each.state != "exact" for each in sink.tables)
-    found = [
-        each
-        for each in sink.blockers
-        if (each.waited_s or 0.0) >= LONG_S or (needs and (each.held_s is None or each.held_s >= LONG_S))
-    ]
+def _blocked(sink: SinkStatus) -> Standing | None:
+    """Locks that have kept the sink out for long. Before a table is left out, it has waited for some seconds."""
+    found = [each for each in sink.blockers if each.is_left_out or each.seconds >= LONG_S]
     if not found:
         return None
-    waits = [each.waited_s for each in found if each.waited_s is not None]
-    return Standing("blocked", tuple(_lock(each) for each in found), max(waits) if waits else sink.level_s)
+    return Standing("blocked", tuple(map(_lock, found)), max(each.seconds for each in found))
 
 
 def _lock(blocker: Blocker) -> tuple[str, str]:
-    table = f"replica table {blocker.table}" if blocker.table else "a row of the replica"
-    waited = f"the sink has waited {blocker.waited_s:.0f} s for {table}" if blocker.waited_s else f"{table} is locked"
-    holder = f"process {blocker.pid} of the replica" if blocker.pid > 0 else "a prepared transaction"
-    more = [each for each in (blocker.who, blocker.doing) if each]
-    held = "" if blocker.held_s is None else f", in a transaction that began {blocker.held_s:.0f} s ago"
-    text = f"{waited}: {holder} keeps it{held}" + (f" ({', '.join(more)})" if more else "")
-    remedy = f"SELECT pg_terminate_backend({blocker.pid});  -- in the replica, or let it end by itself"
-    if blocker.pid <= 0:
-        remedy = (
-            "SELECT gid, prepared, owner FROM pg_prepared_xacts;  -- in the replica; end the one that is in the way"
-        )
-    return text, remedy
+    if blocker.is_left_out:
+        left_out = f"replica table {blocker.table} has been left out for {blocker.seconds:.0f} s, the others go on"
+        return f"{left_out}: {blocker.who} keeps it locked", blocker.remedy
+    what = f"replica table {blocker.table}" if blocker.table else "a row or transaction of the replica"
+    return f"the sink has waited {blocker.seconds:.0f} s for {what}: {blocker.who} keeps it locked", blocker.remedy
 
 
 def view_standing(status: Status) -> Standing:

@@ -89,7 +89,7 @@ DISTURBANCES: Final[dict[str, Disturbance]] = {
     "a replica table that somebody locked": Disturbance(
         locked,
         3,
-        r"sink: .*items.*process \d+ of the replica keeps it.*a query hidden from this role.*"
+        r"sink: replica table public.items has been left out.*pid \d+ \(.*a query hidden from this role\) keeps it.*"
         r"pg_terminate_backend\(\d+\)",
         ("sink", "sink", "blocked"),
     ),

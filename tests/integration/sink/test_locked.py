@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import subprocess
@@ -17,7 +18,11 @@ from structlog.testing import capture_logs
 
 from cdc.apply.topics import RebuildOrder
 from cdc.config import Config
+from cdc.errors import ReplicaUnavailable
 from cdc.record import TableSchema
+from cdc.sink import locks
+from cdc.sink.database import open_replica
+from cdc.sink.status import Blocker
 from tests.integration.sink.conftest import Mirror, plain_config, running
 from tests.integration.sink.test_exactness import _SINK, assert_holds, publish, rows_of, state, wait_for_state
 from tests.support.servers import Database
@@ -33,8 +38,17 @@ LOCKS = {
     "a column": "alter table items add column mine int4",
     "rows": "select from items for update",
     "an index": "drop index items_v",
+    "a partition": "lock table items_1 in exclusive mode",
 }
 """By whom rows are kept out, in a transaction that is open."""
+PARTITIONED = """
+create table items (id int4 primary key, v int4) partition by range (id);
+create table items_1 partition of items for values from (1) to (2); create table items_2 partition of items default
+"""
+REFERRING = """
+create table parent (id int4 primary key); insert into parent values (0), (1);
+create table items (id int4 primary key, v int4 references parent deferrable initially deferred)
+"""
 HOLD = ("sink.before_hold", "sink.after_hold", "sink.before_return")
 IN_EVERY_RUN = ("access exclusive", "truncate", "rows")
 
@@ -69,6 +83,10 @@ def held_by(database: Database, table: str = "items") -> str:
     return database.execute(query, [f"public.{table}"])[0][0] or ""
 
 
+def status_says(mirror: Mirror) -> tuple[Blocker, ...]:
+    return open_replica(mirror.config, application_name="test").status().blockers
+
+
 def lines(said: Log, event: str) -> list[Any]:
     return [each for each in said if each["event"].startswith(event)]
 
@@ -82,9 +100,12 @@ def test_the_other_tables_go_on_while_somebody_locks_one(
 ) -> None:
     """All tables stood still, all were called exact, and nobody said why."""
     table, other = tables
+    if lock == "a partition":
+        database.execute(PARTITIONED)
     with running(config, database) as mirror:
         mirror.wait_for_cut(11)
         database.execute("create index items_v on items (v)")
+        assert status_says(mirror) == ()
         with somebody(database, LOCKS[lock]) as locking:
             publish(topics, table, 20, rows_of(1, v=1))
             publish(topics, other, 22, rows_of(1, v=1))
@@ -93,6 +114,9 @@ def test_the_other_tables_go_on_while_somebody_locks_one(
             assert state(database, "other")[0] == "exact"
             assert state(database, "items")[0] == "catching_up"
             assert "nightly report" in held_by(database)
+            (blocker,) = status_says(mirror)
+            assert (blocker.table, blocker.is_left_out) == ("public.items", True)
+            assert blocker.remedy == f"let it finish, or: SELECT pg_terminate_backend({locking.info.backend_pid});"
             publish(topics, other, 30, rows_of(1, v=2))
             mirror.wait_for_cut(31)
             assert state(database, "items")[0] == "catching_up", "its rows are those of before 20"
@@ -100,6 +124,7 @@ def test_the_other_tables_go_on_while_somebody_locks_one(
         wait_for_state(database, "items", "exact")
         mirror.wait_for_cut(31)
         assert held_by(database) == ""
+        assert status_says(mirror) == ()
         publish(topics, table, 40, rows_of(2, v=4))
         mirror.wait_for_cut(41)
     assert_holds(database, topics, table)
@@ -158,19 +183,81 @@ psycopg.connect(sys.argv[1], autocommit=True).execute("alter table items alter c
 """
 
 
+@pytest.mark.parametrize("locked", ["cdc.cut", "public.parent"])
 def test_a_wait_that_concerns_every_table_says_so(
+    topics: TopicWriter,
+    config: Config,
+    database: Database,
+    said: Log,
+    tables: tuple[TableSchema, TableSchema],
+    locked: str,
+) -> None:
+    """The sink's own tables are part of every cut, and so are those that deferred foreign keys refer to."""
+    database.execute(REFERRING)
+    with running(config, database) as mirror:
+        mirror.wait_for_cut(11)
+        with somebody(database, f"lock table {locked} in access exclusive mode") as locking:
+            publish(topics, tables[0], 20, rows_of(1, v=1))
+            (line,) = eventually(lambda: lines(said, "waiting for a lock in the replica"))
+            assert line["table"] == locked
+            assert "every table waits" in line["effect"]
+            holder = f"pid {locking.info.backend_pid} (application 'nightly report'"
+            if locked == "cdc.cut":
+                with pytest.raises(ReplicaUnavailable) as told:
+                    status_says(mirror)
+                assert f"every table waits: {holder}" in told.value.message
+                assert told.value.remedy == line["remedy"]
+            else:
+                (blocker,) = status_says(mirror)
+                assert (blocker.table, blocker.is_left_out) == (locked, False)
+                assert blocker.seconds >= 2
+                assert holder in blocker.who
+        mirror.wait_for_cut(21)
+        assert mirror.error is None
+        assert eventually(lambda: lines(said, "the lock in the replica is gone"))
+        assert status_says(mirror) == ()
+    assert_holds(database, topics, tables[0])
+
+
+def test_a_prepared_transaction_is_named_and_the_remedy_ends_it(
     topics: TopicWriter, mirror: Mirror, said: Log, tables: tuple[TableSchema, TableSchema]
 ) -> None:
-    """The sink's own tables are part of every cut."""
+    """It has no session that one could see: ``cdc status`` said that all is well."""
     mirror.wait_for_cut(11)
-    with somebody(mirror.replica, "lock table cdc.cut in access exclusive mode"):
+    replica = mirror.replica
+    with somebody(replica, "lock table items in share mode", "prepare transaction 'forgotten'"):
+        pass  # and gone
+    publish(topics, tables[0], 20, rows_of(1, v=1))
+    (blocker,) = eventually(lambda: [each for each in status_says(mirror) if each.is_left_out])
+    assert (blocker.table, blocker.who) == ("public.items", "a prepared transaction")
+    (line,) = lines(said, "waiting for a lock in the replica")
+    assert line["holder"] == blocker.who
+    assert line["remedy"] == blocker.remedy
+    query, end, _ = blocker.remedy.partition(";")
+    assert end
+    assert "ROLLBACK PREPARED" in blocker.remedy
+    for gid, _, _ in replica.execute(query):
+        replica.execute(f"ROLLBACK PREPARED '{gid}'")
+    wait_for_state(replica, "items", "exact")
+    assert_holds(replica, topics, tables[0])
+
+
+def test_a_long_wait_is_told_again_but_not_all_the_time(
+    topics: TopicWriter,
+    mirror: Mirror,
+    said: Log,
+    tables: tuple[TableSchema, TableSchema],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once a minute, with the seconds that grow; here once in two seconds."""
+    monkeypatch.setattr(locks, "_TELL_AGAIN_S", 2.0)
+    mirror.wait_for_cut(11)
+    with somebody(mirror.replica, "lock table items in share mode"):
         publish(topics, tables[0], 20, rows_of(1, v=1))
-        (line,) = eventually(lambda: lines(said, "waiting for a lock in the replica"))
-        assert line["table"] == "cdc.cut"
-        assert "every table waits" in line["effect"]
-    mirror.wait_for_cut(21)
-    assert mirror.error is None
-    assert eventually(lambda: lines(said, "the lock in the replica is gone"))
+        told = eventually(lambda: (found := lines(said, "waiting for a lock")) and len(found) >= 3 and found)
+        seconds = [each["seconds"] for each in told]
+        assert all(later - sooner >= 2 for sooner, later in itertools.pairwise(seconds)), seconds
+    eventually(lambda: lines(said, "the lock in the replica is gone"))
 
 
 def test_many_tables_of_one_transaction_are_left_out_at_once(
@@ -216,7 +303,7 @@ class TestReaders:
         with somebody(mirror.replica, "lock table items in access share mode"):
             publish(topics, tables[0], 20, rows_of(1, v=1))
             mirror.wait_for_cut(21)
-        assert not lines(said, "waiting")
+        assert not lines(said, "waiting for a lock")
         assert not lines(said, "a lock")
 
 

@@ -17,7 +17,7 @@ KAFKA_AWAY = Part(None, TopicUnavailable("no answer for 8 s", remedy="start the 
 WAIT = SaidWait("Kafka to commit a transaction", 12.3, "look at the brokers")
 BRIDGE = ProcessStatus("bridge", "answers", "http://127.0.0.1:9187", True)
 SINK_PROCESS = ProcessStatus("sink", "answers", "http://127.0.0.1:9188", True)
-BLOCKER = Blocker(4711, "public.t", "app (psql)", "idle in transaction: LOCK TABLE public.t", 45.0, 12.0)
+BLOCKER = Blocker("public.t", "pid 4711 (application 'psql')", "SELECT pg_terminate_backend(4711);", 12.0, False)
 
 
 def with_source(**changes):
@@ -56,9 +56,21 @@ def with_process(process, status=HEALTHY):
         (with_source(heard_s=12.0), "bridge", "still", "nothing to PostgreSQL for 12 s", DOWN),
         (with_process(replace(SINK_PROCESS, state="hangs")), "sink", "still", "stands still", DOWN),
         (with_sink(still_s=30.0, applied_s=31.0), "sink", "still", "nothing in the replica for 30 s", DOWN),
-        (with_sink(blockers=(BLOCKER,)), "sink", "blocked", "process 4711 of the replica keeps it", SICK),
-        (with_sink(blockers=(replace(BLOCKER, waited_s=None),)), "sink", "blocked", "public.t is locked", SICK),
-        (with_sink(blockers=(replace(BLOCKER, pid=0, table=""),)), "sink", "blocked", "a prepared transaction", SICK),
+        (
+            with_sink(blockers=(BLOCKER,)),
+            "sink",
+            "blocked",
+            "12 s for replica table public.t: pid 4711 (application 'psql') keeps it",
+            SICK,
+        ),
+        (with_sink(blockers=(replace(BLOCKER, table=""),)), "sink", "blocked", "12 s for a row or transaction", SICK),
+        (
+            with_sink(blockers=(replace(BLOCKER, seconds=0.0, is_left_out=True),)),
+            "sink",
+            "blocked",
+            "left out for 0 s, the others go on: pid 4711",
+            SICK,
+        ),
         (
             with_process(replace(SINK_PROCESS, is_ready=False), with_sink(running=False)),
             "sink",
@@ -94,18 +106,13 @@ def test_what_stands_still_is_told(status, part, state, words, code):
         with_sink(still_s=30.0, applied_s=2.0),
         with_sink(still_s=None, applied_s=600.0),  # a long statement is at work
         with_sink(lsn=HEALTHY.topics.answer.lsn, applied_lsn=HEALTHY.topics.answer.lsn, still_s=600.0, applied_s=600.0),
-        with_sink(blockers=(replace(BLOCKER, waited_s=0.3, held_s=0.3),)),
+        with_sink(blockers=(replace(BLOCKER, seconds=0.3),)),
         with_process(replace(BRIDGE, waits=())),
         with_process(replace(BRIDGE, state="silent")),
     ],
 )
 def test_what_moves_or_has_nothing_to_move_is_healthy(status):
     assert problems(status) == []
-
-
-def test_a_lock_that_nobody_needs_is_no_problem():
-    level = replace(SINK, lsn=HEALTHY.topics.answer.lsn, applied_lsn=HEALTHY.topics.answer.lsn)
-    assert problems(replace(HEALTHY, sink=Part(replace(level, blockers=(replace(BLOCKER, waited_s=None),))))) == []
 
 
 def test_a_sink_that_answers_is_not_told_to_be_started_while_kafka_is_away():
