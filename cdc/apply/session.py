@@ -38,7 +38,7 @@ from cdc.contract.naming import progress_topic, schemas_topic
 from cdc.contract.progress import parse_progress, stream_key
 from cdc.contract.schema import parse_schema
 from cdc.errors import ReplicaRefused
-from cdc.lsn import ZERO
+from cdc.lsn import LSN, ZERO
 from cdc.ports import (
     Partition,
     PreparedRows,
@@ -143,6 +143,7 @@ class MirrorSession:
         self._rows: Counter[str] = Counter()
         self._under_way: Future[CutReport | None] | None = None
         self._is_spilled = False
+        self._held_at: LSN | None = None
 
     def run(self) -> None:
         """Mirror until ``stop`` is set.
@@ -228,6 +229,9 @@ class MirrorSession:
     def _advance(self) -> None:
         """A cut when one is possible and the fence or memory asks for it; else, with full memory, a spill."""
         buffer, positions = self._buffer, self._reader.positions()
+        if self._held_at not in (None, self._judge.published_at_most):
+            self._reader.hold(())
+            self._held_at = None
         if not (buffer.is_full or buffer.is_fence_reached(positions)):
             return
         place = buffer.cut(positions, again=True)
@@ -240,13 +244,24 @@ class MirrorSession:
                     self._cut(place, joining if is_true else frozenset(), is_true)
                     return
         if buffer.is_full:
-            if spilled := buffer.spill():
-                self._learn(self._read_schemas())
-                batches = self._prepare(spilled)
-                self._hand_over(lambda: self._replica.write(batches))
-                self._is_spilled = True
-            else:
-                self._reader.hold(buffer.ahead())
+            self._spill()
+
+    def _spill(self) -> None:
+        """A part of a transaction that memory does not hold. Where nothing may go, what fills memory has to wait."""
+        self._leave_foreign()  # or it would keep what is behind it in memory, and with that the cut from coming
+        if spilled := self._buffer.spill(self._judge.published_at_most):
+            self._learn(self._read_schemas())
+            batches = self._prepare(spilled)
+            self._hand_over(lambda: self._replica.write(batches))
+            self._is_spilled = True
+        else:
+            self._hold()
+
+    def _hold(self) -> None:
+        """What only fills memory is not read for now: until the next cut, or, while none is known, more progress."""
+        buffer, published = self._buffer, self._judge.published_at_most
+        self._reader.hold(buffer.ahead(published) if buffer.is_full else ())
+        self._held_at = published if buffer.is_full and not buffer.knows_next else None
 
     def _cut(self, place: Cut, joining: Collection[str], is_true: bool) -> None:
         buffer = self._buffer
@@ -254,7 +269,7 @@ class MirrorSession:
             self._topics.refuse_overdue(self._judge.caught_up_at, joining, time.time())
         batches = self._prepare(buffer.take_cut(place))
         self._leave_foreign()
-        self._reader.hold(buffer.ahead() if buffer.is_full else ())
+        self._hold()
         offsets = {**buffer.next_offsets(self._reader.positions()), (self._progress_topic, 0): place.offset}
         buffer.join(joining)
         self._judge.took(place, is_true)

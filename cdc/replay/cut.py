@@ -366,26 +366,39 @@ class CutBuffer:
         self._floor, self._taken = cut.progress.lsn, cut.offset
         return self.take(cut.progress.lsn)
 
-    def spill(self) -> dict[str, list[StoredRecord]]:
+    @property
+    def knows_next(self) -> bool:
+        """Whether a progress was seen at which the next cut may lie."""
+        return self._next_place() is not None
+
+    def spill(self, published: LSN) -> dict[str, list[StoredRecord]]:
         """Remove and return records that the next possible cut is sure to cover; later cuts only lie beyond them.
 
         Call it when ``cut`` says None. All that was read so far goes, or, if a later progress is known already, all
         that lies before it. May be empty: then ``ahead`` names the partitions to stop reading for now.
+
+        Args:
+            published: at or beyond which nothing goes. It may be another program's, whom no cut ever covers.
         """
         place = self._next_place()
         if place is not None:
             self._floor = place.progress.lsn
             return self.take(self._floor)
-        self._floor = max(self._floor, LSN(max((each.newest for each in self._waiting.values()), default=ZERO) + 1))
-        return self.take(_BEYOND, ZERO)
+        taken = self.take(published, ZERO)
+        newest = max((self._climb(records, ZERO)[0] for records in taken.values()), default=ZERO)
+        self._floor = max(self._floor, LSN(newest + 1))
+        return taken
 
-    def ahead(self) -> Collection[Partition]:
+    def ahead(self, published: LSN) -> Collection[Partition]:
         """Partitions of which everything for the next cut was read: what they deliver now only fills memory.
 
         Of topics that are behind, those that are further than others of the same topic.
+
+        Args:
+            published: while no next cut is known, what lies there or beyond has to wait for it, too.
         """
         place, frontiers = self._next_place(), self._frontiers()
-        bound = _BEYOND if place is None else place.progress.lsn
+        bound = published if place is None else place.progress.lsn
         return [
             partition
             for partition, waiting in self._waiting.items()

@@ -105,10 +105,11 @@ class TopicReader:
 
     def remove(self, partitions: Collection[Partition]) -> None:
         """Read these partitions no more; ``add`` may take them up again from any offset."""
+        # The client pauses a partition for ever, also beyond its assignment: added again, it would bring nothing.
+        self.hold(self._held.difference(partitions))
         self._consumer.incremental_unassign([TopicPartition(*each) for each in partitions])
         for each in partitions:
             del self._positions[each]
-        self._held -= set(partitions)
 
     def again(self, starts: Mapping[Partition, int]) -> None:
         """Read partitions that are read already once more, from these offsets on.

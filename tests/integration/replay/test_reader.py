@@ -147,6 +147,22 @@ def test_hold_and_resume(topics: TopicWriter, reader: TopicReader) -> None:
     assert len(first) + len(second) == 100
 
 
+def test_a_partition_that_was_held_is_read_when_it_is_added_again(topics: TopicWriter, reader: TopicReader) -> None:
+    """The client remembered that it was paused: one that was to be read again brought nothing more."""
+    table = topics.table("t", id="int4")
+    topics.transaction(10, *((table, {"id": i}) for i in range(100)))
+    held, other = reader.partitions(table.topic)
+    reader.add({held: 0, other: 0})
+    ends = reader.high_watermarks([held, other])
+    read_up_to(reader, ends)
+    reader.hold([held, other])
+    reader.again({held: 0})
+    again = read_up_to(reader, {held: ends[held]})
+    assert {each.partition for each in again} == {held[1]}
+    assert again[0].offset == 0
+    assert reader.poll(10, 0.2) == [], "the other one is held still"
+
+
 def test_start_in_the_middle(topics: TopicWriter, reader: TopicReader) -> None:
     with topics.kafka_transaction():
         for lsn in range(10):

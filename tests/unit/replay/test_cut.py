@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from cdc.contract.header import HeaderStamp
-from cdc.lsn import LSN
+from cdc.lsn import LSN, ZERO
 from cdc.ports import Partition, StoredRecord
 from cdc.record import Progress, SourceIdentity
 from cdc.replay.cut import MAX_SEEN, Cut, CutBuffer
@@ -141,7 +141,7 @@ def test_spill_without_known_progress_takes_all_and_raises_the_floor() -> None:
     positions = {A: 2, B: 1, SCHEMAS: 0}
     buffer.add([record(A, 0, 50), record(A, 1, 50), record(B, 0, 55)])
     assert buffer.is_full
-    assert len(offsets(buffer.spill())) == 3
+    assert len(offsets(buffer.spill(LSN(60)))) == 3
     assert not buffer.is_full
     buffer.saw(place(55))
     assert not buffer.wants_fence(positions), "55 does not cover the record at 55 that was spilled"
@@ -158,9 +158,9 @@ def test_spill_towards_a_known_progress_leaves_what_lies_beyond() -> None:
     positions = {A: 3, B: 0, SCHEMAS: 0}
     buffer.add([record(A, 0, 10), record(A, 1, 45), record(A, 2, 46)])
     assert buffer.cut(positions) is None
-    assert offsets(buffer.spill()) == [(0, 0)]
-    assert offsets(buffer.spill()) == []
-    assert list(buffer.ahead()) == [A]
+    assert offsets(buffer.spill(LSN(60))) == [(0, 0)]
+    assert offsets(buffer.spill(LSN(60))) == []
+    assert list(buffer.ahead(LSN(60))) == [A]
     assert buffer.next_offsets(positions) == {A: 1, B: 0}
 
 
@@ -291,9 +291,10 @@ def test_any_order_of_reading_gives_commit_prefixes(seed: int) -> None:
                 assert {each for each in prefix if each[1] < ends["t", each[0]]} <= applied, "not a commit prefix"
                 assert_resumable(history, buffer.next_offsets(positions), applied)
             elif buffer.is_full:
-                spilled = buffer.spill()
+                published = history.progress[progress_read - 1][0].progress.lsn if progress_read else ZERO
+                spilled = buffer.spill(published)
                 applied |= set(offsets(spilled))
-                held = set() if spilled else set(buffer.ahead())
+                held = set() if spilled else set(buffer.ahead(published))
         if cuts and cuts[-1] == history.progress[-1][0]:
             break
     assert [each.offset for each in cuts] == sorted({each.offset for each in cuts})
@@ -323,7 +324,7 @@ def test_topic_that_is_behind_holds_up_no_cut_and_joins_at_its_end() -> None:
     assert cut == place(40)
     assert buffer.joining(cut, positions) == set()
     assert offsets(buffer.take_cut(cut)) == [(0, 0), (0, 0), (0, 1)], "in the order of LSNs: 20 waits for partition 0"
-    assert buffer.ahead() == [near]
+    assert buffer.ahead(LSN(60)) == [near]
     positions[far] = 50_000
     buffer.add([record(far, 49_999, 35)])
     assert buffer.cut(positions) is None, "nothing new was published"

@@ -121,7 +121,16 @@ class TestSetApart:
     def test_full_memory_does_not_bring_it_back(self) -> None:
         buffer = self.buffer()
         self.apart(buffer)
-        assert [each.offset for each in buffer.spill()["t"]] == [2]
+        assert [each.offset for each in buffer.spill(LSN(40))["t"]] == [2]
+
+    def test_full_memory_does_not_take_it_either_while_nobody_knows_it(self) -> None:
+        """It went into the replica as a row, and no cut came any more: none lies beyond it."""
+        buffer = self.buffer()
+        buffer.add([record(0, 30), record(1, 1000, key=b"other"), record(2, 30, key=b"third")])
+        assert [each.offset for each in buffer.spill(LSN(40))["t"]] == [0]
+        assert buffer.spill(LSN(40)) == {}
+        assert list(buffer.ahead(LSN(40))) == [TOPIC]
+        assert self.cut_at(buffer, 40, 0, 3) == []
 
     def test_all_that_were_held_as_long_as_the_first_go_with_it(self) -> None:
         buffer = self.buffer()
