@@ -11,9 +11,9 @@ MAJORS ?= 14,15,16,17,18
 # the oldest that pyproject.toml allows.
 VERSIONS = $(if $(RESOLUTION),--resolution $(RESOLUTION),-c development.lock)
 WORKERS_OPTIONS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-PURE   := tests/unit/test_compiled.py $(addprefix tests/unit/,backfill bridge contract decode encode order sink) \
-  tests/property/test_three_way.py tests/integration/bridge/test_changes.py tests/integration/sink/test_cuts.py \
-  tests/integration/backfill/test_initial.py \
+PURE   := tests/unit/base/test_compiled.py $(addprefix tests/unit/,bridge contract sink) \
+  tests/property/test_three_way.py tests/integration/bridge/test_changes.py tests/integration/sink/postgres/test_cuts.py \
+  tests/integration/bridge/backfill/test_initial.py \
   $(addprefix tests/fault/test_crashpoints.py::,test_bridge_killed_at test_a_big_transaction_goes_on_where_it_was_cut)
 STAMP  := $(VENV)/.installed-dev
 DEMO_STAMP := $(VENV)/.installed
@@ -29,7 +29,7 @@ help: ## what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # What an installation is made of. Modules are compiled to bytecode when they are first imported, and not all of them now.
-SOURCES := pyproject.toml development.lock setup.py $(wildcard cdc/*/_*.pyx cdc/*/_*.pxd)
+SOURCES := pyproject.toml development.lock setup.py $(shell find cdc -name '_*.pyx' -o -name '_*.pxd')
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # uv does in half a minute what takes pip one and a half. It knows nothing of pip's settings: where these name an index,
 # or where uv does not get through, pip does it.

@@ -42,7 +42,7 @@ class BuildWhatCanBeBuilt(build_ext):
 
 def twins() -> list[Extension]:
     """Every ``.pyx`` of the package, as C; none where there is no Cython."""
-    sources = sorted(Path("cdc").glob("*/_*.pyx"))
+    sources = sorted(Path("cdc").glob("**/_*.pyx"))
     try:
         from Cython.Build import cythonize
     except ImportError:

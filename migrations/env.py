@@ -1,4 +1,4 @@
-"""Alembic's entry point: runs the migrations on the connection that ``cdc.sink.schema_version`` hands over."""
+"""Alembic's entry point: runs the migrations on the connection that ``cdc.sink.postgres.schema_version`` hands over."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from cdc.errors import CdcError
-from cdc.jobspec.parent import FOUND, NO_ANSWER
+from cdc.base.errors import CdcError
+from cdc.contract.jobspec.parent import FOUND, NO_ANSWER
 from cdc.spark.errors import JobError
 from cdc.spark.parent import end_with_parent
 

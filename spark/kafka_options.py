@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cdc.jobspec.deployment import KafkaSettings
+from cdc.contract.jobspec.deployment import KafkaSettings
 from cdc.spark.errors import JobError
 
 _SAME: Final = frozenset(

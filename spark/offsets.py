@@ -11,7 +11,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from cdc.jobspec.deployment import KafkaSettings
+from cdc.contract.jobspec.deployment import KafkaSettings
 from cdc.spark.errors import NotCaughtUp, TopicChanged, TopicUnreadable
 from cdc.spark.kafka_options import client_options
 

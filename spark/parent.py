@@ -7,7 +7,7 @@ import signal
 import threading
 from typing import Final
 
-from cdc.jobspec.parent import NO_ANSWER, PARENT_VARIABLE
+from cdc.contract.jobspec.parent import NO_ANSWER, PARENT_VARIABLE
 
 _LOOK_S: Final = 1.0
 _GRACE_S: Final = 10.0

@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import cdc
-from cdc.jobspec.deployment import SparkSettings
+from cdc.contract.jobspec.deployment import SparkSettings
 from cdc.spark.errors import JobError
 
 CONNECTOR_VERSION: Final = "4.2.0"

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from cdc.contract.header import HEADER_NAME
-from cdc.jobspec.deployment import KafkaSettings
+from cdc.contract.jobspec.deployment import KafkaSettings
 from cdc.spark.kafka_options import connector_options
 from cdc.spark.offsets import Extent, offsets_json
 

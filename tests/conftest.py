@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import structlog
 
-from cdc import compiled
-from cdc.stack import Kafka, Postgres, PostgresMajor, Redis, open_redis
-from cdc.stack.cache import Say
+from cdc.base import compiled
+from cdc.lab.stack import Kafka, Postgres, PostgresMajor, Redis, open_redis
+from cdc.lab.stack.cache import Say
 from tests.suite import FirstHearing
 from tests.support import remedies, shared_broker
 from tests.support.bridge_process import CdcProcess

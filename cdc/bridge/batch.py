@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from cdc.decode.walsender import sent_ts
+from cdc.bridge.decode.walsender import sent_ts
 
 _MAX_ROWS: Final = 50_000
 _FIRST_BYTES, _LEAST_BYTES, _MAX_BYTES = 1024 * 1024, 64 * 1024, 32 * 1024 * 1024

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from cdc.base.lsn import LSN
+from cdc.bridge.order.demand import Demand
+from cdc.bridge.order.engine import Engine
 from cdc.bridge.sides import Beside
-from cdc.lsn import LSN
-from cdc.order.demand import Demand
-from cdc.order.engine import Engine
 
 
 class BehindRepeats:

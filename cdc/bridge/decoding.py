@@ -12,8 +12,8 @@ from typing import Final
 
 import structlog
 
-from cdc.errors import CdcError, SourceRefused, SourceUndecodable
-from cdc.record import Progress
+from cdc.base.errors import CdcError, SourceRefused, SourceUndecodable
+from cdc.contract.record import Progress
 
 ATTEMPTS: Final = 5
 """From one position, before a person must help. A catalog entry that was just dropped fails once or twice."""

@@ -10,22 +10,22 @@ from typing import Final
 
 import structlog
 
+from cdc.base.config import Config
+from cdc.base.errors import SourceRefused
+from cdc.base.lsn import LSN, ZERO
+from cdc.bridge.encode import TableEncoder
+from cdc.bridge.order.needs import Empty
+from cdc.bridge.order.repeats import Repeats
+from cdc.bridge.scope.captured import CapturedTables
 from cdc.bridge.topic_watch import TopicWatch
 from cdc.bridge.truncate import publish_tombstones
-from cdc.brokers import BrokerAdmin
-from cdc.config import Config
 from cdc.contract.header import of_schema
 from cdc.contract.naming import progress_topic
 from cdc.contract.progress import progress_value, stream_key
+from cdc.contract.record import Lead, Progress, Ready, RepairKey
 from cdc.contract.repair import parts_of, repair_request_key, repair_request_value
-from cdc.encode.table import TableEncoder
-from cdc.errors import SourceRefused
-from cdc.lsn import LSN, ZERO
-from cdc.order.needs import Empty
-from cdc.order.repeats import Repeats
-from cdc.publish.publisher import KafkaPublisher
-from cdc.record import Lead, Progress, Ready, RepairKey
-from cdc.scope.captured import CapturedTables
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.publish.publisher import KafkaPublisher
 
 _BUSY_RECORDS: Final = 5_000
 """More than the brokers take in some hundredths of a second. A commit waits for all that is on its way, and so do the

@@ -10,12 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 import structlog
 
-from cdc.config import Config
+from cdc.base.config import Config
+from cdc.base.errors import CdcError
 from cdc.contract.naming import progress_topic
+from cdc.contract.record import RepairKey
 from cdc.contract.repair import parts_of
-from cdc.errors import CdcError
-from cdc.publish.requests import write_repair
-from cdc.record import RepairKey
+from cdc.kafka.publish.requests import write_repair
 
 log = structlog.get_logger("cdc.bridge")
 

@@ -27,19 +27,19 @@ from typing import Any
 
 import structlog
 
+from cdc.base.crashpoints import reach
+from cdc.base.errors import DecodeError
+from cdc.base.lsn import LSN
 from cdc.bridge.batch import Batch
+from cdc.bridge.decode.pgoutput import PgOutputDecoder
+from cdc.bridge.decode.walsender import KEEPALIVE_TAG, XLOG_DATA_HEADER_BYTES, XLOG_DATA_TAG, parse_keepalive
+from cdc.bridge.encode import TableEncoder
+from cdc.bridge.order.engine import Engine
+from cdc.bridge.order.needs import Empty, Need, Rows, Table, Unfilled
 from cdc.bridge.sides import Sides
-from cdc.change import Begin, Commit, Delete, Insert, Relation, Truncate, Update
+from cdc.contract.change import Begin, Commit, Delete, Insert, Relation, Truncate, Update
 from cdc.contract.header import TRUNCATE, HeaderStamp
-from cdc.crashpoints import reach
-from cdc.decode.pgoutput import PgOutputDecoder
-from cdc.decode.walsender import KEEPALIVE_TAG, XLOG_DATA_HEADER_BYTES, XLOG_DATA_TAG, parse_keepalive
-from cdc.encode.table import TableEncoder
-from cdc.errors import DecodeError
-from cdc.lsn import LSN
-from cdc.order.engine import Engine
-from cdc.order.needs import Empty, Need, Rows, Table, Unfilled
-from cdc.record import Progress
+from cdc.contract.record import Progress
 
 _FRAMES_PER_READ = 512
 _IDLE_PROGRESS_INTERVAL_S = 1.0

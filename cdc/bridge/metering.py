@@ -7,19 +7,19 @@ import time
 from functools import partial
 from types import TracebackType
 
-from cdc.backfill.pace import remaining_rows
-from cdc.config import HttpConfig
-from cdc.daemon.http import HealthServer
-from cdc.daemon.pages import OpenPages
-from cdc.daemon.slot_meter import SlotMeter
-from cdc.errors import CdcError
-from cdc.lsn import LSN
-from cdc.metrics import BridgeMetrics, SlotMetrics
-from cdc.order.counts import Counts, TableCounts
-from cdc.order.engine import Engine
-from cdc.record import BackfillProgress, Progress
-from cdc.slot_state import SlotState
-from cdc.waits import WAITS, WHOM
+from cdc.base.config import HttpConfig
+from cdc.base.daemon.http import HealthServer
+from cdc.base.daemon.pages import OpenPages
+from cdc.base.errors import CdcError
+from cdc.base.lsn import LSN
+from cdc.base.metrics import BridgeMetrics, SlotMetrics
+from cdc.base.waits import WAITS, WHOM
+from cdc.bridge.backfill.pace import remaining_rows
+from cdc.bridge.order.counts import Counts, TableCounts
+from cdc.bridge.order.engine import Engine
+from cdc.bridge.source.slot_meter import SlotMeter
+from cdc.contract.record import BackfillProgress, Progress
+from cdc.contract.slot_state import SlotState
 
 
 class BridgeMeter:

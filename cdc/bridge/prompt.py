@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from cdc.bridge.encode import TableEncoder
 from cdc.bridge.loop import Bridge
+from cdc.bridge.order.engine import Engine
 from cdc.bridge.prompt_side import PromptSide
 from cdc.bridge.sides import Sides
-from cdc.encode.table import TableEncoder
-from cdc.order.engine import Engine
-from cdc.record import Progress
+from cdc.contract.record import Progress
 
 _PACE_S: Final = 0.05
 """Between two progresses. Each costs the brokers a Kafka transaction, and a replica cannot be newer than the last."""

@@ -15,22 +15,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from cdc.base.broker_log import BROKERS_AWAY
+from cdc.base.config import Config
+from cdc.base.crashpoints import reach
+from cdc.base.errors import TopicUnavailable
+from cdc.base.lsn import LSN
 from cdc.bridge.kafka_side import KafkaSide
+from cdc.bridge.order.needs import Empty
+from cdc.bridge.order.repeats import Repeats
+from cdc.bridge.scope.captured import CapturedTables
 from cdc.bridge.topic_watch import TopicWatch
-from cdc.broker_log import BROKERS_AWAY
-from cdc.config import Config
+from cdc.contract.gaps import published_until
 from cdc.contract.header import header_position
 from cdc.contract.progress import progress_value
-from cdc.crashpoints import reach
-from cdc.errors import TopicUnavailable
-from cdc.lsn import LSN
-from cdc.order.gaps import published_until
-from cdc.order.needs import Empty
-from cdc.order.repeats import Repeats
-from cdc.publish.prompt import PromptPublisher
-from cdc.publish.row_producer import ROWS_PATIENCE_S, Group
-from cdc.record import Lead, Progress, Ready
-from cdc.scope.captured import CapturedTables
+from cdc.contract.record import Lead, Progress, Ready
+from cdc.kafka.publish.prompt import PromptPublisher
+from cdc.kafka.publish.row_producer import ROWS_PATIENCE_S, Group
 
 _PROOF_S: Final = 2.0
 """Twice as long as an idle bridge is silent."""

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from cdc.config import Config
-from cdc.errors import ConfigError
+from cdc.base.config import Config
+from cdc.base.errors import ConfigError
 
 RELOADABLE: Final = frozenset({"source.tables", "source.exclude", "source.keys", "topics.names"})
 """Keys that a session looks at when it begins, and that move no position, topic or secret of the ones before."""

@@ -14,21 +14,21 @@ from typing import Any, Final, NamedTuple
 import psycopg
 import structlog
 
-from cdc.capture.reread import Reread, RereadRow, reread
-from cdc.change import Row
-from cdc.daemon.threads import Threads
-from cdc.encode.table import TableEncoder
-from cdc.errors import SourceAltered, SourceBusy, SourceLocked, SourceUnavailable
-from cdc.lsn import LSN
-from cdc.order.held import MAX_HELD, MAX_HELD_BYTES
-from cdc.order.needs import Answer, Filled, Rows, Unfilled
-from cdc.record import TableSchema
-from cdc.snapshot import Snapshot
-from cdc.source.catalog import exists
-from cdc.source.connect import LOOK_S, connect
-from cdc.source.giving_up import give_up
-from cdc.source.locks import naming_locks
-from cdc.source.slot import wal_end
+from cdc.base.daemon.threads import Threads
+from cdc.base.errors import SourceAltered, SourceBusy, SourceLocked, SourceUnavailable
+from cdc.base.lsn import LSN
+from cdc.bridge.capture.reread import Reread, RereadRow, reread
+from cdc.bridge.encode import TableEncoder
+from cdc.bridge.order.held import MAX_HELD, MAX_HELD_BYTES
+from cdc.bridge.order.needs import Answer, Filled, Rows, Unfilled
+from cdc.bridge.source.catalog import exists
+from cdc.bridge.source.connect import LOOK_S, connect
+from cdc.bridge.source.giving_up import give_up
+from cdc.bridge.source.locks import naming_locks
+from cdc.bridge.source.slot import wal_end
+from cdc.contract.change import Row
+from cdc.contract.record import TableSchema
+from cdc.contract.snapshot import Snapshot
 
 _FIRST_PORTION: Final = 16
 _BUSY_S: Final = 0.1

@@ -14,18 +14,18 @@ from typing import Any
 import psycopg
 import structlog
 
-from cdc.brokers import BrokerAdmin
-from cdc.capture.copy_both import System
-from cdc.capture.timeline import left_at
-from cdc.config import Config
-from cdc.contract.known_topic import KnownTopic
-from cdc.contract.membership import Membership, membership_key, membership_value
-from cdc.contract.naming import progress_topic, schemas_topic
-from cdc.contract.progress import stream_key
-from cdc.errors import CdcError, GapError, SourceUnavailable, TakenOver, TopicRefused
-from cdc.lsn import LSN, ZERO
-from cdc.order.demand import Demand
-from cdc.order.gaps import (
+from cdc.base.config import Config
+from cdc.base.errors import CdcError, GapError, SourceUnavailable, TakenOver, TopicRefused
+from cdc.base.lsn import LSN, ZERO
+from cdc.bridge.capture.copy_both import System
+from cdc.bridge.capture.timeline import left_at
+from cdc.bridge.order.demand import Demand
+from cdc.bridge.order.repeats import Repeats
+from cdc.bridge.source.connect import LOOK_S, connect
+from cdc.bridge.source.membership import publication_oid
+from cdc.bridge.source.slot import create_slot, drop_slot, identify, inspect_slot, wal_end
+from cdc.bridge.source.slot_lock import lock_holder
+from cdc.contract.gaps import (
     SlotGap,
     TableGap,
     TopicGap,
@@ -38,9 +38,14 @@ from cdc.order.gaps import (
     stream_gap,
     topic_gaps,
 )
-from cdc.order.repeats import Repeats
-from cdc.record import Progress
-from cdc.replay.topic_state import (
+from cdc.contract.known_topic import KnownTopic
+from cdc.contract.membership import Membership, membership_key, membership_value
+from cdc.contract.naming import progress_topic, schemas_topic
+from cdc.contract.progress import stream_key
+from cdc.contract.record import Progress
+from cdc.contract.slot_state import SlotState
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.topic_state import (
     Known,
     foreign_topics,
     last_records,
@@ -49,11 +54,6 @@ from cdc.replay.topic_state import (
     read_known,
     refuse_hidden_ends,
 )
-from cdc.slot_state import SlotState
-from cdc.source.connect import LOOK_S, connect
-from cdc.source.membership import publication_oid
-from cdc.source.slot import create_slot, drop_slot, identify, inspect_slot, wal_end
-from cdc.source.slot_lock import lock_holder
 
 GRACE_S = 3.0
 """Who finds that rows may be ahead of the progress waits for so long before he looks at them. The bridge before stops

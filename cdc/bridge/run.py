@@ -8,19 +8,19 @@ from collections.abc import Callable
 
 import structlog
 
+from cdc.base.config import Config
+from cdc.base.daemon.pages import OpenPages
+from cdc.base.daemon.supervise import supervise
+from cdc.base.daemon.wait_log import WaitLog
+from cdc.base.errors import TakenOver
 from cdc.bridge.decoding import Decoding
 from cdc.bridge.metering import BridgeMeter
+from cdc.bridge.order.counts import Counts
 from cdc.bridge.scope_watch import ScopeWatch
 from cdc.bridge.session import BridgeSession
-from cdc.config import Config
+from cdc.bridge.source.slot_watch import SlotWatch
 from cdc.contract.naming import progress_topic
-from cdc.daemon.pages import OpenPages
-from cdc.daemon.slot_watch import SlotWatch
-from cdc.daemon.supervise import supervise
-from cdc.daemon.wait_log import WaitLog
-from cdc.errors import TakenOver
-from cdc.order.counts import Counts
-from cdc.replay.pulse import BrokerPulse
+from cdc.kafka.replay.pulse import BrokerPulse
 
 _ALLOCATIONS_PER_COLLECTION = 200_000
 

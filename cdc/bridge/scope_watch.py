@@ -18,21 +18,21 @@ from typing import Any, Final
 import psycopg
 import structlog
 
+from cdc.base.config import Config
+from cdc.base.daemon.worker import Worker
+from cdc.base.errors import CdcError, SourceBusy, SourceRefused
+from cdc.bridge.order.demand import Demand
 from cdc.bridge.reload import reloaded
+from cdc.bridge.scope.captured import CapturedTables
+from cdc.bridge.scope.choice import LeftOut, choose, left_out, renamed, tell
+from cdc.bridge.scope.topics import state_topic
 from cdc.bridge.shape_watch import ShapeWatch
-from cdc.config import Config
-from cdc.daemon.worker import Worker
-from cdc.errors import CdcError, SourceBusy, SourceRefused
-from cdc.order.demand import Demand
-from cdc.scope.captured import CapturedTables
-from cdc.scope.choice import LeftOut, choose, left_out, renamed, tell
-from cdc.scope.topics import state_topic
-from cdc.source.catalog import find_tables, unlogged
-from cdc.source.connect import LOOK_S, connect
-from cdc.source.giving_up import give_up
-from cdc.source.membership import memberships
-from cdc.source.publication import add_table, inspect_publication
-from cdc.source.table import TableInfo
+from cdc.bridge.source.catalog import find_tables, unlogged
+from cdc.bridge.source.connect import LOOK_S, connect
+from cdc.bridge.source.giving_up import give_up
+from cdc.bridge.source.membership import memberships
+from cdc.bridge.source.publication import add_table, inspect_publication
+from cdc.bridge.source.table import TableInfo
 
 _INTERVAL_S: Final = 10.0
 

@@ -13,51 +13,51 @@ from typing import Any
 import psycopg
 import structlog
 
-from cdc.acls import transactional_id
-from cdc.backfill.beside import BesideStream
-from cdc.backfill.start import BridgeSurroundings, start_backfill
-from cdc.backfill.stream_side import StreamSide
+from cdc.base.compiled import language
+from cdc.base.config import Config
+from cdc.base.errors import CdcError, FencedError, SourceLocked, SourceUnavailable, SourceUndecodable, TakenOver
+from cdc.bridge.backfill.beside import BesideStream
+from cdc.bridge.backfill.start import BridgeSurroundings, start_backfill
+from cdc.bridge.backfill.stream_side import StreamSide
 from cdc.bridge.behind import BehindRepeats
+from cdc.bridge.capture.copy_both import CopyBoth
+from cdc.bridge.capture.stream import WalStream
 from cdc.bridge.decoding import Decoding
+from cdc.bridge.encode import TableEncoder
 from cdc.bridge.kafka_side import KafkaSide
 from cdc.bridge.late_rows import ask_again
 from cdc.bridge.loop import Bridge
 from cdc.bridge.metering import BridgeMeter
+from cdc.bridge.order.counts import Counts
+from cdc.bridge.order.demand import Demand
+from cdc.bridge.order.engine import Engine
+from cdc.bridge.order.succession import Successions
+from cdc.bridge.order.touched import TouchedKeys
 from cdc.bridge.prompt import PromptBridge
 from cdc.bridge.prompt_side import PromptSide
 from cdc.bridge.rereader import Rereader
 from cdc.bridge.resume import Resumption
+from cdc.bridge.scope.captured import CapturedTables
 from cdc.bridge.scope_watch import ScopeWatch
 from cdc.bridge.sides import Sides
 from cdc.bridge.slot_wait import take_slot, waiting_application
+from cdc.bridge.source.connect import LOOK_S, connect
+from cdc.bridge.source.membership import memberships
+from cdc.bridge.source.publication import ensure_publication, inspect_publication, refuse_unfit
+from cdc.bridge.source.slot import recent_xid
+from cdc.bridge.source.slot_lock import Holder, lock_holder
 from cdc.bridge.source_side import SourceSide
 from cdc.bridge.topic_watch import TopicWatch
-from cdc.brokers import BrokerAdmin
-from cdc.capture.copy_both import CopyBoth
-from cdc.capture.stream import WalStream
-from cdc.compiled import language
-from cdc.config import Config
 from cdc.contract.history import HistoryEncoder
 from cdc.contract.naming import schemas_topic
-from cdc.encode.table import TableEncoder
-from cdc.errors import CdcError, FencedError, SourceLocked, SourceUnavailable, SourceUndecodable, TakenOver
-from cdc.order.counts import Counts
-from cdc.order.demand import Demand
-from cdc.order.engine import Engine
-from cdc.order.succession import Successions
-from cdc.order.touched import TouchedKeys
-from cdc.publish.history import HistoryPublisher
-from cdc.publish.prompt import PromptPublisher
-from cdc.publish.publisher import KafkaPublisher
-from cdc.publish.topics import TopicAdmin, history_message_bytes
-from cdc.record import Progress
-from cdc.replay.definitions import read_definitions
-from cdc.scope.captured import CapturedTables
-from cdc.source.connect import LOOK_S, connect
-from cdc.source.membership import memberships
-from cdc.source.publication import ensure_publication, inspect_publication, refuse_unfit
-from cdc.source.slot import recent_xid
-from cdc.source.slot_lock import Holder, lock_holder
+from cdc.contract.record import Progress
+from cdc.kafka.acls import transactional_id
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.publish.history import HistoryPublisher
+from cdc.kafka.publish.prompt import PromptPublisher
+from cdc.kafka.publish.publisher import KafkaPublisher
+from cdc.kafka.publish.topics import TopicAdmin, history_message_bytes
+from cdc.kafka.replay.definitions import read_definitions
 
 log = structlog.get_logger("cdc.bridge")
 

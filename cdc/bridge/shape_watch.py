@@ -13,11 +13,11 @@ from typing import Any
 import psycopg
 import structlog
 
-from cdc.capture.reading import column_signatures, shape_of
+from cdc.bridge.capture.reading import column_signatures, shape_of
+from cdc.bridge.order.succession import shape_change
+from cdc.bridge.scope.captured import CapturedTables
+from cdc.bridge.source.table import TableInfo
 from cdc.contract.schema import table_schema
-from cdc.order.succession import shape_change
-from cdc.scope.captured import CapturedTables
-from cdc.source.table import TableInfo
 
 log = structlog.get_logger("cdc.bridge")
 

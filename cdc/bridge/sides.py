@@ -6,15 +6,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from cdc.base.lsn import LSN
+from cdc.bridge.capture.stream import WalStream
+from cdc.bridge.encode import TableEncoder
+from cdc.bridge.order.demand import Demand
+from cdc.bridge.order.needs import Empty, Rows, Table
 from cdc.bridge.rereader import Reading
-from cdc.capture.stream import WalStream
-from cdc.change import Relation
-from cdc.encode.table import TableEncoder
-from cdc.lsn import LSN
-from cdc.order.demand import Demand
-from cdc.order.needs import Empty, Rows, Table
-from cdc.record import Progress, Ready
-from cdc.snapshot import Snapshot
+from cdc.contract.change import Relation
+from cdc.contract.record import Progress, Ready
+from cdc.contract.snapshot import Snapshot
 
 
 class Found(NamedTuple):

@@ -9,12 +9,12 @@ from typing import Any, Final
 import psycopg
 import structlog
 
-from cdc.capture.copy_both import CopyBoth
-from cdc.errors import SourceRefused
-from cdc.slot_state import SlotState
-from cdc.source.connect import source_errors
-from cdc.source.slot import create_slot, inspect_slot, refuse_low_wal_level
-from cdc.source.slot_lock import Holder, lock_holder
+from cdc.base.errors import SourceRefused
+from cdc.bridge.capture.copy_both import CopyBoth
+from cdc.bridge.source.connect import source_errors
+from cdc.bridge.source.slot import create_slot, inspect_slot, refuse_low_wal_level
+from cdc.bridge.source.slot_lock import Holder, lock_holder
+from cdc.contract.slot_state import SlotState
 
 _POLL_S: Final = 0.2
 """What waiting adds at most to the time in which nothing is published. A look costs the source 0.04 ms of CPU."""

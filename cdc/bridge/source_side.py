@@ -8,17 +8,17 @@ from typing import Any
 import psycopg
 import structlog
 
+from cdc.base.errors import SourceBusy
+from cdc.bridge.capture.reread import current_snapshot
+from cdc.bridge.encode import TableEncoder
+from cdc.bridge.order.demand import Demand
+from cdc.bridge.order.needs import Rows, Table
+from cdc.bridge.order.succession import NewBeginning
 from cdc.bridge.rereader import Reading, Rereader
+from cdc.bridge.scope.captured import CapturedTables
 from cdc.bridge.sides import Found
-from cdc.capture.reread import current_snapshot
-from cdc.change import Relation
-from cdc.encode.table import TableEncoder
-from cdc.errors import SourceBusy
-from cdc.order.demand import Demand
-from cdc.order.needs import Rows, Table
-from cdc.order.succession import NewBeginning
-from cdc.scope.captured import CapturedTables
-from cdc.snapshot import Snapshot
+from cdc.contract.change import Relation
+from cdc.contract.snapshot import Snapshot
 
 log = structlog.get_logger("cdc.bridge")
 

@@ -9,14 +9,14 @@ from typing import Final, Protocol
 
 import structlog
 
-from cdc.brokers import BrokerAdmin
-from cdc.config import Config
+from cdc.base.config import Config
+from cdc.base.daemon.threads import Threads
+from cdc.base.errors import CdcError, TopicUnavailable
+from cdc.contract.gaps import TableGap, topic_gaps
 from cdc.contract.known_topic import KnownTopic, known_topic_key, known_topic_value
 from cdc.contract.naming import progress_topic
-from cdc.daemon.threads import Threads
-from cdc.errors import CdcError, TopicUnavailable
-from cdc.order.gaps import TableGap, topic_gaps
-from cdc.replay.topic_state import look_at
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.topic_state import look_at
 
 _INTERVAL_S: Final = 10.0
 """A topic that is deleted is deleted for good; seconds are early enough to say so, and cost a broker nothing."""

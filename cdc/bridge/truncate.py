@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from cdc.brokers import BrokerAdmin
-from cdc.crashpoints import reach
-from cdc.publish.publisher import KafkaPublisher
-from cdc.replay.live_keys import live_keys
+from cdc.base.crashpoints import reach
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.publish.publisher import KafkaPublisher
+from cdc.kafka.replay.live_keys import live_keys
 
 _ROWS_PER_COMMIT = 50_000
 _MAX_AGE_S = 5.0

@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
+from cdc.base.lsn import LSN
 from cdc.contract.parsing import parse_record
-from cdc.lsn import LSN
-from cdc.record import BackfillProgress, BackfillRequest, LeafProgress
+from cdc.contract.record import BackfillProgress, BackfillRequest, LeafProgress
 
 
 def backfill_key(table: str) -> bytes:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from cdc.errors import DecodeError
-from cdc.lsn import LSN
-from cdc.record import Position
+from cdc.base.errors import DecodeError
+from cdc.base.lsn import LSN
+from cdc.contract.record import Position
 
 HEADER_NAME: Final = "cdc"
 

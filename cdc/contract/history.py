@@ -16,10 +16,10 @@ from typing import Final
 
 import msgspec
 
+from cdc.base.lsn import LSN
 from cdc.contract.header import BACKFILL, DELETE, INSERT, NEWER, TRUNCATE, UPDATE
 from cdc.contract.parsing import not_of_contract
-from cdc.lsn import LSN
-from cdc.record import Position
+from cdc.contract.record import Position
 
 _HEADER: Final = re.compile(
     rb"v=1;op=([cudrt]);lsn=([0-9A-F/]+);seq=([0-9]+);(?:xid=([0-9]+)|snap=[^;]*);ts=([0-9]+);schema=([0-9a-f]{16})"

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from cdc.record import SchemaColumn
+from cdc.contract.record import SchemaColumn
 
 _SPELLED: Final = re.compile(r"([a-z0-9]+)(?:\((\d+)(?:,(-?\d+))?\))?")
 _UNLIMITED: Final = 1 << 32

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from cdc.errors import ConfigError
-from cdc.table_names import qualified
+from cdc.base.errors import ConfigError
+from cdc.base.table_names import qualified
 
 MAX_TOPIC_CHARS: Final = 249
 """Kafka's own limit (``org.apache.kafka.common.internals.Topic``): topic and suffix have to fit in a file name."""

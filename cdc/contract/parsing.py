@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from cdc.errors import DecodeError
+from cdc.base.errors import DecodeError
 
 Parsed = TypeVar("Parsed")
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
+from cdc.base.lsn import LSN
 from cdc.contract.parsing import parse_record
-from cdc.lsn import LSN
-from cdc.record import Lead, Position, Progress, SourceIdentity
+from cdc.contract.record import Lead, Position, Progress, SourceIdentity
 
 
 def stream_key(slot: str) -> bytes:

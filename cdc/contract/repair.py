@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import orjson
 
+from cdc.base.lsn import LSN
 from cdc.contract.parsing import parse_record
-from cdc.lsn import LSN
-from cdc.record import RepairKey, RepairOutcome, RepairRequest
+from cdc.contract.record import RepairKey, RepairOutcome, RepairRequest
 
 PART_KEYS: Final = 500
 PART_BYTES: Final = 256 * 1024

@@ -9,10 +9,10 @@ from typing import Any
 
 import orjson
 
-from cdc.change import Column, Relation
+from cdc.contract.change import Column, Relation
 from cdc.contract.parsing import parse_record
-from cdc.pgtypes import sql_type
-from cdc.record import SchemaColumn, TableSchema
+from cdc.contract.pgtypes import sql_type
+from cdc.contract.record import SchemaColumn, TableSchema
 
 
 def fingerprint(relation: Relation, key: Sequence[str]) -> str:

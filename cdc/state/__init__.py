@@ -3,9 +3,17 @@
 ``docs/state.md`` explains each of these names with an example.
 """
 
-from cdc.config import TopicsConfig
-from cdc.errors import CdcError, ConfigError, FencedError, TopicRefused, TopicUnavailable, ValueRefused, VersionConflict
-from cdc.ports import StoredRecord
+from cdc.base.config import TopicsConfig
+from cdc.base.errors import (
+    CdcError,
+    ConfigError,
+    FencedError,
+    TopicRefused,
+    TopicUnavailable,
+    ValueRefused,
+    VersionConflict,
+)
+from cdc.contract.ports import StoredRecord
 from cdc.state.bloom import BloomFilter, BloomMeasurement, BloomSize, bloom_size, measure_bloom
 from cdc.state.changelog import ChangelogStore, PartitionState
 from cdc.state.configuration import ConfigStore, Quarantined, Setting

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
-from cdc.errors import ValueRefused
+from cdc.base.errors import ValueRefused
 
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _DELTA_WORDS: Final = frozenset({"delta", "increment", "decrement"})

@@ -14,7 +14,7 @@ import random
 from hashlib import blake2b
 from typing import NamedTuple
 
-from cdc.errors import ConfigError
+from cdc.base.errors import ConfigError
 
 
 class BloomSize(NamedTuple):

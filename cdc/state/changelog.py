@@ -20,14 +20,14 @@ from typing import Any, Final, Self, TypeAlias
 
 import orjson
 
-from cdc.brokers import BrokerAdmin
-from cdc.config import TopicsConfig
-from cdc.errors import ConfigError, TopicRefused, TopicUnavailable
-from cdc.ports import Partition, StoredRecord
-from cdc.publish.application import ApplicationProducer
-from cdc.replay.bounded import read_to_end
-from cdc.replay.group import Committed, GroupReader
-from cdc.replay.topic_facts import topic_facts
+from cdc.base.config import TopicsConfig
+from cdc.base.errors import ConfigError, TopicRefused, TopicUnavailable
+from cdc.contract.ports import Partition, StoredRecord
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.publish.application import ApplicationProducer
+from cdc.kafka.replay.bounded import read_to_end
+from cdc.kafka.replay.group import Committed, GroupReader
+from cdc.kafka.replay.topic_facts import topic_facts
 from cdc.state.options import client_options
 from cdc.state.topics import changelog_topic, partitions_of_topic, state_topic
 from cdc.state.values import Value, decode, encode

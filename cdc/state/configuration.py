@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from cdc.errors import ConfigError, TopicRefused
+from cdc.base.errors import ConfigError, TopicRefused
 from cdc.state.configuration_history import read_history, version_in
 from cdc.state.entries import Change, Entry
 from cdc.state.options import client_options

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from cdc.brokers import BrokerAdmin
+from cdc.base.errors import TopicRefused
 from cdc.contract.naming import history_topic as history_of
-from cdc.errors import TopicRefused
-from cdc.ports import StoredRecord
-from cdc.replay.bounded import read_topic
-from cdc.replay.client import TopicMissing
+from cdc.contract.ports import StoredRecord
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.bounded import read_topic
+from cdc.kafka.replay.client import TopicMissing
 
 
 class ConfigVersion(NamedTuple):

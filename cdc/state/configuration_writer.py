@@ -7,9 +7,9 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ValidationError
 
-from cdc.config import TopicsConfig
+from cdc.base.config import TopicsConfig
+from cdc.base.errors import ConfigError, ValueRefused, VersionConflict
 from cdc.contract.naming import history_topic as history_of
-from cdc.errors import ConfigError, ValueRefused, VersionConflict
 from cdc.state.configuration_history import ConfigVersion, history_value, read_history, version_header, version_in
 from cdc.state.options import client_options
 from cdc.state.topics import history_topic, state_topic

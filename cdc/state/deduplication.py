@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 from enum import Enum, auto
 from typing import Any, Generic, Protocol, TypeVar
 
-from cdc.errors import ConfigError
+from cdc.base.errors import ConfigError
 
 
 class Verdict(Enum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from cdc.ports import StoredRecord
+from cdc.contract.ports import StoredRecord
 from cdc.state.values import decode
 
 ABSENT: Final = -1

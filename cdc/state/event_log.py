@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from cdc.brokers import BrokerAdmin
+from cdc.base.errors import TopicRefused
 from cdc.contract.partition import partition_of
-from cdc.errors import TopicRefused
-from cdc.ports import StoredRecord
-from cdc.replay.bounded import open_once, read_until
-from cdc.replay.topic_facts import stable_ends, topic_facts
+from cdc.contract.ports import StoredRecord
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.bounded import open_once, read_until
+from cdc.kafka.replay.topic_facts import stable_ends, topic_facts
 from cdc.state.entries import ABSENT
 from cdc.state.topics import partitions_of_topic
 from cdc.state.values import decode, encode

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, Self, TypeAlias
 
-from cdc.config import TopicsConfig
-from cdc.errors import TopicRefused, VersionConflict
+from cdc.base.config import TopicsConfig
+from cdc.base.errors import TopicRefused, VersionConflict
 from cdc.state.entries import ABSENT
 from cdc.state.event_log import EventLog, Folding, as_stored, event_header, event_in
 from cdc.state.keys import Key, KeyForm

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from cdc.errors import ConfigError, ValueRefused
+from cdc.base.errors import ConfigError, ValueRefused
 
 Key: TypeAlias = "str | Mapping[str, Any]"
 """A text, for a topic with plain keys; or the key columns by name."""

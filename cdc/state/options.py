@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cdc.config.checks import RESERVED_OPTIONS
-from cdc.errors import ConfigError
+from cdc.base.config.checks import RESERVED_OPTIONS
+from cdc.base.errors import ConfigError
 
 _OURS: Final = RESERVED_OPTIONS.keys() - {"bootstrap.servers", "metadata.broker.list", "sasl.password"}
 

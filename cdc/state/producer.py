@@ -8,8 +8,8 @@ from typing import Any, Final, Self
 
 import orjson
 
-from cdc.config import TopicsConfig
-from cdc.errors import TopicRefused
+from cdc.base.config import TopicsConfig
+from cdc.base.errors import TopicRefused
 from cdc.state.absolute import refuse_deltas
 from cdc.state.keys import Key, KeyForm
 from cdc.state.options import client_options

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Self
 
-from cdc.brokers import BrokerAdmin
-from cdc.replay.bounded import open_once, read_through
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.bounded import open_once, read_through
 from cdc.state.entries import Change, Entries, Entry
 from cdc.state.keys import Key, KeyForm
 from cdc.state.options import client_options

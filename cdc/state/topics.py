@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cdc.brokers import BrokerAdmin
-from cdc.config import TopicsConfig
-from cdc.config.checks import topic_name
-from cdc.errors import ConfigError, TopicRefused
-from cdc.ports import Partition
-from cdc.publish.topics import TopicAdmin, TopicSpecification, history_settings, state_settings
-from cdc.replay.bounded import partitions_of
-from cdc.replay.client import TopicMissing
+from cdc.base.config import TopicsConfig
+from cdc.base.config.checks import topic_name
+from cdc.base.errors import ConfigError, TopicRefused
+from cdc.contract.ports import Partition
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.publish.topics import TopicAdmin, TopicSpecification, history_settings, state_settings
+from cdc.kafka.replay.bounded import partitions_of
+from cdc.kafka.replay.client import TopicMissing
 
 _POLICY: Final = "cleanup.policy"
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import orjson
 from pydantic import BaseModel
 
-from cdc.errors import ValueRefused
+from cdc.base.errors import ValueRefused
 
 Value: TypeAlias = "Mapping[str, Any] | BaseModel"
 """What a key may hold: an object, as a mapping or as a pydantic model."""

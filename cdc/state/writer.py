@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from cdc.brokers import BrokerAdmin
-from cdc.config import TopicsConfig
+from cdc.base.config import TopicsConfig
+from cdc.base.errors import CdcError, FencedError, TopicRefused, TopicUnavailable, VersionConflict
 from cdc.contract.partition import partition_of
-from cdc.errors import CdcError, FencedError, TopicRefused, TopicUnavailable, VersionConflict
-from cdc.ports import StoredRecord
-from cdc.publish.application import ApplicationProducer
-from cdc.replay.bounded import partitions_of, read_to_end
+from cdc.contract.ports import StoredRecord
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.publish.application import ApplicationProducer
+from cdc.kafka.replay.bounded import partitions_of, read_to_end
 from cdc.state.entries import ABSENT, Entries, Entry
 
 _MAX_MESSAGE_BYTES: Final = TopicsConfig().max_message_bytes

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from cdc.brokers import BrokerAdmin
-from cdc.config import Config
+from cdc.base.config import Config
+from cdc.base.errors import TopicRefused
+from cdc.base.lsn import LSN, ZERO
 from cdc.contract.naming import progress_topic, schemas_topic
 from cdc.contract.progress import stream_key
-from cdc.errors import TopicRefused
-from cdc.lsn import LSN, ZERO
-from cdc.record import Progress
-from cdc.replay.backfills import read_published
-from cdc.replay.definitions import read_definitions
-from cdc.replay.horizon import published_at_most
+from cdc.contract.record import Progress
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.backfills import read_published
+from cdc.kafka.replay.definitions import read_definitions
+from cdc.kafka.replay.horizon import published_at_most
 from cdc.topics.foreign import ForeignRecords
 
 

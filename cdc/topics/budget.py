@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from cdc.base.words import duration
 from cdc.topics.settings import TopicSettings
 from cdc.topics.verdict import alter
-from cdc.words import duration
 
 _MARGIN: Final = 2
 """A window that is not twice as long as what it must cover ends with the first bad day."""

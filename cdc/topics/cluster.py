@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec, ResourceType
 
-from cdc.brokers import BrokerAdmin
-from cdc.errors import CdcError, TopicRefused
-from cdc.replay.client import REQUEST_TIMEOUT_S, translated
+from cdc.base.errors import CdcError, TopicRefused
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.client import REQUEST_TIMEOUT_S, translated
 from cdc.topics.settings import CleanerSettings, cleaner_settings
 from cdc.topics.wire import BrokerWire
 

@@ -10,6 +10,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from cdc.base.words import counted, duration, size
 from cdc.topics.cost import (
     SHOWN_RATIOS,
     buffer_for,
@@ -23,7 +24,6 @@ from cdc.topics.cost import (
 )
 from cdc.topics.estimation import TopicCost
 from cdc.topics.verdict import alter
-from cdc.words import counted, duration, size
 
 
 def cost_table(found: TopicCost) -> Table:

@@ -10,9 +10,9 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from cdc.base.words import counted, duration, moment, size
 from cdc.topics.inspection import PartitionReport, TopicReport
 from cdc.topics.verdict import Verdict
-from cdc.words import counted, duration, moment, size
 
 WIDTH = 120
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from cdc.errors import TopicRefused
+from cdc.base.errors import TopicRefused
 
 Ask: TypeAlias = Callable[[int, int, bytes], bytes]
 """API key, version, body → answer."""

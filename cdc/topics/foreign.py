@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
+from cdc.base.errors import DecodeError
+from cdc.base.lsn import LSN
 from cdc.contract.header import parse_header
-from cdc.errors import DecodeError
-from cdc.lsn import LSN
 
 _SHOWN: Final = 100
 

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from cdc.base.words import counted, duration
 from cdc.topics.foreign import Foreign
 from cdc.topics.settings import NEVER_MS, TopicSettings, topic_settings
 from cdc.topics.verdict import alter
-from cdc.words import counted, duration
 
 Level: TypeAlias = Literal["error", "warning"]
 

@@ -8,8 +8,8 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from cdc.base.words import counted
 from cdc.topics.partitioner import WRITERS, Placement
-from cdc.words import counted
 
 _LONGEST = 60
 

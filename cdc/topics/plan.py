@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from cdc.errors import ConfigError
+from cdc.base.errors import ConfigError
+from cdc.base.words import counted, duration
 from cdc.topics.verdict import alter
-from cdc.words import counted, duration
 
 _MINUTE_MS: Final = 60_000
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cdc.config import Config
+from cdc.base.config import Config
 from cdc.contract.naming import progress_topic, schemas_topic
-from cdc.publish.topics import bookkeeping_settings, history_settings, state_settings
+from cdc.kafka.publish.topics import bookkeeping_settings, history_settings, state_settings
 from cdc.topics.cluster import Cluster, Place
 from cdc.topics.plan import Change, Standing, changes, check_wishes, general_settings
 from cdc.topics.scan import Begin, read_keys

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cdc.brokers import BrokerAdmin
-from cdc.replay.bounded import read_what_is_stable
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.bounded import read_what_is_stable
 from cdc.topics.cluster import Cluster, Place
 from cdc.topics.scan import Begin
 

@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from cdc.base.errors import TopicUnavailable
 from cdc.contract.header import HEADER_NAME
-from cdc.errors import TopicUnavailable
-from cdc.replay.client import REQUEST_TIMEOUT_S, open_consumer, translated
+from cdc.kafka.replay.client import REQUEST_TIMEOUT_S, open_consumer, translated
 from cdc.topics.batches import parse_batches
 from cdc.topics.cluster import Cluster, Ends, Place
 from cdc.topics.layout import Layout, LayoutBuilder

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from cdc.base.words import counted, duration, moment, size
 from cdc.topics.census import Garbage
 from cdc.topics.layout import Layout, OpenTransaction, Segment
 from cdc.topics.settings import NEVER_MS, CleanerSettings, TopicSettings
-from cdc.words import counted, duration, moment, size
 
 PATIENCE_MS: Final = 300_000
 """A cleaner that lives may be busy with other partitions for this long."""

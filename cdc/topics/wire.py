@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-from cdc.acls import Acl
-from cdc.errors import DecodeError, TopicRefused, TopicUnavailable
-from cdc.long_wait import told
+from cdc.base.errors import DecodeError, TopicRefused, TopicUnavailable
+from cdc.base.long_wait import told
+from cdc.kafka.acls import Acl
 from cdc.topics.door import authenticate, open_socket
 
 _FETCH: Final = 1

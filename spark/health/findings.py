@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from cdc.base.words import counted, duration
 from cdc.spark.health.model import Finding, Settings, Severity, TopicHealth
-from cdc.words import counted, duration
 
 _GARBAGE_RATIO: Final = 0.5
 """Half of what a new reader fetches is thrown away."""

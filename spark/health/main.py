@@ -12,11 +12,11 @@ import pyspark
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
+from cdc.base.errors import DecodeError
+from cdc.contract.jobspec.deployment import Table
+from cdc.contract.jobspec.health import HealthJob, HealthTopic
+from cdc.contract.kinds import FLOATS, INTEGERS, Kind, kind_of
 from cdc.contract.schema import parse_schema
-from cdc.errors import DecodeError
-from cdc.jobspec.deployment import Table
-from cdc.jobspec.health import HealthJob, HealthTopic
-from cdc.kinds import FLOATS, INTEGERS, Kind, kind_of
 from cdc.spark.errors import JobError, TopicUnreadable
 from cdc.spark.health import measure
 from cdc.spark.health.findings import findings

@@ -7,8 +7,8 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
+from cdc.base.words import counted, duration, moment, size
 from cdc.spark.health.model import Bar, HealthReport, TopicHealth
-from cdc.words import counted, duration, moment, size
 
 _TEMPLATES = files("cdc.spark.health") / "templates"
 

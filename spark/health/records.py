@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
-from cdc.jobspec.deployment import KafkaSettings
+from cdc.contract.jobspec.deployment import KafkaSettings
 from cdc.spark.offsets import Extent
 from cdc.spark.topic import header_field, read_topic
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from cdc.base.words import counted, duration, moment, size
 from cdc.spark.health.model import HealthReport, TopicHealth
-from cdc.words import counted, duration, moment, size
 
 WIDTH = 120
 

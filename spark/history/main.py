@@ -13,7 +13,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from cdc.jobspec.audit import AuditJob
+from cdc.contract.jobspec.audit import AuditJob
 from cdc.spark.errors import JobError, TopicUnreadable
 from cdc.spark.history.trail import trail
 from cdc.spark.offsets import Brokers

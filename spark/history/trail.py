@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from cdc.errors import DecodeError
+from cdc.base.errors import DecodeError
 from cdc.spark.values.objects import split_object, unquote
 
 _VERSION: Final = "1"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from cdc.base.errors import DecodeError
+from cdc.contract.record import TableSchema
 from cdc.contract.schema import parse_schema
-from cdc.errors import DecodeError
-from cdc.record import TableSchema
 from cdc.spark.errors import TopicUnreadable
 from cdc.spark.mirror.rows import RecordForm
 from cdc.spark.offsets import Brokers

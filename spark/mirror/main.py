@@ -10,7 +10,7 @@ from contextlib import closing
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from cdc.jobspec.mirror import MirrorJob, PostgresTarget
+from cdc.contract.jobspec.mirror import MirrorJob, PostgresTarget
 from cdc.spark.errors import JobError
 from cdc.spark.mirror.parquet import ParquetMirror
 from cdc.spark.mirror.postgres import PostgresMirror

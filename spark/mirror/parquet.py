@@ -18,9 +18,9 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
-from cdc.jobspec.deployment import Table
-from cdc.jobspec.mirror import ParquetTarget
-from cdc.kinds import Kind, kind_of
+from cdc.contract.jobspec.deployment import Table
+from cdc.contract.jobspec.mirror import ParquetTarget
+from cdc.contract.kinds import Kind, kind_of
 from cdc.spark.errors import JobError
 from cdc.spark.mirror import manifest as manifests
 from cdc.spark.mirror.definitions import Definitions

@@ -16,8 +16,8 @@ import psycopg
 from psycopg import sql
 from pyspark.sql import DataFrame
 
-from cdc.jobspec.deployment import Table
-from cdc.jobspec.mirror import PostgresTarget
+from cdc.contract.jobspec.deployment import Table
+from cdc.contract.jobspec.mirror import PostgresTarget
 from cdc.spark.errors import JobError
 from cdc.spark.mirror.definitions import Definitions
 from cdc.spark.mirror.position import Batch, NotItsTurn, Offsets, Position, admits

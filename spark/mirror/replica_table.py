@@ -8,9 +8,9 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from cdc.pgtypes import quote_identifier
+from cdc.base.table_names import qualified
+from cdc.contract.pgtypes import quote_identifier
 from cdc.spark.errors import JobError
-from cdc.table_names import qualified
 
 KEY: Final = "cdc_key"
 

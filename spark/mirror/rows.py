@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cdc.base.errors import DecodeError
 from cdc.contract.header import parse_header
-from cdc.errors import DecodeError
 from cdc.spark.values.columns import Kind, row_texts
 
 

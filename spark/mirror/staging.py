@@ -9,8 +9,8 @@ import psycopg
 from psycopg import sql
 from pyspark.sql import DataFrame
 
-from cdc.jobspec.deployment import PostgresSettings
-from cdc.pgsettings import LATER, READING, WRITING, startup_options
+from cdc.base.pgsettings import LATER, READING, WRITING, startup_options
+from cdc.contract.jobspec.deployment import PostgresSettings
 from cdc.spark.mirror.rows import RecordForm
 
 _PINNED: Final = f"{startup_options({**READING, **WRITING})} -c client_encoding=UTF8"

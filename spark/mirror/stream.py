@@ -21,8 +21,8 @@ from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 
 from cdc.contract.header import HEADER_NAME
+from cdc.contract.jobspec.mirror import MirrorJob
 from cdc.contract.naming import schemas_topic
-from cdc.jobspec.mirror import MirrorJob
 from cdc.spark.added_partitions import refuse_added_partitions
 from cdc.spark.errors import JobError
 from cdc.spark.kafka_options import connector_options

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from cdc.base.lsn import LSN
+from cdc.contract.jobspec.deployment import KafkaSettings, Stream
 from cdc.contract.naming import progress_topic
-from cdc.jobspec.deployment import KafkaSettings, Stream
-from cdc.lsn import LSN
 from cdc.spark.errors import NotCaughtUp, TopicUnreadable
 from cdc.spark.kafka_options import client_options
 from cdc.spark.offsets import Brokers, waiting

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
-from cdc.lsn import LSN
+from cdc.base.lsn import LSN
 from cdc.spark.reconcile.likeness import likeness, shift_s
 from cdc.spark.reconcile.verdict import KeyClass
 

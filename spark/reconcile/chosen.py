@@ -15,7 +15,7 @@ import psycopg
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from cdc.jobspec.deployment import Table
+from cdc.contract.jobspec.deployment import Table
 from cdc.spark.source.held_snapshot import reading
 from cdc.spark.source.sql import quoted
 

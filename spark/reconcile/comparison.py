@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as fn
 
-from cdc.jobspec.deployment import KafkaSettings, PostgresSettings, Table
+from cdc.contract.jobspec.deployment import KafkaSettings, PostgresSettings, Table
 from cdc.spark.errors import JobError
 from cdc.spark.offsets import Brokers, Extent
 from cdc.spark.reconcile import candidates

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from cdc.errors import CdcError
+from cdc.base.errors import CdcError
 from cdc.spark.errors import JobError
 
 

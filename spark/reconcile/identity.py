@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cdc.jobspec.reconcile import ReconcileJob
+from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
 
 BRIDGE: Final = "the bridge"

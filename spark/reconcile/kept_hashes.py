@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from cdc.jobspec.deployment import STRICT, KafkaSettings
+from cdc.contract.jobspec.deployment import STRICT, KafkaSettings
 from cdc.spark.offsets import Extent
 from cdc.spark.reconcile.keys import Keys
 from cdc.spark.reconcile.topic_records import TOMBSTONE, Moment, hashed

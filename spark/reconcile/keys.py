@@ -9,9 +9,9 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc.jobspec.deployment import Table
-from cdc.jobspec.keys_file import read_keys
-from cdc.jobspec.reconcile import ReconcileJob
+from cdc.contract.jobspec.deployment import Table
+from cdc.contract.jobspec.keys_file import read_keys
+from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.source.rows import listed
 from cdc.spark.source.sql import HASH_DIGITS
 

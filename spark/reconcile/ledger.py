@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from cdc.jobspec.deployment import STRICT
+from cdc.contract.jobspec.deployment import STRICT
 from cdc.spark.offsets import Extent
 from cdc.spark.report.model import OffsetRange, Round
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
-from cdc.kinds import FLOATS, Kind, kind_of
+from cdc.contract.kinds import FLOATS, Kind, kind_of
 
 _NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _STAMP: Final = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(\.\d{1,6})?([-+]\d\d(?::\d\d)?)?")

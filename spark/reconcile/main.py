@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from cdc.jobspec.parent import NO_ANSWER
-from cdc.jobspec.reconcile import ReconcileJob
+from cdc.contract.jobspec.parent import NO_ANSWER
+from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import SourceUnreadable
 from cdc.spark.offsets import Brokers
 from cdc.spark.reconcile.bridge_progress import BridgeProgress

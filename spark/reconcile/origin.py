@@ -26,11 +26,11 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column
 from pyspark.sql import functions as fn
 
+from cdc.base.errors import DecodeError
+from cdc.base.lsn import LSN
 from cdc.contract.header import parse_header
-from cdc.errors import DecodeError
-from cdc.jobspec.deployment import PostgresSettings
-from cdc.lsn import LSN
-from cdc.record import TableSchema
+from cdc.contract.jobspec.deployment import PostgresSettings
+from cdc.contract.record import TableSchema
 from cdc.spark.offsets import Brokers
 from cdc.spark.reconcile.bridge_progress import BridgeProgress
 from cdc.spark.reconcile.topic_records import covers, sees

@@ -11,9 +11,10 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from pyspark.sql import DataFrame
 
-from cdc.jobspec.deployment import PostgresSettings, Table
-from cdc.jobspec.reconcile import ReconcileJob
-from cdc.lsn import LSN
+from cdc.base.lsn import LSN
+from cdc.base.table_names import qualified
+from cdc.contract.jobspec.deployment import PostgresSettings, Table
+from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import NotCaughtUp
 from cdc.spark.reconcile import summary
 from cdc.spark.reconcile.chosen import chosen
@@ -24,7 +25,6 @@ from cdc.spark.reconcile.selection import only_compared
 from cdc.spark.reconcile.topic_records import Moment
 from cdc.spark.report.model import ReplicaCounts
 from cdc.spark.source.held_snapshot import connect, hold, reading
-from cdc.table_names import qualified
 
 _PAUSE_S: Final = 0.1
 _REMEDY: Final = "allow a longer snapshot: --max-snapshot-seconds"

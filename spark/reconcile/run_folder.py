@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from cdc.jobspec.reconcile import ReconcileJob
+from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
 from cdc.spark.reconcile.identity import BRIDGE, bridge_of, read_identity
 from cdc.spark.report.write import NAMES

@@ -14,11 +14,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from cdc.base.errors import DecodeError
 from cdc.contract.header import Header, parse_header
+from cdc.contract.jobspec.deployment import Table
 from cdc.contract.partition import partition_of
-from cdc.errors import DecodeError
-from cdc.jobspec.deployment import Table
-from cdc.record import TableSchema
+from cdc.contract.record import TableSchema
 from cdc.spark.reconcile.causes import Finding, RecordPlace, differing_columns, likely_cause
 from cdc.spark.reconcile.origin import Foreign, Origin
 from cdc.spark.reconcile.topic_records import Moment

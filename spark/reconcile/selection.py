@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 
-from cdc.jobspec.deployment import Table
-from cdc.jobspec.reconcile import ReconcileJob
+from cdc.contract.jobspec.deployment import Table
+from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
 
 

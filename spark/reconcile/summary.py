@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as fn
 
-from cdc.jobspec.deployment import Table
+from cdc.contract.jobspec.deployment import Table
 from cdc.spark.report.model import Bar, ColumnDifferences, DifferenceClass, Example, Histograms, Sample, Side
 
 _DIFFERENCES: Final = ("missing_in_topic", "extra_in_topic", "value_mismatch", "foreign")

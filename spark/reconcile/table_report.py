@@ -12,9 +12,9 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from cdc.jobspec.deployment import Table
-from cdc.jobspec.keys_file import MAX_KEYS, RepairableKey, keys_file, write_keys
-from cdc.jobspec.reconcile import ReconcileJob
+from cdc.contract.jobspec.deployment import Table
+from cdc.contract.jobspec.keys_file import MAX_KEYS, RepairableKey, keys_file, write_keys
+from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
 from cdc.spark.offsets import Brokers
 from cdc.spark.reconcile import summary

@@ -14,8 +14,8 @@ from typing import Final, Literal, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from cdc.jobspec.deployment import Table
-from cdc.jobspec.reconcile import ReconcileJob
+from cdc.contract.jobspec.deployment import Table
+from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.offsets import Extent
 from cdc.spark.reconcile import summary
 from cdc.spark.reconcile.bridge_progress import BridgeProgress

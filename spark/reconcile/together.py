@@ -14,9 +14,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from cdc.jobspec.deployment import PostgresSettings, Table
-from cdc.jobspec.reconcile import ReconcileJob
-from cdc.lsn import LSN
+from cdc.base.lsn import LSN
+from cdc.base.table_names import qualified
+from cdc.contract.jobspec.deployment import PostgresSettings, Table
+from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
 from cdc.spark.offsets import Extent
 from cdc.spark.reconcile.bridge_progress import BridgeProgress
@@ -31,7 +32,6 @@ from cdc.spark.reconcile.verdict import TableFacts, kept_since_ms, why_unverifia
 from cdc.spark.report.model import ReplicaCounts, Round
 from cdc.spark.source.held_snapshot import HeldSnapshot, hold_free
 from cdc.spark.source.rows import sizes_of
-from cdc.table_names import qualified
 
 _MOST_TABLES: Final = 100
 """One query names them all, and one transaction locks them."""

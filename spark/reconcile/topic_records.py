@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from cdc.lsn import LSN
+from cdc.base.lsn import LSN
 from cdc.spark.reconcile.home import is_stray
 from cdc.spark.source.sql import HASH_DIGITS
 from cdc.spark.source.visibility import Snapshot

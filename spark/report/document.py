@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cdc.errors import ConfigError
+from cdc.base.errors import ConfigError
 from cdc.spark.report.model import SCHEMA_VERSION, Report
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cdc.base.words import counted
 from cdc.spark.report.model import DifferenceClass, Side, TableReport, Verdict
 from cdc.spark.report.words import CLASS, VERDICT
-from cdc.words import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from cdc.base.words import counted
 from cdc.spark.report.model import Report, Sample, TableReport
 from cdc.spark.report.sides import Comparison, comparisons, line
 from cdc.spark.report.values import ascii_text, escaped, shortened
 from cdc.spark.report.words import CLASS, OPERATION, duration, elapsed_s, headline, lag, limits
-from cdc.words import counted
 
 WIDTH: Final = 120
 # Per table, side and class: enough to see a pattern; the page and the Parquet files have more.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
+from cdc.base.words import counted, size
 from cdc.spark.report.model import DifferenceClass, Report, TableReport, Verdict
-from cdc.words import counted, size
 
 VERDICT: Final[dict[Verdict, str]] = {
     "identical": "IDENTICAL",

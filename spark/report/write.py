@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cdc.errors import ConfigError
+from cdc.base.errors import ConfigError
 from cdc.spark.report.document import as_json
 from cdc.spark.report.html import as_html
 from cdc.spark.report.junit import as_junit

@@ -7,7 +7,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from cdc.jobspec.deployment import KafkaSettings
+from cdc.contract.jobspec.deployment import KafkaSettings
 from cdc.spark.errors import TopicUnreadable
 from cdc.spark.kafka_options import client_options
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from cdc.kinds import FLOATS, INTEGERS, Kind, kind_of
+from cdc.contract.kinds import FLOATS, INTEGERS, Kind, kind_of
 from cdc.spark.values.objects import split_array, unquote
 
 MAX_PRECISION: Final = 38

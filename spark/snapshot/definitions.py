@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cdc.contract.jobspec.deployment import Table
 from cdc.contract.naming import schemas_topic
+from cdc.contract.record import SchemaColumn, TableSchema
 from cdc.contract.schema import parse_schema
-from cdc.jobspec.deployment import Table
-from cdc.record import SchemaColumn, TableSchema
 from cdc.spark.offsets import Brokers
 
 

@@ -16,11 +16,11 @@ import pyarrow as pa
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as fn
 
+from cdc.base.errors import DecodeError
+from cdc.base.lsn import LSN
 from cdc.contract.header import BACKFILL
-from cdc.errors import DecodeError
-from cdc.jobspec.deployment import KafkaSettings, Table
-from cdc.lsn import LSN
-from cdc.record import BackfillProgress
+from cdc.contract.jobspec.deployment import KafkaSettings, Table
+from cdc.contract.record import BackfillProgress
 from cdc.spark.offsets import Extent
 from cdc.spark.snapshot.fold import with_headers
 from cdc.spark.snapshot.newest import Log, unread

@@ -14,9 +14,10 @@ from pyspark.errors import PythonException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from cdc.jobspec.deployment import Table
-from cdc.jobspec.snapshot import AsOfLsn, AsOfNow, AsOfOffsets, AsOfTime, SnapshotJob
-from cdc.lsn import LSN
+from cdc.base.lsn import LSN
+from cdc.base.words import counted
+from cdc.contract.jobspec.deployment import Table
+from cdc.contract.jobspec.snapshot import AsOfLsn, AsOfNow, AsOfOffsets, AsOfTime, SnapshotJob
 from cdc.spark.added_partitions import refuse_added_partitions
 from cdc.spark.errors import JobError, PastErased, TopicUnreadable
 from cdc.spark.offsets import Brokers, Extent
@@ -31,7 +32,6 @@ from cdc.spark.snapshot.newest import Log, read_on, unread
 from cdc.spark.snapshot.point import Published, point_at, refuse_unless_whole, wait_published
 from cdc.spark.snapshot.proof import commit_time, refuse_unless_exact
 from cdc.spark.snapshot.rows import RowDecoder
-from cdc.words import counted
 
 _FILE_BYTES: Final = 256 * 1024 * 1024
 """Of JSON in one file: as Parquet that is some ten megabytes to a hundred, which readers like."""

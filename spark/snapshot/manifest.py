@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from cdc.jobspec.deployment import STRICT
-from cdc.jobspec.snapshot import AsOf
+from cdc.contract.jobspec.deployment import STRICT
+from cdc.contract.jobspec.snapshot import AsOf
 
 
 class TableManifest(BaseModel):

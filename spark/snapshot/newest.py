@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.storagelevel import StorageLevel
 
-from cdc.jobspec.deployment import KafkaSettings
-from cdc.jobspec.snapshot import SnapshotJob
-from cdc.lsn import LSN
+from cdc.base.lsn import LSN
+from cdc.contract.jobspec.deployment import KafkaSettings
+from cdc.contract.jobspec.snapshot import SnapshotJob
 from cdc.spark.offsets import Brokers, Extent
 from cdc.spark.snapshot.fold import below_lsn, place_of, with_headers
 from cdc.spark.snapshot.past import Evidence, judge

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cdc.base.lsn import LSN
 from cdc.contract.backfill import is_backfill_key, parse_backfill
+from cdc.contract.jobspec.deployment import Stream
 from cdc.contract.naming import progress_topic
 from cdc.contract.progress import parse_progress, stream_key
-from cdc.jobspec.deployment import Stream
-from cdc.lsn import LSN
-from cdc.record import BackfillProgress
+from cdc.contract.record import BackfillProgress
 from cdc.spark.errors import JobError, NotCaughtUp, PastErased
 from cdc.spark.offsets import Brokers
 

@@ -10,8 +10,8 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc.jobspec.deployment import KafkaSettings, Table
-from cdc.lsn import LSN
+from cdc.base.lsn import LSN
+from cdc.contract.jobspec.deployment import KafkaSettings, Table
 from cdc.spark.errors import PastErased
 from cdc.spark.offsets import Brokers, Extent
 from cdc.spark.snapshot.again import is_there

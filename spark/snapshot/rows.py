@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
-from cdc.errors import DecodeError
-from cdc.record import SchemaColumn
+from cdc.base.errors import DecodeError
+from cdc.contract.record import SchemaColumn
 from cdc.spark.snapshot.columns import Form, form_of, plain_text
 from cdc.spark.values.objects import split_object
 

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import psycopg
 
-from cdc.jobspec.deployment import PostgresSettings
-from cdc.lsn import LSN
+from cdc.base.lsn import LSN
+from cdc.contract.jobspec.deployment import PostgresSettings
 from cdc.spark.errors import SourceUnreadable
 from cdc.spark.source.sql import quoted
 from cdc.spark.source.visibility import Snapshot

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc.jobspec.deployment import PostgresSettings, Table
+from cdc.contract.jobspec.deployment import PostgresSettings, Table
 from cdc.spark.source.held_snapshot import PINNED, HeldSnapshot, reading
 from cdc.spark.source.sql import columns_json, condition, digest, hashed, key_json, literal, quoted, value_json
 

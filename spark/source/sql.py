@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from cdc.jobspec.deployment import Column, Table
+from cdc.contract.jobspec.deployment import Column, Table
 
 _INTEGERS: Final = frozenset({"int2", "int4", "int8", "oid"})
 HASH_DIGITS: Final = 15

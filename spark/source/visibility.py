@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from cdc.errors import DecodeError
+from cdc.base.errors import DecodeError
 
 _TEXT: Final = re.compile(r"(\d+):(\d+):((?:\d+(?:,\d+)*)?)", re.ASCII)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
-from cdc.errors import DecodeError
+from cdc.base.errors import DecodeError
 from cdc.spark.values.objects import split_array, split_object, unquote
 
 _NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")

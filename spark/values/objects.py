@@ -11,7 +11,7 @@ import json
 import re
 from typing import Final, NoReturn
 
-from cdc.errors import DecodeError
+from cdc.base.errors import DecodeError
 
 _blanks = re.compile(r"[ \t\n\r]*").match
 

@@ -18,10 +18,10 @@ import pytest
 import yaml
 from playwright.sync_api import Browser, Page, expect
 
-from cdc.config import load
-from cdc.dashboard.deployment import ConfiguredDeployment
-from cdc.stack import Kafka, Postgres
-from cdc.stack.embedded import free_port
+from cdc.base.config import load
+from cdc.lab.stack import Kafka, Postgres
+from cdc.lab.stack.embedded import free_port
+from cdc.ops.dashboard.deployment import ConfiguredDeployment
 from tests.support.browser import open_browser
 from tests.support.deployment import Deployment, deployed
 from tests.support.serve_process import ServeProcess

@@ -15,11 +15,11 @@ import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from cdc.demo.processes import Daemon, wait_for
-from cdc.demo.shop_tables import TABLES
-from cdc.errors import StackError
+from cdc.base.errors import StackError
+from cdc.lab.demo.processes import Daemon, wait_for
+from cdc.lab.demo.shop_tables import TABLES
+from cdc.lab.stack import Kafka, Postgres
 from cdc.spark.report.document import from_json
-from cdc.stack import Kafka, Postgres
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from cdc.config import load
-from cdc.stack import Kafka, Postgres
-from cdc.stack.binaries import find_binaries
+from cdc.base.config import load
+from cdc.lab.stack import Kafka, Postgres
+from cdc.lab.stack.binaries import find_binaries
 from tests.support.printed_steps import paste, printed_steps, running, shell
 from tests.support.servers import Database, drop_slots, fresh_database
 from tests.support.terminal import answer

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from cdc.app.commands import COMMANDS
-from cdc.app.commands import load as load_command
-from cdc.config import Config, load
-from cdc.config.environment import origins
-from cdc.stack.containers import KAFKA_IMAGE
+from cdc.base.config import Config, load
+from cdc.base.config.environment import origins
+from cdc.cli.commands import COMMANDS
+from cdc.cli.commands import load as load_command
+from cdc.lab.stack.containers import KAFKA_IMAGE
 from tests.architecture.tree import ROOT
 
 TEXT = (ROOT / "docker-compose.yml").read_text()
@@ -163,7 +163,7 @@ def test_image_has_no_extras_and_is_not_root() -> None:
 
 def test_image_is_built_from_all_that_its_packages_need() -> None:
     copied = let_through()
-    linked = {path.readlink().name for path in (ROOT / "cdc").iterdir() if path.is_symlink()}
+    linked = {path.readlink().name for path in (ROOT / "cdc").rglob("*") if path.is_symlink()}
     assert {"cdc", "pyproject.toml", "setup.py", "README.md", "LICENSE", *linked} == set(copied)
 
 

@@ -15,10 +15,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
-from cdc.app.cli import app
-from cdc.config import Config, load
-from cdc.config.environment import origins
-from cdc.errors import CdcError
+from cdc.base.config import Config, load
+from cdc.base.config.environment import origins
+from cdc.base.errors import CdcError
+from cdc.cli.cli import app
 from cdc.spark.report.words import MEANING
 from tests.architecture.pages import Page, commands, page, pages
 from tests.architecture.tree import ROOT

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cdc.app.config_command import effective
-from cdc.config import Config, load
+from cdc.base.config import Config, load
+from cdc.cli.config_command import effective
 from tests.architecture.tree import ROOT
 
 EXAMPLES = sorted(path.name for path in (ROOT / "config").glob("*.yaml"))

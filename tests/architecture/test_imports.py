@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.architecture.tree import ROOT
+from tests.architecture.tree import ROOT, modules
 
 
 def test_import_contracts() -> None:
@@ -22,7 +22,8 @@ def test_import_contracts() -> None:
 
 def test_rooms_map_names_every_room() -> None:
     said = (ROOT / "cdc" / "README.md").read_text()
-    rooms = {path.parent.name for path in (ROOT / "cdc").glob("*/__init__.py")}
-    rooms |= {path.name for path in (ROOT / "cdc").glob("*.py") if not path.name.startswith("__")}
+    folders = {path.parent for path in modules("cdc") if path.name == "__init__.py"} - {Path("cdc")}
+    rooms = {f"{folder.relative_to('cdc')}/" for folder in folders}
+    rooms |= {path.name for path in (ROOT / "cdc" / "base").glob("*.py") if not path.name.startswith("__")}
     missing = sorted(room for room in rooms if f"`{room}" not in said)
     assert not missing, f"cdc/README.md does not say what these are: {missing}"

@@ -1,4 +1,4 @@
-"""One module says what kind of value a type is (``cdc/kinds.py``); everybody else says what becomes of each kind."""
+"""``cdc/contract/kinds.py`` says what kind of value a type is; everybody else says what becomes of each kind."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping
 
 import pytest
 
-from cdc.app.connect_schema_command import CONNECT_TYPES
-from cdc.change import Column
-from cdc.encode.canonical import Identity, reading_of
-from cdc.encode.json_texts import FORMS as READ_FORMS
-from cdc.encode.values import ARRAY_CONVERTERS, CONVERTERS
-from cdc.jobs.describe import TOPIC_FORMS
-from cdc.kinds import BUILTIN_KINDS, Kind, kind_of
-from cdc.pgtypes import BUILTIN_NAMES, sql_type
-from cdc.proof.comparison import FORMS as PROOF_FORMS
-from cdc.proof.server_text import Form
+from cdc.cli.connect_schema_command import CONNECT_TYPES
+from cdc.contract.change import Column
+from cdc.contract.formats.canonical import Identity, reading_of
+from cdc.contract.formats.json_texts import FORMS as READ_FORMS
+from cdc.contract.formats.values import ARRAY_CONVERTERS, CONVERTERS
+from cdc.contract.kinds import BUILTIN_KINDS, Kind, kind_of
+from cdc.contract.pgtypes import BUILTIN_NAMES, sql_type
+from cdc.lab.proof.comparison import FORMS as PROOF_FORMS
+from cdc.lab.proof.server_text import Form
+from cdc.ops.jobs.describe import TOPIC_FORMS
 from cdc.spark.mirror.parquet import SPARK_TYPES
 from cdc.spark.snapshot.columns import ARRAY_FORMS, FORMS
 from cdc.spark.values import columns as spark_values
@@ -34,14 +34,14 @@ READERS: dict[str, Mapping[Kind, object]] = {
 }
 
 NAMES_OF_THEIR_OWN = {
-    "cdc/kinds.py": "the table",
-    "cdc/pgtypes.py": "the names themselves",
-    "cdc/encode/canonical.py": "how people spell values: types of one kind have spellings of their own",
-    "cdc/proof/comparison.py": "a check: it must not share the errors of what it compares",
+    "cdc/contract/kinds.py": "the table",
+    "cdc/contract/pgtypes.py": "the names themselves",
+    "cdc/contract/formats/canonical.py": "how people spell values: types of one kind have spellings of their own",
+    "cdc/lab/proof/comparison.py": "a check: it must not share the errors of what it compares",
     "spark/source/sql.py": "a check, likewise",
     "spark/values/columns.py": "a check, likewise",
     "cdc/contract/key_identity.py": "which type prints another one's values as it does, tried against a server",
-    "cdc/sink/tables.py": "format_type's spellings: which type of the replica prints another one's values as it does",
+    "cdc/sink/postgres/tables.py": "format_type's spellings: which replica type prints another one's values as it does",
 }
 # Not those that are words of other languages, too: date, bool, json, path …
 UNMISTAKABLE = {name for name in BUILTIN_KINDS if any(letter.isdigit() for letter in name)} | {
@@ -62,7 +62,7 @@ def test_every_type_whose_kind_is_more_than_text_is_read_as_people_spell_it() ->
         for name, kind in BUILTIN_KINDS.items()
         if kind not in only_text and reading_of(name).identity is Identity.UNKNOWN
     ]
-    assert not unread, "cdc.encode.canonical compares them as text"
+    assert not unread, "cdc.contract.formats.canonical compares them as text"
 
 
 def test_types_are_named_in_one_module() -> None:
@@ -73,7 +73,7 @@ def test_types_are_named_in_one_module() -> None:
         for node in ast.walk(parse(path))
         if isinstance(node, ast.Constant) and node.value in UNMISTAKABLE
     ]
-    assert not found, f"ask cdc.kinds what kind of value it is: {found}"
+    assert not found, f"ask cdc.contract.kinds what kind of value it is: {found}"
 
 
 def test_checks_agree_with_the_kinds() -> None:

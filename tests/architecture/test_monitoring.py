@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from cdc import metrics
+from cdc.base import metrics
 from tests.architecture.pages import page
 from tests.architecture.tree import ROOT
 from tests.support.metric_names import known_metrics, known_series, labels_by_series

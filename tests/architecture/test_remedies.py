@@ -18,15 +18,15 @@ from typing import Any, Final
 import pytest
 
 import cdc
-from cdc.app.commands import COMMANDS
-from cdc.errors import CdcError, DecodeError, SourceUnavailable
+from cdc.base.errors import CdcError, DecodeError, SourceUnavailable
+from cdc.cli.commands import COMMANDS
 from tests.architecture.tree import ROOT
 from tests.support.command_line import loaded_commands
 from tests.support.remedies import is_remedy
 
 _ALARMS = {"warning", "error", "exception", "critical"}
 _LOGGERS = {"log", "_log"}
-_ELSEWHERE = {"cdc/broker_log.py"}
+_ELSEWHERE = {"cdc/base/broker_log.py"}
 """Its first line of an outage has the remedy in it: it writes through another library's logger."""
 _PRINTED: Final = re.compile(rf"\bcdc (?:{'|'.join(COMMANDS)})\b[^`;:,\n#|()]*")
 _REMEDIES: Final = "tests/integration/living/test_remedies.py"
@@ -34,7 +34,7 @@ _EXECUTED: Final = {
     "cdc run": _REMEDIES,
     "cdc sink": _REMEDIES,
     "cdc backfill X": _REMEDIES,
-    "cdc backfill X --sweep": "tests/integration/backfill/test_command.py",
+    "cdc backfill X --sweep": "tests/integration/bridge/backfill/test_command.py",
     "cdc sink --rebuild X": _REMEDIES,
     "cdc check": "tests/acceptance/test_init.py",
     "cdc status": "tests/acceptance/test_init.py",
@@ -58,24 +58,28 @@ _NOT_EXECUTED: Final = {
     "cdc reconcile": _ONLY_SHOWS,
     "cdc reconcile --repair": "takes Spark: tests/integration/spark repairs by it",
     "cdc sink --rebuild": "of all tables, after a crash of the replica's server",
-    "cdc serve": "tests/integration/serve/test_end_to_end.py runs it over a damaged store",
+    "cdc serve": "tests/integration/views/http/test_end_to_end.py runs it over a damaged store",
     "cdc serve --no-feed": "names the option to leave out",
     "cdc topics lint": _ONLY_SHOWS,
-    "cdc stack down": "tests/integration/stack ends what it started by it",
-    "cdc tables add X": "changes the file; tests/unit/config/test_edit.py",
+    "cdc stack down": "tests/integration/lab/stack ends what it started by it",
+    "cdc tables add X": "changes the file; tests/unit/base/config/test_edit.py",
     "cdc tables list": _ONLY_SHOWS,
     "cdc topics inspect": _ONLY_SHOWS,
 }
 """Command → why nobody pastes it in the state that printed it."""
 _STATEMENT: Final = re.compile(r"\b(?:ALTER|CREATE|DROP|GRANT|DELETE|UPDATE|SELECT) [^;]*;")
-_SOURCE, _SINK, _BRIDGE = "tests/integration/source", "tests/integration/sink", "tests/integration/bridge"
+_SOURCE, _SINK, _BRIDGE = (
+    "tests/integration/bridge/source",
+    "tests/integration/sink/postgres",
+    "tests/integration/bridge",
+)
 _STATEMENTS: Final = {
     "ALTER PUBLICATION X ADD TABLE ONLY X;": "tests/integration/living/test_publications.py",
     "ALTER PUBLICATION X DROP TABLE ONLY X;": "tests/integration/living/test_publications.py",
     "ALTER ROLE X BYPASSRLS;": "tests/integration/security/test_roles.py",
     "ALTER ROLE X REPLICATION;": f"{_BRIDGE}/test_bad_source.py",
     "ALTER SYSTEM SET hot_standby_feedback = on;": "tests/fault/test_failover.py",
-    "ALTER SYSTEM SET idle_replication_slot_timeout = 0;": "tests/integration/status/test_check.py",
+    "ALTER SYSTEM SET idle_replication_slot_timeout = 0;": "tests/integration/ops/status/test_check.py",
     "ALTER SYSTEM SET max_replication_slots = X;": f"{_SOURCE}/test_slot.py",
     "ALTER SYSTEM SET max_slot_wal_keep_size = -1;": f"{_SOURCE}/test_slot.py",
     "ALTER SYSTEM SET max_wal_senders = X;": f"{_SOURCE}/test_slot.py",
@@ -91,10 +95,10 @@ _STATEMENTS: Final = {
     "DROP TABLE X;": f"{_SINK}/test_placement.py",
     "SELECT pg_drop_replication_slot('X');": f"{_BRIDGE}/test_publication_gaps.py",
     "SELECT pg_log_standby_snapshot();": f"{_BRIDGE}/test_standby_source.py",
-    "SELECT pg_reload_conf();": "tests/integration/status/test_check.py",
+    "SELECT pg_reload_conf();": "tests/integration/ops/status/test_check.py",
     "SELECT pg_switch_wal();": "tests/fault/test_failover.py",
     "SELECT pg_terminate_backend(X);": f"{_SINK}/test_locked.py",
-    "SELECT pg_wal_replay_resume();": "tests/integration/status/test_check_standby.py",
+    "SELECT pg_wal_replay_resume();": "tests/integration/ops/status/test_check_standby.py",
     "UPDATE cdc.mirrored_table SET replica_table = 'X' WHERE topic = 'X';": f"{_SINK}/test_tables.py",
 }
 """Statement → the test that executes it."""
@@ -223,7 +227,7 @@ def test_these_tests_see_what_they_are_for() -> None:
 def remedies() -> Iterator[tuple[str, str]]:
     """Where a remedy stands, and its text with X for what is filled in."""
     for path in sorted((ROOT / "cdc").rglob("*.py")):
-        if path.relative_to(ROOT).parts[1] in ("learn", "demo", "stack"):
+        if path.relative_to(ROOT / "cdc").parts[:2] in (("lab", "learn"), ("lab", "demo"), ("lab", "stack")):
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):

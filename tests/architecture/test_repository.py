@@ -12,7 +12,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from cdc.compiled import TWINS
+from cdc.base.compiled import TWINS
 from tests.architecture.tree import ROOT, tracked
 
 AT_THE_ROOT: Final = {

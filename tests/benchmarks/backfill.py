@@ -12,10 +12,10 @@ from uuid import uuid4
 
 import psycopg
 
+from cdc.base.errors import CdcError, TopicRefused, TopicUnavailable
 from cdc.contract.naming import progress_topic
-from cdc.errors import CdcError, TopicRefused, TopicUnavailable
-from cdc.publish.requests import write_request
-from cdc.record import BackfillProgress, BackfillRequest
+from cdc.contract.record import BackfillProgress, BackfillRequest
+from cdc.kafka.publish.requests import write_request
 from tests.benchmarks import workload
 from tests.benchmarks.debezium import source as debezium
 from tests.benchmarks.deployment import Deployment, daemon

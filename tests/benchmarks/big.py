@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 
-from cdc.lsn import LSN
+from cdc.base.lsn import LSN
 from tests.benchmarks import workload
 from tests.benchmarks.backfill import run_backfill
 from tests.benchmarks.deployment import Deployment, daemon

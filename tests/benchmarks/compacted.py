@@ -7,9 +7,9 @@ from typing import NoReturn
 
 from rich.console import Console
 
-from cdc.learn.classroom import Classroom
-from cdc.learn.page import Page
-from cdc.learn.standard import COMPACTED, STANDARD, Pair, percentile
+from cdc.lab.learn.classroom import Classroom
+from cdc.lab.learn.page import Page
+from cdc.lab.learn.standard import COMPACTED, STANDARD, Pair, percentile
 from tests.benchmarks.measure import usage
 from tests.benchmarks.processes import BenchmarkFailed
 from tests.benchmarks.report import Column, Section

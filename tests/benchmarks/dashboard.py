@@ -14,7 +14,7 @@ from typing import Final
 
 import psycopg
 
-from cdc.stack.embedded import free_port
+from cdc.lab.stack.embedded import free_port
 from tests.benchmarks import workload
 from tests.benchmarks.deployment import Deployment
 from tests.benchmarks.measure import usage

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cdc.lsn import LSN
+from cdc.base.lsn import LSN
 from tests.benchmarks.processes import Program, program, wait_until
 from tests.benchmarks.topics import ProgressWatcher
 from tests.benchmarks.workload import PUBLICATION, SLOT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 from psycopg import errors, sql
 
-from cdc.lsn import LSN, ZERO
+from cdc.base.lsn import LSN, ZERO
 from tests.benchmarks.processes import BenchmarkFailed
 
 CUT = "SELECT max(lsn) FROM cdc.cut"

@@ -14,9 +14,9 @@ import confluent_kafka
 import psycopg
 from psycopg import sql
 
-from cdc.stack.jars import kafka_version
-from cdc.stack.kafka import KafkaBroker
-from cdc.stack.postgres import PostgresServer
+from cdc.lab.stack.jars import kafka_version
+from cdc.lab.stack.kafka import KafkaBroker
+from cdc.lab.stack.postgres import PostgresServer
 
 POSTGRES_SETTINGS = {
     "shared_buffers": "1GB",

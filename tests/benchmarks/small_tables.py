@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from cdc.stack.embedded import free_port
+from cdc.lab.stack.embedded import free_port
 from tests.benchmarks import workload
 from tests.benchmarks.processes import BenchmarkFailed, program
 from tests.benchmarks.report import Column, Figures, Section

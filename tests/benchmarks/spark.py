@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from pyspark.sql import SparkSession
 
-from cdc.jobs.describe import describe_deployment, spark_settings
-from cdc.jobspec.reconcile import ReconcileJob
-from cdc.lsn import LSN
-from cdc.options import load_config
+from cdc.base.lsn import LSN
+from cdc.cli.options import load_config
+from cdc.contract.jobspec.reconcile import ReconcileJob
+from cdc.ops.jobs.describe import describe_deployment, spark_settings
 from cdc.spark.reconcile.main import reconcile
 from cdc.spark.session import open_session
 from tests.benchmarks import workload

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack
 import psycopg
 
 from cdc.bridge.slot_wait import waiting_application
-from cdc.stack.embedded import free_port
+from cdc.lab.stack.embedded import free_port
 from tests.benchmarks import workload
 from tests.benchmarks.measure import usage
 from tests.benchmarks.processes import POLL_INTERVAL_S, Program, program, wait_until

@@ -20,11 +20,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from cdc.store.lmdb_store import LmdbStore
-from cdc.store.memory import MemoryStore
-from cdc.store.port import Item, Key, Store
-from cdc.view.keys import order_of
-from cdc.view.rows import pack
+from cdc.views.store.lmdb_store import LmdbStore
+from cdc.views.store.memory import MemoryStore
+from cdc.views.store.port import Item, Key, Store
+from cdc.views.table.keys import order_of
+from cdc.views.table.rows import pack
 from tests.benchmarks.measure import usage
 from tests.benchmarks.processes import BenchmarkFailed
 from tests.benchmarks.report import Column, Figures, Section

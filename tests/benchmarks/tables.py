@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 import psycopg
 
+from cdc.base.errors import TopicRefused, TopicUnavailable
 from cdc.contract.naming import progress_topic
-from cdc.errors import TopicRefused, TopicUnavailable
-from cdc.stack.embedded import free_port
+from cdc.lab.stack.embedded import free_port
 from tests.benchmarks import workload
 from tests.benchmarks.measure import usage
 from tests.benchmarks.processes import BenchmarkFailed, Program, program, wait_until

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from cdc.lsn import LSN, ZERO
+from cdc.base.lsn import LSN, ZERO
 
 METADATA_TIMEOUT_S = 10.0
 POLL_TIMEOUT_S = 0.05

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import psycopg
 
-from cdc.lsn import LSN
-from cdc.stack.redis_server import RedisServer
+from cdc.base.lsn import LSN
+from cdc.lab.stack.redis_server import RedisServer
 from tests.benchmarks import view_answers, workload
 from tests.benchmarks.backfill import wait_for_backfill
 from tests.benchmarks.deployment import Deployment, daemon, wait_until_published

@@ -15,9 +15,9 @@ from urllib.request import urlopen
 import psutil
 import psycopg
 
-from cdc.feed.stores import TABLES, place_of
-from cdc.stack.embedded import free_port
-from cdc.stack.redis_server import RedisServer
+from cdc.lab.stack.embedded import free_port
+from cdc.lab.stack.redis_server import RedisServer
+from cdc.views.feed.stores import TABLES, place_of
 from tests.benchmarks.deployment import Deployment, daemon
 from tests.benchmarks.measure import percentile
 from tests.benchmarks.meters import GIVE_UP_S, Stamps, meter, receive, write_load
@@ -157,7 +157,7 @@ def _watches(deployment: Deployment, url: str, first: int, seconds: int) -> Sect
 
 
 def _place(servers: Servers, deployment: Deployment, where: str) -> str:
-    from cdc.config.view import ViewConfig
+    from cdc.base.config.view import ViewConfig
 
     return place_of(ViewConfig(store=where), deployment.name, TABLES)
 

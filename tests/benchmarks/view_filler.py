@@ -13,12 +13,12 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from cdc.apply.loop import CutReport, run_mirror
-from cdc.config import load
-from cdc.feed.stores import TABLES, ViewStores, wanted_view
-from cdc.lsn import LSN
-from cdc.view.facts import read_facts
-from cdc.view.writer import ViewPlace
+from cdc.base.config import load
+from cdc.base.lsn import LSN
+from cdc.sink.apply.loop import CutReport, run_mirror
+from cdc.views.feed.stores import TABLES, ViewStores, wanted_view
+from cdc.views.table.facts import read_facts
+from cdc.views.table.writer import ViewPlace
 from tests.benchmarks.measure import usage
 
 

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from cdc.store.open import open_store
-from cdc.store.port import Snapshot
-from cdc.view.facts import read_facts
-from cdc.view.rows import unpack
+from cdc.views.store.open import open_store
+from cdc.views.store.port import Snapshot
+from cdc.views.table.facts import read_facts
+from cdc.views.table.rows import unpack
 from tests.benchmarks import workload
 from tests.benchmarks.meters import GIVE_UP_S, READY, Stamps
 

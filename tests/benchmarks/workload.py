@@ -9,7 +9,7 @@ from typing import NamedTuple
 import psycopg
 from psycopg import errors, sql
 
-from cdc.lsn import LSN
+from cdc.base.lsn import LSN
 from tests.benchmarks.processes import wait_until
 from tests.benchmarks.servers import Servers
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from cdc.contract.naming import progress_topic
-from cdc.publish.requests import write_request
-from cdc.record import BackfillRequest
+from cdc.contract.record import BackfillRequest
+from cdc.kafka.publish.requests import write_request
 from tests.support import versioned
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deploy, Deployment, deployed

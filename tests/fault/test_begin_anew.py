@@ -7,8 +7,8 @@ import signal
 import pytest
 
 from cdc.contract.naming import progress_topic
-from cdc.publish.requests import write_request
-from cdc.record import BackfillRequest
+from cdc.contract.record import BackfillRequest
+from cdc.kafka.publish.requests import write_request
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 

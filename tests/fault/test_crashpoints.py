@@ -6,12 +6,12 @@ import signal
 
 import pytest
 
-from cdc import crashpoints
+from cdc.base import crashpoints
 from tests.fault.test_backfill_kills import BACKFILL
 from tests.fault.test_begin_anew import ENDS
 from tests.fault.test_repair_kills import REPAIR
-from tests.integration.feed.test_generations import VIEW
-from tests.integration.sink.test_locked import HOLD
+from tests.integration.sink.postgres.test_locked import HOLD
+from tests.integration.views.feed.test_generations import VIEW
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 from tests.support.topic_audit import audit

@@ -12,12 +12,12 @@ from typing import Any
 
 import psycopg
 
-from cdc.config import load
-from cdc.errors import GapError
-from cdc.source.failover import check_failover, failover_facts
-from cdc.source.preflight import Finding
-from cdc.stack import Kafka, PostgresMajor, PostgresServer
-from cdc.status.checks import check_source
+from cdc.base.config import load
+from cdc.base.errors import GapError
+from cdc.bridge.source.failover import check_failover, failover_facts
+from cdc.bridge.source.preflight import Finding
+from cdc.lab.stack import Kafka, PostgresMajor, PostgresServer
+from cdc.ops.status.checks import check_source
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deployment, deployed
 from tests.support.servers import Database, OwnStack

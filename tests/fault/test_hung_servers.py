@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cdc.stack import Kafka, PostgresServer
-from cdc.stack.embedded import free_port
+from cdc.lab.stack import Kafka, PostgresServer
+from cdc.lab.stack.embedded import free_port
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import deployed
 from tests.support.process_tree import family, send

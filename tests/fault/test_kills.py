@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc.stack import KafkaBroker, PostgresServer
+from cdc.lab.stack import KafkaBroker, PostgresServer
 from tests.support import bank
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import deployed

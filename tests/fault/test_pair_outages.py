@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pytest
 
-from cdc.stack import Kafka, KafkaBroker, PostgresServer
+from cdc.lab.stack import Kafka, KafkaBroker, PostgresServer
 from tests.support.bridge_process import CdcProcess
 from tests.support.cut_wire import Wire
 from tests.support.deployment import Deployment, deployed

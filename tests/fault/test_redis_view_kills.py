@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from cdc.config import load
-from cdc.feed.stores import TABLES, ViewStores
-from cdc.stack import RedisServer
-from cdc.store.port import Store
+from cdc.base.config import load
+from cdc.lab.stack import RedisServer
+from cdc.views.feed.stores import TABLES, ViewStores
+from cdc.views.store.port import Store
 from tests.support import bank
 from tests.support.deployment import Deploy
 from tests.support.servers import Database, OwnStack

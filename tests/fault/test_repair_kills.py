@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cdc.asking.repair import RepairResult, repair_keys
-from cdc.brokers import BrokerAdmin
-from cdc.config.load import load
+from cdc.base.config.load import load
+from cdc.bridge.asking.repair import RepairResult, repair_keys
 from cdc.contract.naming import progress_topic
-from cdc.record import RepairKey
-from cdc.replay.backfills import read_published
+from cdc.contract.record import RepairKey
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.backfills import read_published
 from tests.support import versioned
 from tests.support.deployment import Deploy
 from tests.support.servers import Database
@@ -29,7 +29,7 @@ def test_the_next_bridge_repairs_the_rest(
     crashpoint: str, database: Database, deploy: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Or who asks would run a bridge of his own beside the next one, and fence it, where that takes long to start
-    monkeypatch.setattr("cdc.asking.repair.UNTAKEN_S", 150)
+    monkeypatch.setattr("cdc.bridge.asking.repair.UNTAKEN_S", 150)
     versioned.create(database, _ROWS)
     deployment = deploy()
     deployment.start_bridge()

@@ -17,7 +17,7 @@ import psycopg
 import pyarrow.parquet
 import pytest
 
-from cdc.jobspec.mirror import ParquetTarget, PostgresTarget
+from cdc.contract.jobspec.mirror import ParquetTarget, PostgresTarget
 from cdc.spark.mirror import manifest as manifests
 from cdc.spark.mirror.position import Position
 from cdc.spark.report.document import from_json

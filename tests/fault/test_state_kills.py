@@ -22,9 +22,9 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from cdc.brokers import BrokerAdmin
-from cdc.replay.bounded import read_topic
-from cdc.stack import Kafka
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.bounded import read_topic
+from cdc.lab.stack import Kafka
 from cdc.state import ChangelogStore, EventSourced, PartitionState, StoredRecord, TopicsConfig, TopicUnavailable
 from tests.support.names import unique
 from tests.support.soak import times

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cdc.stack import Kafka
+from cdc.lab.stack import Kafka
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deployment, deployed
 from tests.support.forked import run_command

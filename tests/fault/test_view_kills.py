@@ -17,8 +17,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from cdc.stack import KafkaBroker
-from cdc.store.lmdb_store import LmdbStore
+from cdc.lab.stack import KafkaBroker
+from cdc.views.store.lmdb_store import LmdbStore
 from tests.support import bank
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deploy, Deployment, deployed

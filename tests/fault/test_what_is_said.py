@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 import pytest
 from playwright.sync_api import Page
 
-from cdc.stack.embedded import free_port
+from cdc.lab.stack.embedded import free_port
 from tests.support.browser import open_browser
 from tests.support.disturbances import (
     World,

@@ -40,8 +40,8 @@ def test_random_rows_and_lines_touch_no_foreign_memory(tmp_path: Path) -> None:
     flags = "-fsanitize=address -fno-omit-frame-pointer -O1 -g"
     _run(project, "setup.py", "build_ext", "--inplace", CC="gcc", CFLAGS=flags, LDFLAGS="-fsanitize=address")
     tests = sorted(str(each.relative_to(project)) for each in project.glob("tests/property/test_compiled_*.py"))
-    built = list(project.glob("cdc/*/_*.so"))
-    assert len(built) == len(list(project.glob("cdc/*/_*.pyx"))) > 0
+    built = list(project.glob("cdc/**/_*.so"))
+    assert len(built) == len(list(project.glob("cdc/**/_*.pyx"))) > 0
     found = _run(
         project,
         *("-m", "pytest", "--noconftest", "-p", "no:cacheprovider", "-rs", "-s", *tests),

@@ -19,8 +19,8 @@ from typing import Final
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from cdc.stack.binaries import find_binaries
-from cdc.stack.embedded import free_port
+from cdc.lab.stack.binaries import find_binaries
+from cdc.lab.stack.embedded import free_port
 from tests.architecture.pages import page, pages
 from tests.install.environments import Environment
 from tests.support.printed_steps import printed_steps

@@ -14,8 +14,8 @@ from tests.install.environments import NO_COMPILER, Environment, build, copy_pro
 EVERY_HELP = """
 import json, sys
 from typer.testing import CliRunner
-from cdc.app.cli import app
-from cdc.app.commands import COMMANDS, load
+from cdc.cli.cli import app
+from cdc.cli.commands import COMMANDS, load
 
 def paths(command, path):
     children = getattr(command, "commands", {})
@@ -53,16 +53,16 @@ def test_it_puts_nothing_but_cdc_among_everybodys_packages(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {"cdc", f"{'-'.join(wheel.name.split('-')[:2])}.dist-info"}
     for needed in (
-        "cdc/stack/kafka.lock",
+        "cdc/lab/stack/kafka.lock",
         "cdc/spark/reconcile/main.py",
         "cdc/spark/report/schema.json",
-        "cdc/migrations/script.py.mako",
-        "cdc/migrations/versions/0001_sink_state.py",
+        "cdc/sink/migrations/script.py.mako",
+        "cdc/sink/migrations/versions/0001_sink_state.py",
     ):
         assert needed in names
 
 
-HOT_PATH = ("python", "-c", "from cdc.compiled import language; print(language())")
+HOT_PATH = ("python", "-c", "from cdc.base.compiled import language; print(language())")
 
 
 @pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler here")
@@ -166,5 +166,5 @@ def test_the_image_is_whole(project: Path, tmp_path: Path) -> None:
     assert "Usage: cdc" in environment.run("cdc", "--help").stdout
     has_compiler = any(map(shutil.which, ("cc", "gcc", "clang")))
     assert environment.run(*HOT_PATH).stdout == ("C\n" if has_compiler else "Python\n")
-    imported = "import cdc.app.run_command, cdc.app.sink_command, cdc.app.status_command, cdc.migrations"
+    imported = "import cdc.cli.run_command, cdc.cli.sink_command, cdc.cli.status_command, cdc.sink.migrations"
     assert environment.run("python", "-c", imported).returncode == 0

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
-from cdc.encode.canonical import reading_of
-from cdc.pgsettings import READING, startup_options
+from cdc.base.pgsettings import READING, startup_options
+from cdc.contract.formats.canonical import reading_of
 from tests.support.servers import Database
 from tests.support.spellings import SINCE_15, SINCE_16, SPELLED, Spelled, is_left_out, spelling
 

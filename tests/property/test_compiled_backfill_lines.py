@@ -7,13 +7,13 @@ import random
 
 import pytest
 
-from cdc.backfill.lines import Encoded, LineEncoder
-from cdc.change import Column, Relation, ReplicaIdentity
+from cdc.base.errors import CdcError
+from cdc.base.lsn import LSN
+from cdc.bridge.backfill.lines import Encoded, LineEncoder
+from cdc.bridge.encode import TableEncoder
+from cdc.bridge.order.touched import Recording
+from cdc.contract.change import Column, Relation, ReplicaIdentity
 from cdc.contract.header import BACKFILL, HeaderStamp
-from cdc.encode.table import TableEncoder
-from cdc.errors import CdcError
-from cdc.lsn import LSN
-from cdc.order.touched import Recording
 from tests.support import random_rows
 from tests.support.soak import times
 

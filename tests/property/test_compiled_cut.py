@@ -7,18 +7,18 @@ import random
 
 import pytest
 
-from cdc.compiled import twin
+from cdc.base.compiled import twin
+from cdc.base.lsn import LSN
 from cdc.contract.header import HeaderStamp
-from cdc.lsn import LSN
-from cdc.ports import StoredRecord
-from cdc.replay.cut import climb
+from cdc.contract.ports import StoredRecord
+from cdc.kafka.replay.cut import climb
 from tests.support.soak import times
 
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
 
 pytestmark = [
     pytest.mark.soak,
-    pytest.mark.skipif(twin("cdc.replay._cut") is None, reason="nothing was compiled"),
+    pytest.mark.skipif(twin("cdc.kafka.replay._cut") is None, reason="nothing was compiled"),
 ]
 
 
@@ -39,7 +39,7 @@ def header(rng: random.Random, lsn: int) -> bytes:
 
 def test_it_climbs_alike() -> None:
     rng = random.Random(SEED)
-    in_c = twin("cdc.replay._cut").climb
+    in_c = twin("cdc.kafka.replay._cut").climb
     fell = 0
     for _ in range(times(2_000, soak=200_000)):
         lsn, records = rng.choice((0, 5, 1 << 32, (1 << 64) - 200)), []

@@ -10,17 +10,17 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from cdc.change import UNCHANGED_TOAST, Begin, Column, Commit, Delete, Insert, Relation, Row, Update
-from cdc.compiled import twin
-from cdc.decode.pgoutput import PgOutputDecoder
-from cdc.encode.table import TableEncoder
-from cdc.errors import CdcError
-from cdc.lsn import LSN
-from cdc.order.counts import Counts
-from cdc.order.engine import Engine
-from cdc.order.needs import Answer, Empty, Filled, Need, Rows, Table, Unfilled
-from cdc.order.touched import TouchedKeys
-from cdc.record import Position, Progress, Ready, SourceIdentity
+from cdc.base.compiled import twin
+from cdc.base.errors import CdcError
+from cdc.base.lsn import LSN
+from cdc.bridge.decode.pgoutput import PgOutputDecoder
+from cdc.bridge.encode import TableEncoder
+from cdc.bridge.order.counts import Counts
+from cdc.bridge.order.engine import Engine
+from cdc.bridge.order.needs import Answer, Empty, Filled, Need, Rows, Table, Unfilled
+from cdc.bridge.order.touched import TouchedKeys
+from cdc.contract.change import UNCHANGED_TOAST, Begin, Column, Commit, Delete, Insert, Relation, Row, Update
+from cdc.contract.record import Position, Progress, Ready, SourceIdentity
 from tests.support import random_rows
 from tests.support.soak import times
 
@@ -29,7 +29,7 @@ SOURCE: Final = SourceIdentity("7", 1, 5)
 
 pytestmark = [
     pytest.mark.soak,
-    pytest.mark.skipif(twin("cdc.order._frames") is None, reason="nothing was compiled"),
+    pytest.mark.skipif(twin("cdc.bridge.order._frames") is None, reason="nothing was compiled"),
 ]
 
 

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from cdc import compiled
-from cdc.change import Column
-from cdc.encode.format import NOT_ENCODABLE, ReadColumn
-from cdc.encode.json_format import JSON
-from cdc.pgtypes import sql_type
-from cdc.ports import StoredRecord
-from cdc.sink.errors import RecordRejected
-from cdc.sink.rows import RowForm
+from cdc.base import compiled
+from cdc.contract.change import Column
+from cdc.contract.formats.format import NOT_ENCODABLE, ReadColumn
+from cdc.contract.formats.json_format import JSON
+from cdc.contract.pgtypes import sql_type
+from cdc.contract.ports import StoredRecord
+from cdc.sink.postgres.errors import RecordRejected
+from cdc.sink.postgres.rows import RowForm
 from tests.support import random_rows
 from tests.support.soak import times
 
@@ -24,7 +24,7 @@ SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32)))
 
 pytestmark = [
     pytest.mark.soak,
-    pytest.mark.skipif(compiled.twin("cdc.encode._json_rows") is None, reason="nothing was compiled"),
+    pytest.mark.skipif(compiled.twin("cdc.contract.formats._json_rows") is None, reason="nothing was compiled"),
 ]
 
 ODD = (

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from cdc.change import Row
-from cdc.encode.format import NOT_ENCODABLE, RowWriter
-from cdc.encode.json_format import JSON
+from cdc.contract.change import Row
+from cdc.contract.formats.format import NOT_ENCODABLE, RowWriter
+from cdc.contract.formats.json_format import JSON
 from tests.support import random_rows
 from tests.support.soak import times
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdc.change import UNCHANGED_TOAST, Delete, Insert, Row, Update
-from cdc.decode.pgoutput import Message, PgOutputDecoder
-from cdc.errors import DecodeError
+from cdc.base.errors import DecodeError
+from cdc.bridge.decode.pgoutput import Message, PgOutputDecoder
+from cdc.contract.change import UNCHANGED_TOAST, Delete, Insert, Row, Update
 from tests.golden.files import MAJORS, messages
 
 SEED = int(os.environ.get("SEED", "1"))

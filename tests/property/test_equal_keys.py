@@ -18,18 +18,18 @@ from dataclasses import dataclass, field
 import orjson
 import pytest
 
-from cdc.change import Column
+from cdc.base.lsn import LSN
+from cdc.contract.change import Column
+from cdc.contract.formats.values import Converter, converter
 from cdc.contract.header import DELETE, UPDATE, HeaderStamp
-from cdc.encode.values import Converter, converter
-from cdc.lsn import LSN
-from cdc.pgtypes import sql_type
-from cdc.ports import Standing, StoredRecord
-from cdc.record import Progress, SchemaColumn, TableSchema
-from cdc.sink.locks import LockWaits
-from cdc.sink.naming import ReplicaNaming
-from cdc.sink.postgres import PostgresReplica
-from cdc.sink.schema_version import upgrade
-from cdc.sink.session import replica_engine
+from cdc.contract.pgtypes import sql_type
+from cdc.contract.ports import Standing, StoredRecord
+from cdc.contract.record import Progress, SchemaColumn, TableSchema
+from cdc.sink.postgres.locks import LockWaits
+from cdc.sink.postgres.naming import ReplicaNaming
+from cdc.sink.postgres.postgres import PostgresReplica
+from cdc.sink.postgres.schema_version import upgrade
+from cdc.sink.postgres.session import replica_engine
 from tests.support.servers import Database
 from tests.support.topic_writer import SOURCE
 

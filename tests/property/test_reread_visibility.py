@@ -10,14 +10,14 @@ from typing import Any
 
 import psycopg
 
-from cdc.demo.place import Place
-from cdc.demo.processes import Daemon
-from cdc.lsn import LSN
-from cdc.proof.comparison import describe, difference, pinned, table_rows, topic_rows
-from cdc.proof.positions import is_captured
-from cdc.proof.topic_side import read_topics, topic_name
-from cdc.stack import Kafka
-from cdc.stack.embedded import free_port
+from cdc.base.lsn import LSN
+from cdc.lab.demo.place import Place
+from cdc.lab.demo.processes import Daemon
+from cdc.lab.proof.comparison import describe, difference, pinned, table_rows, topic_rows
+from cdc.lab.proof.positions import is_captured
+from cdc.lab.proof.topic_side import read_topics, topic_name
+from cdc.lab.stack import Kafka
+from cdc.lab.stack.embedded import free_port
 from tests.support.held_commits import hold_commits
 from tests.support.names import unique
 from tests.support.servers import OwnStack

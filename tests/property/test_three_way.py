@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from cdc.demo.place import Place
-from cdc.demo.processes import Daemon, wait_for
-from cdc.proof.comparison import describe, pinned
-from cdc.proof.positions import is_captured
-from cdc.stack import Kafka, Postgres, PostgresMajor
-from cdc.stack.embedded import free_port
+from cdc.lab.demo.place import Place
+from cdc.lab.demo.processes import Daemon, wait_for
+from cdc.lab.proof.comparison import describe, pinned
+from cdc.lab.proof.positions import is_captured
+from cdc.lab.stack import Kafka, Postgres, PostgresMajor
+from cdc.lab.stack.embedded import free_port
 from tests.support.names import unique
 from tests.support.oracle import assert_three_way, wait_until_mirrored
 from tests.support.servers import Database, fresh_database

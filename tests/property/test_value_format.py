@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Final
 import psycopg
 import pytest
 
-from cdc.change import UNCHANGED_TOAST, Column
-from cdc.encode.format import NOT_ENCODABLE, NULL, ReadColumn, ValueFormat
-from cdc.encode.json_format import JSON
-from cdc.pgtypes import sql_type, type_name
+from cdc.contract.change import UNCHANGED_TOAST, Column
+from cdc.contract.formats.format import NOT_ENCODABLE, NULL, ReadColumn, ValueFormat
+from cdc.contract.formats.json_format import JSON
+from cdc.contract.pgtypes import sql_type, type_name
 from tests.support.servers import Database
 from tests.support.soak import times
 from tests.support.type_catalogue import CUSTOM_TYPES, KEY_TYPES, VALUE_TYPES

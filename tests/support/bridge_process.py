@@ -10,7 +10,7 @@ from typing import Final
 
 import psutil
 
-from cdc.demo.processes import Daemon
+from cdc.lab.demo.processes import Daemon
 from tests.support.waiting import eventually
 
 _EXIT_TIMEOUT_S: Final = 60.0
@@ -24,7 +24,7 @@ class CdcProcess(Daemon):
         self._said_before = 0
 
     def start(self, *, crashpoint: str = "") -> None:
-        """Start it, to die at ``crashpoint`` (``name:n``, see ``cdc.crashpoints``). Call from the main thread."""
+        """Start it, to die at ``crashpoint`` (``name:n``, see ``cdc.base.crashpoints``). Call from the main thread."""
         self._said_before = self.log.stat().st_size if self.log.exists() else 0
         extra = {"CDC_CRASHPOINT": crashpoint} if crashpoint else {}
         self._start({**os.environ, "PYTHONFAULTHANDLER": "1", **extra})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cdc.app.commands import COMMANDS, load
+from cdc.cli.commands import COMMANDS, load
 
 
 def loaded_commands() -> dict[str, Any]:

@@ -13,17 +13,17 @@ import yaml
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from cdc.base.errors import CdcError, TopicUnavailable
+from cdc.base.lsn import LSN
+from cdc.base.table_names import parts
 from cdc.contract.naming import progress_topic, topic_name
+from cdc.contract.ports import StoredRecord
 from cdc.contract.progress import parse_progress, stream_key
-from cdc.errors import CdcError, TopicUnavailable
-from cdc.lsn import LSN
-from cdc.ports import StoredRecord
-from cdc.proof.comparison import TableShape, describe, difference, pinned, prove, table_rows, topic_rows
-from cdc.proof.topic_side import open_consumer, read_topics
-from cdc.record import BackfillProgress, Position, Progress
-from cdc.replay.progress_follower import ProgressFollower
-from cdc.replay.reader import TopicReader
-from cdc.table_names import parts
+from cdc.contract.record import BackfillProgress, Position, Progress
+from cdc.kafka.replay.progress_follower import ProgressFollower
+from cdc.kafka.replay.reader import TopicReader
+from cdc.lab.proof.comparison import TableShape, describe, difference, pinned, prove, table_rows, topic_rows
+from cdc.lab.proof.topic_side import open_consumer, read_topics
 from tests.support.bridge_process import CdcProcess
 from tests.support.forked import ForkedCdc, run_command
 from tests.support.names import unique

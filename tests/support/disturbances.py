@@ -18,8 +18,8 @@ import psutil
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from cdc.stack import KafkaBroker, PostgresServer
-from cdc.stack.embedded import free_port
+from cdc.lab.stack import KafkaBroker, PostgresServer
+from cdc.lab.stack.embedded import free_port
 from tests.support.bridge_process import CdcProcess
 from tests.support.cut_wire import Wire
 from tests.support.deployment import Deployment, deployed

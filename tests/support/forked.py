@@ -27,13 +27,13 @@ from tests.support.waiting import within
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     [
-        "cdc.app.cli",
-        "cdc.app.run_command",
+        "cdc.cli.cli",
+        "cdc.cli.run_command",
         "cdc.bridge.run",
-        "cdc.app.sink_command",
-        "cdc.app.backfill_command",
-        "cdc.app.status_command",
-        "cdc.apply.run",
+        "cdc.cli.sink_command",
+        "cdc.cli.backfill_command",
+        "cdc.cli.status_command",
+        "cdc.sink.apply.run",
         "tests.support.frozen",
         "tests.support.remedies",
     ]

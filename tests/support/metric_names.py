@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cdc import metrics
+from cdc.base import metrics
 
 _KINDS = {"counter": "counter", "gauge": "gauge", "stateset": "state", "histogram": "histogram"}
 _SERIES = {"counter": ("_total",), "gauge": ("",), "state": ("",), "histogram": ("_bucket", "_count", "_sum")}

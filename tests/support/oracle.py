@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import psycopg
 
-from cdc.demo.processes import Daemon, wait_for
-from cdc.lsn import LSN, ZERO
-from cdc.proof.comparison import TableShape, Verdict, prove
-from cdc.proof.positions import fence, recorded_cut
+from cdc.base.lsn import LSN, ZERO
+from cdc.lab.demo.processes import Daemon, wait_for
+from cdc.lab.proof.comparison import TableShape, Verdict, prove
+from cdc.lab.proof.positions import fence, recorded_cut
 
 
 def wait_until_mirrored(

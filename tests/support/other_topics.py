@@ -9,8 +9,8 @@ from typing import Any, Final
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from cdc.brokers import connect
-from cdc.replay.bounded import read_topic
+from cdc.kafka.brokers import connect
+from cdc.kafka.replay.bounded import read_topic
 from tests.support.names import unique
 from tests.support.topic_settings import create_topic
 from tests.support.topic_writer import TopicWriter

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import orjson
 
-from cdc.lsn import LSN
-from cdc.store.port import Item, Key, Store
-from cdc.view import journal
-from cdc.view.facts import FACTS, KeyColumn, TableFacts, Unreadable, ViewFacts, encode, fact_key
-from cdc.view.keys import KeyForm, index_order, pointer, raw_order
-from cdc.view.rows import pack
+from cdc.base.lsn import LSN
+from cdc.views.store.port import Item, Key, Store
+from cdc.views.table import journal
+from cdc.views.table.facts import FACTS, KeyColumn, TableFacts, Unreadable, ViewFacts, encode, fact_key
+from cdc.views.table.keys import KeyForm, index_order, pointer, raw_order
+from cdc.views.table.rows import pack
 
 Row = Mapping[str, Any]
 

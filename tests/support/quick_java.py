@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from cdc.stack.spark import SUBMIT_OPTIONS
+from cdc.lab.stack.spark import SUBMIT_OPTIONS
 
 QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 """A job ends before what Java's second compiler does has paid for itself: half a start's CPU.

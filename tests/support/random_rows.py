@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from cdc.change import UNCHANGED_TOAST, Column, Row
+from cdc.contract.change import UNCHANGED_TOAST, Column, Row
 
 _TEXT: Final = (
     b"", b" ", b"null", b'"', b"\\", b"\\N", b"a\tb\nc\rd\x08\x0c", b"\x01\x1f\x7f", b"{}", b"[1]", "é".encode(),

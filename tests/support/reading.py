@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cdc.brokers import BrokerAdmin
-from cdc.record import BackfillProgress
-from cdc.replay.backfills import read_published
-from cdc.replay.bounded import read_topic
-from cdc.replay.fold import Folded, fold
+from cdc.contract.record import BackfillProgress
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.backfills import read_published
+from cdc.kafka.replay.bounded import read_topic
+from cdc.kafka.replay.fold import Folded, fold
 
 
 def fold_topic(options: Mapping[str, Any], topic: str) -> dict[bytes, Folded]:

@@ -9,10 +9,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from cdc.jobs.describe import describe_deployment
-from cdc.jobspec.deployment import SparkSettings
-from cdc.jobspec.reconcile import ReconcileJob
-from cdc.options import load_config
+from cdc.cli.options import load_config
+from cdc.contract.jobspec.deployment import SparkSettings
+from cdc.contract.jobspec.reconcile import ReconcileJob
+from cdc.ops.jobs.describe import describe_deployment
 from cdc.spark.reconcile.main import reconcile
 from cdc.spark.report.model import Report, TableReport
 from tests.support.commands import cdc

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cdc.errors import CdcError
+from cdc.base.errors import CdcError
 
 _make: Final = CdcError.__init__
 

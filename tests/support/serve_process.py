@@ -12,8 +12,8 @@ import httpx
 import orjson
 import psutil
 
-from cdc.demo.processes import _environment
-from cdc.stack.account import CURRENT
+from cdc.lab.demo.processes import _environment
+from cdc.lab.stack.account import CURRENT
 from tests.support.bridge_process import CdcProcess
 from tests.support.process_tree import arguments
 from tests.support.waiting import eventually

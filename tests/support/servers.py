@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from cdc.stack import KafkaBroker, Postgres, PostgresMajor, PostgresServer, RedisServer, open_postgres
-from cdc.stack.cache import Say
+from cdc.lab.stack import KafkaBroker, Postgres, PostgresMajor, PostgresServer, RedisServer, open_postgres
+from cdc.lab.stack.cache import Say
 from tests.support.names import unique
 from tests.support.versions import DEFAULT
 

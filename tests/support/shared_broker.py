@@ -15,8 +15,8 @@ from typing import Final
 
 import pytest
 
-from cdc.stack import Kafka, open_kafka
-from cdc.stack.cache import Say, silent
+from cdc.lab.stack import Kafka, open_kafka
+from cdc.lab.stack.cache import Say, silent
 
 _BROKER: Final = pytest.StashKey[Kafka]()
 _VARIABLE: Final = "CDC_TESTS_BROKER"

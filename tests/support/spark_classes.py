@@ -15,8 +15,8 @@ from filelock import FileLock
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from cdc.stack.cache import cache_dir
-from cdc.stack.spark import SUBMIT_OPTIONS, spark_runtime
+from cdc.lab.stack.cache import cache_dir
+from cdc.lab.stack.spark import SUBMIT_OPTIONS, spark_runtime
 from tests.support.quick_java import QUICK
 
 _PATIENCE_S: Final = 600

@@ -23,9 +23,9 @@ from typing import Any, Final
 import psutil
 import pyspark
 
-from cdc.stack.account import CURRENT
-from cdc.stack.embedded import HOST, free_port
-from cdc.stack.spark import spark_runtime
+from cdc.lab.stack.account import CURRENT
+from cdc.lab.stack.embedded import HOST, free_port
+from cdc.lab.stack.spark import spark_runtime
 from tests.support.process_tree import send
 from tests.support.quick_java import QUICK
 from tests.support.spark_classes import classes

@@ -15,7 +15,7 @@ import pytest
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
-from cdc.stack.spark import SUBMIT_OPTIONS, spark_runtime
+from cdc.lab.stack.spark import SUBMIT_OPTIONS, spark_runtime
 from tests.support.quick_java import QUICK
 from tests.support.spark_classes import classes
 

@@ -10,8 +10,8 @@ from typing import Final, Self
 
 import psycopg
 
-from cdc.stack import PostgresServer
-from cdc.stack.running import Record
+from cdc.lab.stack import PostgresServer
+from cdc.lab.stack.running import Record
 from tests.support.waiting import eventually
 
 STANDBY_SLOT: Final = "standby"

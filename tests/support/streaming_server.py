@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from cdc.decode.walsender import silence
+from cdc.bridge.decode.walsender import silence
 
 _HEADER = b"w" + bytes(24)
 _XIDS = 1 << 32

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from cdc.ports import StoredRecord
-from cdc.proof.topic_side import EndSeen, open_consumer, poll, read_header
+from cdc.contract.ports import StoredRecord
+from cdc.lab.proof.topic_side import EndSeen, open_consumer, poll, read_header
 from tests.support.waiting import eventually
 
 _TIMEOUT_S = 30.0

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from cdc.base.lsn import LSN
 from cdc.contract.header import HeaderStamp
 from cdc.contract.partition import partition_of
-from cdc.lsn import LSN
-from cdc.ports import StoredRecord
-from cdc.proof.comparison import describe, difference, pinned, table_rows, topic_rows
-from cdc.proof.topic_side import LiveRow
+from cdc.contract.ports import StoredRecord
+from cdc.lab.proof.comparison import describe, difference, pinned, table_rows, topic_rows
+from cdc.lab.proof.topic_side import LiveRow
 from tests.support.deployment import Deployment
 
 FOREIGN_HEADER = HeaderStamp(LSN(1), 1, 1).header("u", 1, "0" * 16)

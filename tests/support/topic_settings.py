@@ -8,8 +8,8 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from cdc.brokers import BrokerAdmin
-from cdc.publish.topics import TopicAdmin, TopicSpecification
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.publish.topics import TopicAdmin, TopicSpecification
 from tests.support.waiting import eventually
 
 _TIMEOUT_S: Final = 60

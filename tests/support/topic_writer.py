@@ -12,16 +12,16 @@ import orjson
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from cdc.brokers import BrokerAdmin, connect
+from cdc.base.lsn import LSN
 from cdc.contract.backfill import backfill_key, backfill_value
 from cdc.contract.header import BACKFILL, DELETE, UPDATE, HeaderStamp
 from cdc.contract.known_topic import known_topic_key, known_topic_value
 from cdc.contract.naming import progress_topic, schemas_topic, topic_name
 from cdc.contract.progress import progress_value, stream_key
+from cdc.contract.record import BackfillProgress, Position, Progress, SchemaColumn, SourceIdentity, TableSchema
 from cdc.contract.schema import schema_key, schema_value
-from cdc.lsn import LSN
-from cdc.record import BackfillProgress, Position, Progress, SchemaColumn, SourceIdentity, TableSchema
-from cdc.replay.topic_state import look_at
+from cdc.kafka.brokers import BrokerAdmin, connect
+from cdc.kafka.replay.topic_state import look_at
 from tests.support.names import unique
 from tests.support.topic_settings import create_topic
 from tests.support.waiting import eventually

@@ -7,7 +7,7 @@ from typing import Final, cast, get_args
 
 import pytest
 
-from cdc.stack import PostgresMajor
+from cdc.lab.stack import PostgresMajor
 
 DEFAULT: Final = 16
 SUPPORTED: Final[tuple[PostgresMajor, ...]] = get_args(PostgresMajor)

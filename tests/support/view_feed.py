@@ -8,11 +8,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from cdc import crashpoints
-from cdc.config import load
-from cdc.daemon.logs import configure
-from cdc.daemon.supervise import stop_on_signals
-from cdc.feed.run import run_feeds
+from cdc.base import crashpoints
+from cdc.base.config import load
+from cdc.base.daemon.logs import configure
+from cdc.base.daemon.supervise import stop_on_signals
+from cdc.views.feed.run import run_feeds
 from tests.support.bridge_process import CdcProcess
 
 

@@ -7,12 +7,12 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from cdc.errors import StoreUnavailable
-from cdc.lsn import LSN
-from cdc.proof.comparison import describe, difference, pinned, table_rows, topic_rows
-from cdc.proof.topic_side import LiveRow, read_topics
-from cdc.store.lmdb_store import LmdbStore
-from cdc.store.port import Store
+from cdc.base.errors import StoreUnavailable
+from cdc.base.lsn import LSN
+from cdc.lab.proof.comparison import describe, difference, pinned, table_rows, topic_rows
+from cdc.lab.proof.topic_side import LiveRow, read_topics
+from cdc.views.store.lmdb_store import LmdbStore
+from cdc.views.store.port import Store
 from tests.support.deployment import Deployment
 from tests.support.view_feed import ViewProcess
 from tests.support.views import facts_of, look

@@ -17,11 +17,11 @@ from typing import Any
 
 import orjson
 
-from cdc.daemon.supervise import stop_on_signals
-from cdc.store.lmdb_store import LmdbStore
-from cdc.store.port import Snapshot
-from cdc.view.facts import Facts, read_facts
-from cdc.view.rows import StoredRow, unpack
+from cdc.base.daemon.supervise import stop_on_signals
+from cdc.views.store.lmdb_store import LmdbStore
+from cdc.views.store.port import Snapshot
+from cdc.views.table.facts import Facts, read_facts
+from cdc.views.table.rows import StoredRow, unpack
 from tests.support.soak import times
 
 _MANY = 10_000_000

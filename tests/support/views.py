@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import orjson
 
-from cdc.lsn import LSN
-from cdc.store.port import Snapshot, Store
-from cdc.view.facts import Facts, TableFacts, Unreadable, decode_unreadable, read_facts
-from cdc.view.keys import index_prefix, pointed
-from cdc.view.rows import StoredRow, unpack
+from cdc.base.lsn import LSN
+from cdc.views.store.port import Snapshot, Store
+from cdc.views.table.facts import Facts, TableFacts, Unreadable, decode_unreadable, read_facts
+from cdc.views.table.keys import index_prefix, pointed
+from cdc.views.table.rows import StoredRow, unpack
 
 _PAGE: Final = 10_000
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from cdc.brokers import BrokerAdmin, connect
-from cdc.publish.topics import TopicAdmin, TopicSpecification
+from cdc.kafka.brokers import BrokerAdmin, connect
+from cdc.kafka.publish.topics import TopicAdmin, TopicSpecification
 from tests.support.names import unique
 from tests.support.topic_settings import set_topic
 

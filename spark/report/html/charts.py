@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from cdc.base.words import counted
 from cdc.spark.report.html.markup import Markup, element
 from cdc.spark.report.model import Bar, DifferenceClass, Stage
 from cdc.spark.report.values import shortened
 from cdc.spark.report.words import CLASS, duration
-from cdc.words import counted
 
 # More bars than this are thinner than a finger's width of a phone's screen can tell apart.
 _MOST_BARS: Final = 48

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cdc.base.words import counted
 from cdc.spark.report.html.charts import timeline
 from cdc.spark.report.html.markup import Child, Markup, element
 from cdc.spark.report.model import TableReport
 from cdc.spark.report.words import duration, lag
-from cdc.words import counted
 
 
 def facts_block(table: TableReport) -> Markup:

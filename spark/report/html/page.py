@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import Final
 from urllib.parse import quote
 
+from cdc.base.words import counted
 from cdc.spark.report.html.cells import pill, sign
 from cdc.spark.report.html.charts import timeline
 from cdc.spark.report.html.facts import pairs
@@ -16,7 +17,6 @@ from cdc.spark.report.html.section import table_section
 from cdc.spark.report.model import Report, TableReport
 from cdc.spark.report.sides import comparisons
 from cdc.spark.report.words import SEES, VERDICT, duration, elapsed_s, headline, lag, limits, moment
-from cdc.words import counted
 
 # Tables that want attention open by themselves; a hundred of them would hide the overview's use.
 _UNFOLDED_TABLES: Final = 5

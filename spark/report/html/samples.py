@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from cdc.base.words import counted
 from cdc.spark.report.html.cells import class_tag, pair, value
 from cdc.spark.report.html.markup import Markup, element
 from cdc.spark.report.model import ColumnDifferences, Sample, TableReport
 from cdc.spark.report.values import shortened
 from cdc.spark.report.words import CLASS, OPERATION, moment
-from cdc.words import counted
 
 # A row of this many equal columns is shown whole; of more, the equal ones fold away.
 _EQUAL_SHOWN: Final = 3

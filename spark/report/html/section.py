@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cdc.base.words import counted
 from cdc.spark.report.html.cells import pill
 from cdc.spark.report.html.charts import class_strip, columns_chart, ranking
 from cdc.spark.report.html.facts import facts_block, pairs
@@ -12,7 +13,6 @@ from cdc.spark.report.html.samples import columns_block, samples_block
 from cdc.spark.report.model import TableReport
 from cdc.spark.report.sides import Comparison, comparisons
 from cdc.spark.report.values import shortened
-from cdc.words import counted
 
 
 def table_section(table: TableReport, anchor: str, unfolded: bool) -> Markup:

@@ -8,10 +8,10 @@ from pathlib import Path
 from string import Template
 from typing import Literal
 
-from cdc.stack.artefacts import fetch, read_lock
-from cdc.stack.cache import cache_dir, make_once
-from cdc.stack.embedded import free_port
-from cdc.stack.java import find_java
+from cdc.lab.stack.artefacts import fetch, read_lock
+from cdc.lab.stack.cache import cache_dir, make_once
+from cdc.lab.stack.embedded import free_port
+from cdc.lab.stack.java import find_java
 from tests.benchmarks.processes import Program, program
 
 Manner = Literal["tuned", "defaults"]

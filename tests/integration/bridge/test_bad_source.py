@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from cdc.app.cli import app
-from cdc.errors import ConfigError, GapError, SourceRefused
-from cdc.stack import Kafka, Postgres, PostgresServer
+from cdc.base.errors import ConfigError, GapError, SourceRefused
+from cdc.cli.cli import app
+from cdc.lab.stack import Kafka, Postgres, PostgresServer
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deploy, Deployment, deployed
 from tests.support.servers import Database, fresh_database

@@ -19,9 +19,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from cdc.base.errors import TopicRefused
 from cdc.contract.naming import history_topic
-from cdc.errors import TopicRefused
-from cdc.stack import KafkaBroker
+from cdc.lab.stack import KafkaBroker
 from tests.support.deployment import Deploy, Deployment, deployed
 from tests.support.process_tree import family, send
 from tests.support.servers import Database

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from cdc.base.lsn import LSN
 from cdc.contract.naming import topic_name
-from cdc.lsn import LSN
-from cdc.proof.comparison import describe, pinned
-from cdc.proof.topic_side import read_header
+from cdc.lab.proof.comparison import describe, pinned
+from cdc.lab.proof.topic_side import read_header
 from tests.support.deployment import Deployment
 from tests.support.servers import Database
 from tests.support.topic_audit import audit, read_records

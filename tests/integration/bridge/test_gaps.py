@@ -15,20 +15,20 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions, NewTopic
 
+from cdc.base.config import Config, load
+from cdc.base.errors import CdcError, GapError, TopicUnavailable
+from cdc.bridge.order.demand import Demand
 from cdc.bridge.resume import Resumption
+from cdc.bridge.source.catalog import find_tables
+from cdc.bridge.source.connect import connect
+from cdc.bridge.source.membership import memberships
 from cdc.bridge.topic_watch import TopicWatch
-from cdc.brokers import BrokerAdmin
-from cdc.config import Config, load
+from cdc.contract.gaps import SlotGap, TopicGap
 from cdc.contract.naming import progress_topic, schemas_topic
-from cdc.errors import CdcError, GapError, TopicUnavailable
-from cdc.order.demand import Demand
-from cdc.order.gaps import SlotGap, TopicGap
-from cdc.record import Progress
-from cdc.replay.topic_state import look_at, newest_lsn
-from cdc.source.catalog import find_tables
-from cdc.source.connect import connect
-from cdc.source.membership import memberships
-from cdc.stack import Kafka, Postgres
+from cdc.contract.record import Progress
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.topic_state import look_at, newest_lsn
+from cdc.lab.stack import Kafka, Postgres
 from tests.support.deployment import Deploy, Deployment, deployed
 from tests.support.names import unique
 from tests.support.servers import Database, OwnStack, fresh_database

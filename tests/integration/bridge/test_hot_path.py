@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from cdc.compiled import language
+from cdc.base.compiled import language
 from cdc.contract.header import BACKFILL, parse_header
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database

@@ -17,8 +17,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import psycopg
 import pytest
 
+from cdc.contract.formats.written_key import key_bytes
 from cdc.contract.key_identity import keeps_text
-from cdc.encode.written_key import key_bytes
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 from tests.support.waiting import eventually

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
+from cdc.base.config.load import load
 from cdc.bridge.late_rows import ask_again
-from cdc.config.load import load
 from tests.support.deployment import Deploy
 from tests.support.servers import Database
 from tests.support.topic_damage import Damage, assert_topic_is_table

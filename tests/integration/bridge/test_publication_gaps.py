@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cdc.order.gaps import PublicationGap, SlotGap
+from cdc.contract.gaps import PublicationGap, SlotGap
 from tests.integration.bridge.test_gaps import HEAL, REFUSED, TABLES, change_unseen, gap, heal, items, populate
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deploy, Deployment

@@ -7,14 +7,14 @@ import threading
 
 from confluent_kafka import Producer
 
+from cdc.base.config.load import load
+from cdc.base.errors import FencedError
 from cdc.bridge.decoding import Decoding
 from cdc.bridge.metering import BridgeMeter
+from cdc.bridge.order.counts import Counts
 from cdc.bridge.resume import GRACE_S
 from cdc.bridge.scope_watch import ScopeWatch
 from cdc.bridge.session import BridgeSession
-from cdc.config.load import load
-from cdc.errors import FencedError
-from cdc.order.counts import Counts
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 from tests.support.waiting import eventually

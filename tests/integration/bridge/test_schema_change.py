@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from cdc.contract.naming import schemas_topic
+from cdc.contract.record import TableSchema
 from cdc.contract.schema import parse_schema
-from cdc.proof.topic_side import read_header
-from cdc.record import TableSchema
+from cdc.lab.proof.topic_side import read_header
 from tests.support.deployment import Deployment
 from tests.support.topic_audit import read_records
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import SourceUnavailable
-from cdc.source.connect import connect
-from cdc.source.slot import create_slot
-from cdc.stack import Kafka
+from cdc.base.errors import SourceUnavailable
+from cdc.bridge.source.connect import connect
+from cdc.bridge.source.slot import create_slot
+from cdc.lab.stack import Kafka
 from tests.support.deployment import deployed
 from tests.support.servers import Database, OwnStack
 from tests.support.standby import Standby

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from cdc.lsn import LSN
+from cdc.base.lsn import LSN
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 from tests.support.topic_audit import audit

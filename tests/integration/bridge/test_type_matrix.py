@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from cdc.stack import PostgresMajor
+from cdc.lab.stack import PostgresMajor
 from tests.support.deployment import Deploy
 from tests.support.servers import Database
 from tests.support.type_matrix import (

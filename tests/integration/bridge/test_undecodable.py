@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from cdc.stack import Kafka
+from cdc.lab.stack import Kafka
 from tests.support.deployment import Deploy, deployed
 from tests.support.names import unique
 from tests.support.servers import Database, Servers, drop_slots

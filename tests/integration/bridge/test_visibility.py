@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cdc.stack import Kafka
+from cdc.lab.stack import Kafka
 from tests.support.deployment import deployed
 from tests.support.held_commits import hold_commits
 from tests.support.servers import Database, OwnStack

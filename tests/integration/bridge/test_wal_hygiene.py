@@ -16,15 +16,15 @@ import yaml
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
-from cdc.app.status_command import status
-from cdc.config import Config
-from cdc.daemon import slot_watch
-from cdc.daemon.slot_watch import SlotWatch
-from cdc.lsn import LSN
-from cdc.source.connect import connect
-from cdc.source.retention import Retention, dangers, inspect_retention
-from cdc.source.slot import create_slot, inspect_slot
-from cdc.stack import Kafka, Postgres
+from cdc.base.config import Config
+from cdc.base.lsn import LSN
+from cdc.bridge.source import slot_watch
+from cdc.bridge.source.connect import connect
+from cdc.bridge.source.retention import Retention, dangers, inspect_retention
+from cdc.bridge.source.slot import create_slot, inspect_slot
+from cdc.bridge.source.slot_watch import SlotWatch
+from cdc.cli.status_command import status
+from cdc.lab.stack import Kafka, Postgres
 from tests.support.deployment import Deploy
 from tests.support.servers import Database, OwnStack, fresh_database
 from tests.support.waiting import eventually

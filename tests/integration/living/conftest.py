@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from cdc.stack import Kafka, Postgres
+from cdc.lab.stack import Kafka, Postgres
 from tests.support.deployment import Deployment, deployed
 from tests.support.servers import fresh_database
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner
 
-from cdc.app.cli import app
+from cdc.cli.cli import app
 from cdc.contract.naming import topic_name
-from cdc.lookup.record import of_table
+from cdc.topics.lookup.record import of_table
 from tests.integration.living.conftest import Living
 from tests.integration.living.waiting import cdc, wait_equal
 from tests.support.deployment import Deployment

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from cdc.config import load
-from cdc.dashboard.key_facts import key_facts
+from cdc.base.config import load
+from cdc.ops.dashboard.key_facts import key_facts
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 from tests.support.waiting import eventually

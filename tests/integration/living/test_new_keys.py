@@ -6,11 +6,11 @@ from itertools import groupby
 
 import pytest
 
+from cdc.base.errors import GapError
 from cdc.contract.naming import schemas_topic
 from cdc.contract.schema import parse_schema
-from cdc.errors import GapError
-from cdc.proof.comparison import describe, pinned
-from cdc.proof.topic_side import read_header
+from cdc.lab.proof.comparison import describe, pinned
+from cdc.lab.proof.topic_side import read_header
 from tests.integration.living.conftest import Living
 from tests.integration.living.waiting import wait_equal
 from tests.support.deployment import Deploy, Deployment

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cdc.proof.comparison import describe, pinned
+from cdc.lab.proof.comparison import describe, pinned
 from tests.integration.living.conftest import Living
 from tests.integration.living.waiting import cdc, wait_equal
 from tests.support.deployment import Deploy, Deployment

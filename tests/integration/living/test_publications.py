@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from cdc.errors import GapError, SourceRefused
-from cdc.proof.comparison import TableShape, describe, pinned, table_rows, topic_rows
-from cdc.proof.topic_side import read_topics
+from cdc.base.errors import GapError, SourceRefused
+from cdc.lab.proof.comparison import TableShape, describe, pinned, table_rows, topic_rows
+from cdc.lab.proof.topic_side import read_topics
 from tests.integration.living.conftest import Living
 from tests.integration.living.waiting import wait_equal
 from tests.support.deployment import Deploy, Deployment

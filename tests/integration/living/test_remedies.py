@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from cdc.brokers import BrokerAdmin
-from cdc.errors import GapError
+from cdc.base.errors import GapError
+from cdc.kafka.brokers import BrokerAdmin
 from tests.support.deployment import Deploy, Deployment
 from tests.support.printed_steps import paste, running, shell
 from tests.support.servers import Database

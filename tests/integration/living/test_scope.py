@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from cdc.errors import SourceRefused
+from cdc.base.errors import SourceRefused
 from tests.integration.living.conftest import Living
 from tests.integration.living.waiting import cdc, wait_equal
 from tests.support.deployment import Deploy, Deployment

@@ -7,7 +7,7 @@ import signal
 import pytest
 from typer.testing import CliRunner
 
-from cdc.app.cli import app
+from cdc.cli.cli import app
 from tests.support.deployment import Deploy
 from tests.support.servers import Database
 from tests.support.waiting import eventually

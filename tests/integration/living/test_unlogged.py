@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from cdc.backfill.intake import NOT_CAPTURED
+from cdc.bridge.backfill.intake import NOT_CAPTURED
 from tests.integration.living.conftest import Living
 from tests.support.deployment import Deployment
 from tests.support.waiting import eventually

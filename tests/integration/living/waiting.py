@@ -5,9 +5,9 @@ from __future__ import annotations
 import psycopg
 from typer.testing import CliRunner
 
-from cdc.app.cli import app
-from cdc.errors import CdcError
-from cdc.proof.comparison import TableShape
+from cdc.base.errors import CdcError
+from cdc.cli.cli import app
+from cdc.lab.proof.comparison import TableShape
 from tests.support.deployment import Deployment
 from tests.support.waiting import eventually
 

@@ -14,11 +14,11 @@ import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 from typer.testing import CliRunner, Result
 
-from cdc.app.cli import app
-from cdc.apply.run import run_sink
+from cdc.base.config import load
+from cdc.base.errors import CdcError
 from cdc.bridge.run import run_bridge
-from cdc.config import load
-from cdc.errors import CdcError
+from cdc.cli.cli import app
+from cdc.sink.apply.run import run_sink
 
 _REFUSAL_TIMEOUT_S: Final = 30.0
 _RESOURCES: Final = {"topic": ResourceType.TOPIC, "transactional_id": ResourceType.TRANSACTIONAL_ID}

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from cdc.stack import KafkaBroker
+from cdc.lab.stack import KafkaBroker
 from tests.support.certificates import Authority
 
 LISTENER: Final = "SASL_SSL"

@@ -13,12 +13,12 @@ import pytest
 import yaml
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from cdc.acls import transactional_id
-from cdc.brokers import BrokerAdmin
-from cdc.config import load
-from cdc.errors import ConfigError, TopicRefused, TopicUnavailable
-from cdc.publish.application import ApplicationProducer
-from cdc.stack import Postgres
+from cdc.base.config import load
+from cdc.base.errors import ConfigError, TopicRefused, TopicUnavailable
+from cdc.kafka.acls import transactional_id
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.publish.application import ApplicationProducer
+from cdc.lab.stack import Postgres
 from tests.integration.security.pasting import bindings, cdc, refused_bridge, refused_sink, remedy
 from tests.integration.security.secured_kafka import SecuredKafka, secured_kafka
 from tests.support.bridge_process import CdcProcess

@@ -11,11 +11,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from cdc.capture.copy_both import CopyBoth
-from cdc.errors import CdcError, ReplicaRefused, SourceRefused
-from cdc.sink.session import replica_engine
-from cdc.source.connect import connect
-from cdc.stack import Kafka, PostgresServer
+from cdc.base.errors import CdcError, ReplicaRefused, SourceRefused
+from cdc.bridge.capture.copy_both import CopyBoth
+from cdc.bridge.source.connect import connect
+from cdc.lab.stack import Kafka, PostgresServer
+from cdc.sink.postgres.session import replica_engine
 from tests.support.bridge_process import CdcProcess
 from tests.support.certificates import Authority, Certificate
 from tests.support.deployment import deployed

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import ReplicaRefused, SourceRefused
-from cdc.stack import Kafka, Postgres
+from cdc.base.errors import ReplicaRefused, SourceRefused
+from cdc.lab.stack import Kafka, Postgres
 from tests.integration.security.pasting import cdc, refused_bridge, refused_sink, remedy
 from tests.support.deployment import Deployment, deployed
 from tests.support.servers import Database, fresh_database

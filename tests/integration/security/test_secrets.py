@@ -15,8 +15,8 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from cdc.errors import ReplicaRefused, SourceRefused, TopicRefused
-from cdc.stack import PostgresServer
+from cdc.base.errors import ReplicaRefused, SourceRefused, TopicRefused
+from cdc.lab.stack import PostgresServer
 from tests.integration.security.pasting import bindings, cdc
 from tests.integration.security.secured_kafka import SecuredKafka, secured_kafka
 from tests.support.bridge_process import CdcProcess

@@ -12,9 +12,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 from pydantic import BaseModel
 
-from cdc.brokers import BrokerAdmin
-from cdc.errors import CdcError, TopicRefused
-from cdc.publish.topics import TopicAdmin, TopicSpecification
+from cdc.base.errors import CdcError, TopicRefused
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.publish.topics import TopicAdmin, TopicSpecification
 from cdc.state import ChangelogStore, ConfigStore, ConfigWriter, EventSourced, StateProducer, StateReader
 from cdc.state.configuration_history import read_history
 from tests.architecture.pages import page

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from cdc.stack import Kafka
+from cdc.lab.stack import Kafka
 from tests.integration.living.waiting import cdc
 from tests.support.deployment import deployed
 from tests.support.names import unique

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from cdc.stack import Kafka, PostgresMajor
+from cdc.lab.stack import Kafka, PostgresMajor
 from tests.support.deployment import deployed
 from tests.support.servers import Database, Servers, drop_slots
 

@@ -12,12 +12,12 @@ import pyarrow.parquet
 from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import SparkSession
 
-from cdc.config import load
-from cdc.jobs.describe import describe_deployment
-from cdc.jobspec.deployment import PostgresSettings, SparkSettings
-from cdc.jobspec.mirror import MirrorJob, ParquetTarget, PostgresTarget
-from cdc.proof.comparison import Key, Row, Rows, TableShape, describe, difference, pinned, table_rows, topic_rows
-from cdc.proof.topic_side import read_topics
+from cdc.base.config import load
+from cdc.contract.jobspec.deployment import PostgresSettings, SparkSettings
+from cdc.contract.jobspec.mirror import MirrorJob, ParquetTarget, PostgresTarget
+from cdc.lab.proof.comparison import Key, Row, Rows, TableShape, describe, difference, pinned, table_rows, topic_rows
+from cdc.lab.proof.topic_side import read_topics
+from cdc.ops.jobs.describe import describe_deployment
 from cdc.spark.mirror import manifest as manifests
 from cdc.spark.mirror.main import mirror
 from tests.support.deployment import Deployment

@@ -8,11 +8,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc.app.snapshot_command import _position
-from cdc.config import load
-from cdc.jobs.describe import describe_deployment
-from cdc.jobspec.deployment import SparkSettings
-from cdc.jobspec.snapshot import AsOf, AsOfNow, SnapshotJob
+from cdc.base.config import load
+from cdc.cli.snapshot_command import _position
+from cdc.contract.jobspec.deployment import SparkSettings
+from cdc.contract.jobspec.snapshot import AsOf, AsOfNow, SnapshotJob
+from cdc.ops.jobs.describe import describe_deployment
 from cdc.spark.snapshot.folders import begun
 from cdc.spark.snapshot.main import take
 from cdc.spark.snapshot.manifest import Manifest

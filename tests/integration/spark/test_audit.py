@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.config import load
-from cdc.jobs.describe import describe_deployment
-from cdc.jobspec.audit import AuditJob
-from cdc.jobspec.deployment import SparkSettings
+from cdc.base.config import load
+from cdc.contract.jobspec.audit import AuditJob
+from cdc.contract.jobspec.deployment import SparkSettings
+from cdc.ops.jobs.describe import describe_deployment
 from cdc.spark.errors import JobError
 from cdc.spark.history.main import write_audit
 from tests.support.commands import cdc

@@ -11,14 +11,14 @@ import pytest
 from confluent_kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
-from cdc.jobspec.deployment import Column, KafkaSettings, SparkSettings, Table
-from cdc.jobspec.health import HealthJob, HealthTopic
-from cdc.record import TableSchema
+from cdc.contract.jobspec.deployment import Column, KafkaSettings, SparkSettings, Table
+from cdc.contract.jobspec.health import HealthJob, HealthTopic
+from cdc.contract.record import TableSchema
+from cdc.lab.stack import Kafka
 from cdc.spark.health.main import check
 from cdc.spark.health.model import HealthReport, TopicHealth
 from cdc.spark.health.page import as_html
 from cdc.spark.health.text import as_text
-from cdc.stack import Kafka
 from tests.support.deployment import Deploy
 from tests.support.servers import Database
 from tests.support.topic_settings import create_topic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from cdc.jobspec.deployment import PostgresSettings
+from cdc.contract.jobspec.deployment import PostgresSettings
 from cdc.spark.errors import SourceUnreadable
 from cdc.spark.source import held_snapshot
 from cdc.spark.source.held_snapshot import hold, hold_free

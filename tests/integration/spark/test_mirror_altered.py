@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.jobspec.mirror import MirrorJob, ParquetTarget
+from cdc.contract.jobspec.mirror import MirrorJob, ParquetTarget
 from cdc.spark.errors import JobError
 from cdc.spark.mirror import manifest as manifests
 from tests.integration.spark.mirrors import job_for, run

@@ -14,8 +14,8 @@ import pytest
 from psycopg import sql
 from pyspark.sql import SparkSession
 
-from cdc.jobspec.mirror import COMPACT_EVERY, RECORDS_PER_BATCH, MirrorJob, ParquetTarget, PostgresTarget
-from cdc.proof.comparison import Rows, TableShape, describe, difference, pinned, table_rows
+from cdc.contract.jobspec.mirror import COMPACT_EVERY, RECORDS_PER_BATCH, MirrorJob, ParquetTarget, PostgresTarget
+from cdc.lab.proof.comparison import Rows, TableShape, describe, difference, pinned, table_rows
 from cdc.spark.mirror import manifest as manifests
 from cdc.spark.mirror.main import mirror
 from cdc.spark.mirror.position import Position

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from cdc.contract.jobspec.mirror import MirrorJob, ParquetTarget, PostgresTarget
 from cdc.contract.partition import partition_of
-from cdc.jobspec.mirror import MirrorJob, ParquetTarget, PostgresTarget
-from cdc.proof.comparison import Rows, describe, pinned, table_rows
-from cdc.record import RepairKey
-from tests.integration.backfill.test_repair import id_key, repair
+from cdc.contract.record import RepairKey
+from cdc.lab.proof.comparison import Rows, describe, pinned, table_rows
+from tests.integration.bridge.backfill.test_repair import id_key, repair
 from tests.integration.spark.mirrors import job_for, lake_rows, run
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database

@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from cdc.contract.jobspec.deployment import SparkSettings
 from cdc.contract.partition import partition_of
-from cdc.jobspec.deployment import SparkSettings
-from cdc.ports import StoredRecord
+from cdc.contract.ports import StoredRecord
 from cdc.spark.report.model import TableReport
 from tests.support.deployment import Deploy, Deployment
 from tests.support.reconciling import job_for, reconciled, table_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.jobspec.deployment import SparkSettings
+from cdc.contract.jobspec.deployment import SparkSettings
 from tests.support.deployment import Deploy, Deployment
 from tests.support.reconciling import job_for, reconciled, run_command, table_of
 from tests.support.servers import Database

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.jobspec.deployment import SparkSettings
+from cdc.contract.jobspec.deployment import SparkSettings
 from cdc.spark.report.model import TableReport
 from tests.support.deployment import Deploy, Deployment
 from tests.support.order_writer import TABLE, Writer, create

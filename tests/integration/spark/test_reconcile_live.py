@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.jobspec.deployment import SparkSettings
-from cdc.ports import StoredRecord
+from cdc.contract.jobspec.deployment import SparkSettings
+from cdc.contract.ports import StoredRecord
 from cdc.spark.report.document import from_json
 from cdc.spark.report.model import Report, Sample
 from tests.support.deployment import Deploy, Deployment

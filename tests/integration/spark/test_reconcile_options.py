@@ -14,9 +14,9 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.jobs.launch import INTERRUPTED
-from cdc.jobspec.deployment import SparkSettings
-from cdc.jobspec.reconcile import ReconcileJob
+from cdc.contract.jobspec.deployment import SparkSettings
+from cdc.contract.jobspec.reconcile import ReconcileJob
+from cdc.ops.jobs.launch import INTERRUPTED
 from cdc.spark.errors import JobError
 from cdc.spark.reconcile.ledger import PassDone
 from cdc.spark.reconcile.table_run import TableRun

@@ -11,8 +11,8 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.jobspec.deployment import SparkSettings
-from cdc.jobspec.keys_file import RepairableKey, keys_file, read_keys, write_keys
+from cdc.contract.jobspec.deployment import SparkSettings
+from cdc.contract.jobspec.keys_file import RepairableKey, keys_file, read_keys, write_keys
 from cdc.spark.reconcile import table_report
 from cdc.spark.report.document import as_json
 from cdc.spark.report.model import Report

@@ -8,10 +8,10 @@ import pytest
 from psycopg import sql
 from pyspark.sql import SparkSession
 
+from cdc.contract.jobspec.deployment import SparkSettings
 from cdc.contract.partition import partition_of
-from cdc.jobspec.deployment import SparkSettings
+from cdc.lab.stack import Kafka, PostgresMajor
 from cdc.spark.report.model import Counts, TableReport
-from cdc.stack import Kafka, PostgresMajor
 from tests.support.deployment import Deploy, Deployment, deployed
 from tests.support.reconciling import job_for, reconciled, table_of
 from tests.support.servers import Database, Servers, fresh_database

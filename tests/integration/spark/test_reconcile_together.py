@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.jobspec.deployment import SparkSettings
+from cdc.contract.jobspec.deployment import SparkSettings
 from cdc.spark.errors import JobError
 from cdc.spark.reconcile.comparison import Comparison
 from cdc.spark.report.model import Report

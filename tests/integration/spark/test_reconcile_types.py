@@ -8,8 +8,8 @@ import pytest
 from psycopg import sql
 from pyspark.sql import SparkSession
 
-from cdc.jobspec.deployment import SparkSettings
-from cdc.stack import PostgresMajor
+from cdc.contract.jobspec.deployment import SparkSettings
+from cdc.lab.stack import PostgresMajor
 from tests.integration.bridge.test_type_matrix import prepare
 from tests.support.deployment import Deploy
 from tests.support.reconciling import job_for, reconciled

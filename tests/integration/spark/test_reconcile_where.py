@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.jobspec.deployment import SparkSettings
+from cdc.contract.jobspec.deployment import SparkSettings
 from tests.support.deployment import Deploy
 from tests.support.reconciling import job_for, reconciled
 from tests.support.servers import Database

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc.base.lsn import LSN
 from cdc.contract.header import DELETE, INSERT, UPDATE, HeaderStamp, header_position
-from cdc.jobspec.deployment import SparkSettings
-from cdc.lsn import LSN
+from cdc.contract.jobspec.deployment import SparkSettings
 from cdc.spark.errors import PastErased
 from tests.integration.spark.snapshots import Snapshots
 from tests.support.deployment import Deploy, Deployment

@@ -14,9 +14,9 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.jobs.launch import document
-from cdc.jobspec.deployment import SparkSettings
-from cdc.jobspec.mirror import MirrorJob, ParquetTarget, PostgresTarget
+from cdc.contract.jobspec.deployment import SparkSettings
+from cdc.contract.jobspec.mirror import MirrorJob, ParquetTarget, PostgresTarget
+from cdc.ops.jobs.launch import document
 from cdc.spark.errors import JobError
 from cdc.spark.mirror import manifest as manifests
 from tests.integration.spark.mirrors import assert_equal, job_for, postgres_target, run

@@ -13,8 +13,8 @@ import pytest
 from psycopg import sql
 from pyspark.sql import SparkSession
 
-from cdc.jobspec.snapshot import AsOfLsn, AsOfOffsets, AsOfTime
-from cdc.lsn import LSN
+from cdc.base.lsn import LSN
+from cdc.contract.jobspec.snapshot import AsOfLsn, AsOfOffsets, AsOfTime
 from cdc.spark.errors import JobError, NotCaughtUp, PastErased
 from tests.integration.spark.snapshots import Snapshots
 from tests.support.deployment import Deploy

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc.contract.jobspec.snapshot import AsOfLsn, AsOfTime
 from cdc.contract.naming import history_topic
-from cdc.jobspec.snapshot import AsOfLsn, AsOfTime
 from cdc.spark.errors import PastErased
 from tests.integration.spark.snapshots import Snapshots
 from tests.support.deployment import Deploy

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc.jobspec.snapshot import AsOfNow
+from cdc.contract.jobspec.snapshot import AsOfNow
 from cdc.spark.snapshot import newest
 from tests.integration.spark.snapshots import Snapshots
 from tests.support.deployment import Deploy

@@ -14,8 +14,8 @@ import pyarrow.parquet
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.jobs.as_of import parse_as_of
-from cdc.jobs.launch import document
+from cdc.ops.jobs.as_of import parse_as_of
+from cdc.ops.jobs.launch import document
 from cdc.spark.offsets import Brokers
 from cdc.spark.snapshot import main as job_main
 from cdc.spark.snapshot.folders import snapshots as finished

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.jobs.launch import document
-from cdc.jobspec.deployment import SparkSettings
-from cdc.jobspec.snapshot import AsOfLsn
+from cdc.contract.jobspec.deployment import SparkSettings
+from cdc.contract.jobspec.snapshot import AsOfLsn
+from cdc.ops.jobs.launch import document
 from cdc.spark.errors import PastErased
 from cdc.spark.snapshot.folders import snapshots as finished
 from tests.integration.spark.snapshots import Snapshots

@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
 
+from cdc.contract.jobspec.mirror import ParquetTarget
 from cdc.contract.partition import partition_of
-from cdc.jobspec.mirror import ParquetTarget
-from cdc.record import RepairKey
+from cdc.contract.record import RepairKey
 from cdc.spark.errors import TopicUnreadable
-from tests.integration.backfill.test_repair import id_key, repair
+from tests.integration.bridge.backfill.test_repair import id_key, repair
 from tests.integration.spark.mirrors import job_for, run
 from tests.integration.spark.snapshots import Snapshots
 from tests.integration.spark.test_mirror_strays import PARTITIONS, STRAY, TABLE, published

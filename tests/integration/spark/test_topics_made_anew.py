@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc.jobspec.deployment import SparkSettings
-from cdc.jobspec.mirror import MirrorJob, ParquetTarget, PostgresTarget
+from cdc.contract.jobspec.deployment import SparkSettings
+from cdc.contract.jobspec.mirror import MirrorJob, ParquetTarget, PostgresTarget
 from cdc.spark.errors import TopicChanged
 from cdc.spark.mirror.parquet import ParquetMirror
 from cdc.spark.mirror.position import Batch, Offsets

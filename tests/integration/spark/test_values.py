@@ -10,9 +10,9 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from cdc.change import Column
-from cdc.encode.values import converter
-from cdc.pgtypes import BUILTIN_NAMES, sql_type
+from cdc.contract.change import Column
+from cdc.contract.formats.values import converter
+from cdc.contract.pgtypes import BUILTIN_NAMES, sql_type
 from cdc.spark.values.columns import column_text, kind_of
 from tests.support.servers import Database
 

@@ -7,8 +7,8 @@ import random
 
 from pyspark.sql import SparkSession
 
+from cdc.base.lsn import LSN
 from cdc.contract.header import BACKFILL, UPDATE, HeaderStamp
-from cdc.lsn import LSN
 from cdc.spark.reconcile.topic_records import Moment
 from cdc.spark.source.visibility import Snapshot
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cdc.stack import Kafka
+from cdc.lab.stack import Kafka
 from tests.support.names import unique
 from tests.support.topic_settings import make_topic
 

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from cdc.brokers import BrokerAdmin
-from cdc.errors import ConfigError, FencedError, TopicRefused, TopicUnavailable
-from cdc.publish.topics import TopicAdmin, TopicSpecification
-from cdc.replay.bounded import partitions_of, read_topic
+from cdc.base.errors import ConfigError, FencedError, TopicRefused, TopicUnavailable
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.publish.topics import TopicAdmin, TopicSpecification
+from cdc.kafka.replay.bounded import partitions_of, read_topic
 from cdc.state import ChangelogStore, PartitionState, StoredRecord, TopicsConfig
 from tests.support.reading import fold_topic
 from tests.support.topic_settings import delete_records, make_topic

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Producer
 from pydantic import BaseModel, Field, SecretStr
 
-from cdc.brokers import BrokerAdmin
-from cdc.errors import ConfigError, FencedError, TopicRefused, ValueRefused, VersionConflict
-from cdc.publish.topics import TopicAdmin, TopicSpecification
+from cdc.base.errors import ConfigError, FencedError, TopicRefused, ValueRefused, VersionConflict
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.publish.topics import TopicAdmin, TopicSpecification
 from cdc.state import ConfigStore, ConfigWriter, Setting, TopicsConfig
 from tests.support.reading import fold_topic
 from tests.support.topic_settings import delete_records, make_topic

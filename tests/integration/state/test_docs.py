@@ -10,9 +10,9 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
-from cdc.brokers import BrokerAdmin
-from cdc.publish.topics import TopicAdmin
-from cdc.stack import Kafka
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.publish.topics import TopicAdmin
+from cdc.lab.stack import Kafka
 from tests.architecture.pages import page
 from tests.support.reading import fold_topic
 from tests.support.topic_settings import make_topic

@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from cdc.brokers import BrokerAdmin
-from cdc.errors import FencedError, TopicRefused, ValueRefused, VersionConflict
-from cdc.publish.topics import TopicAdmin, TopicSpecification
-from cdc.replay.bounded import read_topic
+from cdc.base.errors import FencedError, TopicRefused, ValueRefused, VersionConflict
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.publish.topics import TopicAdmin, TopicSpecification
+from cdc.kafka.replay.bounded import read_topic
 from cdc.state import ABSENT, Difference, EventSourced, TopicsConfig
 from tests.support.reading import fold_topic
 from tests.support.soak import times

@@ -13,12 +13,12 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
-from cdc.brokers import BrokerAdmin
+from cdc.base.errors import ConfigError, FencedError, TopicRefused, TopicUnavailable, ValueRefused, VersionConflict
 from cdc.contract.partition import partition_of
-from cdc.errors import ConfigError, FencedError, TopicRefused, TopicUnavailable, ValueRefused, VersionConflict
-from cdc.publish.application import ApplicationProducer
-from cdc.replay.bounded import partitions_of, read_topic
-from cdc.stack import Kafka
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.publish.application import ApplicationProducer
+from cdc.kafka.replay.bounded import partitions_of, read_topic
+from cdc.lab.stack import Kafka
 from cdc.state import ABSENT, StateProducer, TopicsConfig
 from tests.support.reading import fold_topic
 from tests.support.soak import times

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from cdc.brokers import BrokerAdmin
-from cdc.errors import TopicRefused, ValueRefused
-from cdc.replay.bounded import partitions_of
-from cdc.replay.reader import TopicReader
+from cdc.base.errors import TopicRefused, ValueRefused
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.bounded import partitions_of
+from cdc.kafka.replay.reader import TopicReader
 from cdc.state import StateProducer, StateReader
 from tests.support.waiting import eventually
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdc.stack import KafkaBroker
+from cdc.lab.stack import KafkaBroker
 
 ONE_MIB = 1_048_576
 

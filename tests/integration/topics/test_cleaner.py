@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
-from cdc.app.cli import app
-from cdc.brokers import BrokerAdmin
-from cdc.stack import KafkaBroker
+from cdc.cli.cli import app
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.lab.stack import KafkaBroker
 from tests.integration.topics.looking import codes, now_ms, partition_of
 from tests.support.servers import OwnStack
 from tests.support.waiting import eventually

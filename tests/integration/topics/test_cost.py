@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 from typer.testing import CliRunner
 
-from cdc.app.cli import app
-from cdc.stack import KafkaBroker
+from cdc.cli.cli import app
+from cdc.lab.stack import KafkaBroker
 from tests.integration.topics.looking import now_ms, partition_of
 from tests.support.waiting import eventually
 from tests.support.written_log import HOUR_MS, WrittenLog

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cdc.app.cli import app
-from cdc.stack import KafkaBroker
+from cdc.cli.cli import app
+from cdc.lab.stack import KafkaBroker
 from cdc.topics.batches import parse_batches
 from tests.integration.topics.looking import codes, looked_at, now_ms, partition_of
 from tests.support.waiting import eventually

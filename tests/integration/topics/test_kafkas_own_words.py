@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, ResourceType
 
-from cdc.stack import KafkaBroker
-from cdc.stack.jars import fetch_jars
+from cdc.lab.stack import KafkaBroker
+from cdc.lab.stack.jars import fetch_jars
 from tests.architecture.pages import page
 from tests.support.other_topics import OtherTopic
 

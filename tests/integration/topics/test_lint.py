@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from confluent_kafka import ShareConsumer
 from typer.testing import CliRunner
 
-from cdc.app.cli import app
-from cdc.stack import KafkaBroker
+from cdc.cli.cli import app
+from cdc.lab.stack import KafkaBroker
 from cdc.topics.cluster import Cluster
 from cdc.topics.share_groups import share_groups
 from tests.integration.topics.looking import now_ms

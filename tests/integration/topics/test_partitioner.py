@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
-from cdc.app.cli import app
-from cdc.stack import KafkaBroker
+from cdc.cli.cli import app
+from cdc.lab.stack import KafkaBroker
 from tests.integration.topics.looking import now_ms
 from tests.support.written_log import WrittenLog
 

@@ -11,11 +11,11 @@ import yaml
 from click.testing import Result
 from typer.testing import CliRunner
 
-from cdc.app.cli import app
-from cdc.brokers import BrokerAdmin
-from cdc.config import load
-from cdc.publish.topics import TopicAdmin, TopicSpecification, state_settings
-from cdc.stack import KafkaBroker
+from cdc.base.config import load
+from cdc.cli.cli import app
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.publish.topics import TopicAdmin, TopicSpecification, state_settings
+from cdc.lab.stack import KafkaBroker
 from cdc.topics.cluster import Cluster
 from tests.integration.topics.looking import now_ms
 from tests.support.topic_settings import set_topic

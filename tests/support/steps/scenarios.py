@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdc.contract.naming import progress_topic
+from cdc.contract.record import RepairKey
 from cdc.contract.repair import parts_of
-from cdc.publish.requests import write_repair
-from cdc.record import RepairKey
+from cdc.kafka.publish.requests import write_repair
 from tests.support.steps.trial import Trial
 from tests.support.steps.world import NEW_KEY, OTHER_ANEW
 from tests.support.waiting import eventually

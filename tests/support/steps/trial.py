@@ -10,13 +10,13 @@ from typing import Final
 
 import psycopg
 
+from cdc.base.lsn import LSN
 from cdc.contract.naming import progress_topic
-from cdc.lsn import LSN
-from cdc.proof.comparison import describe, difference, pinned, table_rows, topic_rows
-from cdc.proof.server_text import FormError
-from cdc.proof.topic_side import read_topics
-from cdc.publish.requests import write_request
-from cdc.record import BackfillProgress, BackfillRequest
+from cdc.contract.record import BackfillProgress, BackfillRequest
+from cdc.kafka.publish.requests import write_request
+from cdc.lab.proof.comparison import describe, difference, pinned, table_rows, topic_rows
+from cdc.lab.proof.server_text import FormError
+from cdc.lab.proof.topic_side import read_topics
 from tests.support.deployment import Deployment
 from tests.support.forked import ForkedCdc
 from tests.support.steps.world import Writer, names

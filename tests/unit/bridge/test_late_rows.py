@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from cdc.base.config import Config
+from cdc.base.errors import TopicUnavailable
 from cdc.bridge import late_rows
 from cdc.bridge.late_rows import ask_again
-from cdc.config import Config
-from cdc.errors import TopicUnavailable
-from cdc.record import RepairRequest
+from cdc.contract.record import RepairRequest
 
 CONFIG = Config.model_validate(
     {"name": "app", "source": {"dsn": "postgresql://x@127.0.0.1/x"}, "kafka": {"bootstrap": "127.0.0.1:1"}}

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
+from cdc.base.errors import TopicUnavailable
+from cdc.base.lsn import LSN
+from cdc.bridge.encode import TableEncoder
 from cdc.bridge.loop import Bridge
+from cdc.bridge.order.counts import Counts
+from cdc.bridge.order.demand import Demand
+from cdc.bridge.order.engine import Engine
+from cdc.bridge.order.needs import Empty, Filled, Rows, Table, Unfilled
+from cdc.bridge.order.touched import TouchedKeys
 from cdc.bridge.rereader import Reading
 from cdc.bridge.sides import Found, Sides
-from cdc.change import Column, Relation, ReplicaIdentity
-from cdc.encode.table import TableEncoder
-from cdc.errors import TopicUnavailable
-from cdc.lsn import LSN
-from cdc.order.counts import Counts
-from cdc.order.demand import Demand
-from cdc.order.engine import Engine
-from cdc.order.needs import Empty, Filled, Rows, Table, Unfilled
-from cdc.order.touched import TouchedKeys
-from cdc.record import Position, Progress, Ready, SourceIdentity
-from cdc.snapshot import Snapshot
+from cdc.contract.change import Column, Relation, ReplicaIdentity
+from cdc.contract.record import Position, Progress, Ready, SourceIdentity
+from cdc.contract.snapshot import Snapshot
 
 SOURCE = SourceIdentity("7", 1, 5)
 UNIX_EPOCH = -946_684_800_000_000  # µs, as the server counts: from 2000

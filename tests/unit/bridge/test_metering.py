@@ -10,16 +10,16 @@ from typing import get_args
 
 import pytest
 
+from cdc.base.config import HttpConfig
+from cdc.base.lsn import LSN
+from cdc.base.metrics import BACKFILL_STATES
 from cdc.bridge.metering import BridgeMeter
-from cdc.change import Begin, Commit
-from cdc.config import HttpConfig
-from cdc.lsn import LSN
-from cdc.metrics import BACKFILL_STATES
-from cdc.order.counts import Counts
-from cdc.order.engine import Engine
-from cdc.order.touched import TouchedKeys
-from cdc.record import BackfillState, LeafProgress, Progress, SourceIdentity
-from cdc.slot_state import SlotState
+from cdc.bridge.order.counts import Counts
+from cdc.bridge.order.engine import Engine
+from cdc.bridge.order.touched import TouchedKeys
+from cdc.contract.change import Begin, Commit
+from cdc.contract.record import BackfillState, LeafProgress, Progress, SourceIdentity
+from cdc.contract.slot_state import SlotState
 from tests.support.topic_writer import FIRST_BACKFILL
 
 SLOT = SlotState("s", "pgoutput", "d", False, None, None, None, "extended", None, 7, 5, None)

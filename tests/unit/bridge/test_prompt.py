@@ -8,15 +8,15 @@ from types import SimpleNamespace
 import pytest
 
 from cdc.bridge import prompt
+from cdc.bridge.order.counts import Counts
+from cdc.bridge.order.engine import Engine
+from cdc.bridge.order.touched import TouchedKeys
 from cdc.bridge.prompt import PromptBridge
 from cdc.bridge.prompt_side import PromptSide
 from cdc.bridge.sides import Sides
 from cdc.contract.progress import parse_progress
-from cdc.order.counts import Counts
-from cdc.order.engine import Engine
-from cdc.order.touched import TouchedKeys
-from cdc.record import Progress
-from cdc.snapshot import Snapshot
+from cdc.contract.record import Progress
+from cdc.contract.snapshot import Snapshot
 from tests.unit.bridge.test_loop import RELATION, RESUME, UNIX_EPOCH, Idle, Script, commit, frame, insert
 from tests.unit.bridge.test_prompt_side import CONFIG, Publisher
 

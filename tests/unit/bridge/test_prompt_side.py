@@ -8,19 +8,19 @@ from types import SimpleNamespace
 
 import pytest
 
+from cdc.base.config import Config
+from cdc.base.errors import FencedError, TopicUnavailable
+from cdc.base.lsn import LSN, ZERO
 from cdc.bridge import kafka_side, prompt_side
 from cdc.bridge.kafka_side import KafkaSide
+from cdc.bridge.order.needs import Empty
+from cdc.bridge.order.repeats import Repeats
 from cdc.bridge.prompt_side import PromptSide
-from cdc.config import Config
 from cdc.contract.header import INSERT, HeaderStamp
+from cdc.contract.ports import StoredRecord
 from cdc.contract.progress import parse_progress, stream_key
-from cdc.errors import FencedError, TopicUnavailable
-from cdc.lsn import LSN, ZERO
-from cdc.order.needs import Empty
-from cdc.order.repeats import Repeats
-from cdc.ports import StoredRecord
-from cdc.publish.row_producer import Group
-from cdc.record import Lead, Position, Progress, Ready, SourceIdentity
+from cdc.contract.record import Lead, Position, Progress, Ready, SourceIdentity
+from cdc.kafka.publish.row_producer import Group
 
 SOURCE = SourceIdentity("7", 1, 5)
 RESUME = Progress(LSN(100), None, 0, SOURCE)

@@ -7,6 +7,8 @@ import dataclasses
 import orjson
 import pytest
 
+from cdc.base.errors import DecodeError
+from cdc.base.lsn import LSN
 from cdc.contract.backfill import (
     backfill_key,
     backfill_value,
@@ -18,9 +20,7 @@ from cdc.contract.backfill import (
     request_value,
 )
 from cdc.contract.progress import stream_key
-from cdc.errors import DecodeError
-from cdc.lsn import LSN
-from cdc.record import BackfillProgress, BackfillRequest, LeafProgress
+from cdc.contract.record import BackfillProgress, BackfillRequest, LeafProgress
 
 PROGRESS = BackfillProgress(
     table="public.t",

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from cdc.base.errors import DecodeError
+from cdc.base.lsn import LSN
 from cdc.contract.header import Header, HeaderStamp, header_position, newer, parse_header
-from cdc.errors import DecodeError
-from cdc.lsn import LSN
-from cdc.record import Position
+from cdc.contract.record import Position
 from tests.golden.files import vectors
 
 VECTORS = vectors("headers")

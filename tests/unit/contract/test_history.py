@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from cdc.change import Column, Relation, ReplicaIdentity
+from cdc.base.errors import ConfigError, DecodeError
+from cdc.base.lsn import LSN
+from cdc.bridge.encode import TableEncoder
+from cdc.contract.change import Column, Relation, ReplicaIdentity
 from cdc.contract.header import HeaderStamp, newer
 from cdc.contract.history import HistoryEncoder, members, parse_history
 from cdc.contract.naming import history_topic
-from cdc.encode.table import TableEncoder
-from cdc.errors import ConfigError, DecodeError
-from cdc.lsn import LSN
-from cdc.record import Position
+from cdc.contract.record import Position
 
 COLUMNS = (
     Column("id", 20, -1, "pg_catalog.int8", True),

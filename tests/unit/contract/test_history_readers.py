@@ -10,10 +10,10 @@ import orjson
 import pyarrow as pa
 import pytest
 
+from cdc.base.errors import DecodeError
+from cdc.base.lsn import LSN
 from cdc.contract.header import BACKFILL, DELETE, INSERT, TRUNCATE, UPDATE, HeaderStamp, newer
 from cdc.contract.history import HistoryEncoder, parse_history
-from cdc.errors import DecodeError
-from cdc.lsn import LSN
 from cdc.spark.history.trail import change
 from cdc.spark.snapshot.history import _states
 from cdc.spark.values.objects import split_object

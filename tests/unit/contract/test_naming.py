@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from cdc.base.errors import ConfigError
 from cdc.contract.naming import (
     collisions,
     history_topic,
@@ -14,7 +15,6 @@ from cdc.contract.naming import (
     schemas_topic,
     topic_name,
 )
-from cdc.errors import ConfigError
 
 
 @pytest.mark.parametrize(

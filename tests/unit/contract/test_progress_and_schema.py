@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.change import Column, Relation, ReplicaIdentity
+from cdc.base.errors import DecodeError
+from cdc.base.lsn import LSN
+from cdc.contract.change import Column, Relation, ReplicaIdentity
 from cdc.contract.progress import parse_progress, progress_value, stream_key
+from cdc.contract.record import Lead, Position, Progress, SourceIdentity
 from cdc.contract.schema import fingerprint, parse_schema, schema_key, schema_value, table_schema
-from cdc.errors import DecodeError
-from cdc.lsn import LSN
-from cdc.record import Lead, Position, Progress, SourceIdentity
 
 PROGRESS = Progress(
     LSN.parse("16/B374D848"), None, 1_795_190_486_566_123, SourceIdentity("7428123456789012345", 1, 16384), (734,)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from cdc.base.errors import DecodeError
+from cdc.base.lsn import LSN
 from cdc.contract.backfill import backfill_key, is_backfill_key, is_request_key, request_key
+from cdc.contract.record import RepairKey, RepairOutcome, RepairRequest
 from cdc.contract.repair import (
     PART_BYTES,
     PART_KEYS,
@@ -18,9 +21,6 @@ from cdc.contract.repair import (
     repair_request_key,
     repair_request_value,
 )
-from cdc.errors import DecodeError
-from cdc.lsn import LSN
-from cdc.record import RepairKey, RepairOutcome, RepairRequest
 
 REQUEST = RepairRequest("r1", 3, "public.t", (RepairKey(b'{"id":1}'), RepairKey(b"\xff\x00", 2)))
 OUTCOME = RepairOutcome("public.t", "shop.public.t", "r1", 3, 5, 2, 1, 70, LSN(99), "it is gone", "make it again")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.lsn import LSN
+from cdc.base.lsn import LSN
 from cdc.spark.reconcile.causes import Finding, RecordPlace, Row, differing_columns, likely_cause
 from cdc.spark.reconcile.likeness import likeness
 from cdc.spark.reconcile.verdict import KeyClass

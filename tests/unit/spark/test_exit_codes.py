@@ -21,13 +21,13 @@ from pyspark.errors import PySparkRuntimeError
 from typer.testing import CliRunner
 
 import cdc.spark.__main__ as entry
-from cdc.app import cli, commands, reconcile_command
-from cdc.errors import DecodeError, SourceUnavailable
-from cdc.jobs.answers import answering
-from cdc.jobs.launch import INTERRUPTED, document, run_job
-from cdc.jobspec.deployment import Column, KafkaSettings, PostgresSettings, SparkSettings, Stream, Table
-from cdc.jobspec.parent import FOUND
-from cdc.jobspec.reconcile import ReconcileJob
+from cdc.base.errors import DecodeError, SourceUnavailable
+from cdc.cli import cli, commands, reconcile_command
+from cdc.contract.jobspec.deployment import Column, KafkaSettings, PostgresSettings, SparkSettings, Stream, Table
+from cdc.contract.jobspec.parent import FOUND
+from cdc.contract.jobspec.reconcile import ReconcileJob
+from cdc.ops.jobs.answers import answering
+from cdc.ops.jobs.launch import INTERRUPTED, document, run_job
 from cdc.spark.errors import JobError
 from cdc.spark.reconcile import main as job_main
 from cdc.spark.reconcile import table_report
@@ -282,7 +282,7 @@ class TestCommands:
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_every_spark_command_answers_so(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        module = f"cdc.{commands.COMMANDS[kind].module}"
+        module = f"cdc.cli.{commands.COMMANDS[kind].module}"
         tables = ["public.t", "--to", "folder"] if kind in ("snapshot", "audit") else []
         monkeypatch.setattr(f"{module}.load_config", raising(OSError("broken")))
         assert CliRunner().invoke(cli.app, [kind, *tables]).exit_code == 2

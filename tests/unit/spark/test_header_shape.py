@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from cdc.base.lsn import LSN
 from cdc.contract.header import HeaderStamp, newer, of_no_row, parse_header, with_null_documents
-from cdc.lsn import LSN
 from cdc.spark.topic import HEADER_SHAPE
 
 STREAMED = HeaderStamp(LSN(0x1_0192_5728), 734, 1795190486566123).header("u", 17, "3f2a91c05b7e6d14")

@@ -7,7 +7,7 @@ import sys
 
 import psutil
 
-from cdc.jobspec.parent import PARENT_VARIABLE
+from cdc.contract.jobspec.parent import PARENT_VARIABLE
 from tests.support.waiting import eventually
 
 JOB = """

@@ -15,11 +15,14 @@ def test_the_shipped_package_is_whole_and_imports_without_an_installation(tmp_pa
     names = set(zipfile.ZipFile(archive).namelist())
     root = Path(__file__).parents[3]
     beside = {
-        f"cdc/{each.relative_to(root)}" for part in ("spark", "migrations") for each in (root / part).rglob("*.py")
+        f"{place}/{each.relative_to(root / part)}"
+        for part, place in (("spark", "cdc/spark"), ("migrations", "cdc/sink/migrations"))
+        for each in (root / part).rglob("*.py")
     }
     assert names - beside == {str(each.relative_to(root)) for each in (root / "cdc").rglob("*.py")} - beside
     assert beside <= names
 
-    code = f"import sys; sys.path[:0] = [{str(archive)!r}]; import cdc.lsn, cdc.spark.errors; print(cdc.lsn.__file__)"
+    imports = "from cdc.base import lsn; from cdc.spark import errors; print(lsn.__file__)"
+    code = f"import sys; sys.path[:0] = [{str(archive)!r}]; {imports}"
     done = subprocess.run([sys.executable, "-IS", "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.startswith(str(archive)), done.stderr

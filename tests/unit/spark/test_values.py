@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.errors import DecodeError
+from cdc.base.errors import DecodeError
 from cdc.spark.values.columns import ArrayOf, Kind, Scalar, column_text, kind_of, row_texts
 from cdc.spark.values.objects import split_array, split_object, unquote
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from cdc.errors import DecodeError
+from cdc.base.errors import DecodeError
 from cdc.spark.source.visibility import Snapshot
 
 

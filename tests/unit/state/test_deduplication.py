@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from cdc.errors import ConfigError
-from cdc.lsn import LSN
+from cdc.base.errors import ConfigError
+from cdc.base.lsn import LSN
 from cdc.state.bloom import BloomFilter, bloom_size, measure_bloom
 from cdc.state.deduplication import Deduplicator, HighWater, Verdict
 

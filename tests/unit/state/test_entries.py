@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 
-from cdc.ports import StoredRecord
+from cdc.contract.ports import StoredRecord
 from cdc.state.entries import ABSENT, Change, Entries, Entry
 
 

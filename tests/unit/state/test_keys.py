@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cdc.change import Column
-from cdc.encode.json_format import JsonFormat
-from cdc.errors import ConfigError, ValueRefused
+from cdc.base.errors import ConfigError, ValueRefused
+from cdc.contract.change import Column
+from cdc.contract.formats.json_format import JsonFormat
 from cdc.state.keys import KeyForm
 
 

@@ -8,7 +8,7 @@ import orjson
 import pytest
 from pydantic import BaseModel
 
-from cdc.errors import ValueRefused
+from cdc.base.errors import ValueRefused
 from cdc.state.absolute import looks_like_delta, refuse_deltas
 from cdc.state.values import decode, encode
 

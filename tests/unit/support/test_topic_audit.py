@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.ports import StoredRecord
+from cdc.contract.ports import StoredRecord
 from tests.support.topic_audit import audit
 
 

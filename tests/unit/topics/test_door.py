@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cdc.errors import TopicRefused
+from cdc.base.errors import TopicRefused
 from cdc.topics import door
 
 SERVER_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from cdc.base.lsn import LSN
 from cdc.contract.header import UPDATE, HeaderStamp
-from cdc.lsn import LSN
 from cdc.topics.foreign import ForeignRecords
 from cdc.topics.lint import Subject, lint
 

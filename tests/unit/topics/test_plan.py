@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.errors import ConfigError
+from cdc.base.errors import ConfigError
 from cdc.topics.plan import REASONS, Standing, changes, check_wishes, general_settings
 
 HOUR = 3_600_000

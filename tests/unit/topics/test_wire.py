@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cdc.errors import DecodeError
+from cdc.base.errors import DecodeError
 from cdc.topics.wire import Answer, compact_text, text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.errors import DecodeError
+from cdc.base.errors import DecodeError
 from cdc.spark.history.trail import change
 
 HEAD = '{"v":1,"op":"%s","lsn":"0/1A","seq":2,"xid":%s,"ts":5,"schema":"beef",'

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from cdc.jobspec.deployment import Column, KafkaSettings, Table
-from cdc.jobspec.keys_file import RepairableKey, read_keys, write_keys
+from cdc.contract.jobspec.deployment import Column, KafkaSettings, Table
+from cdc.contract.jobspec.keys_file import RepairableKey, read_keys, write_keys
 from cdc.spark.errors import JobError
 from cdc.spark.kafka_options import client_options, connector_options
 from cdc.spark.reconcile.ledger import Ledger, PassDone

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cdc.jobspec.deployment import Column, KafkaSettings, PostgresSettings, SparkSettings, Stream, Table
-from cdc.jobspec.reconcile import ReconcileJob
+from cdc.contract.jobspec.deployment import Column, KafkaSettings, PostgresSettings, SparkSettings, Stream, Table
+from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
 from cdc.spark.reconcile.identity import identity_of, read_identity, refuse_another, write_identity
 from cdc.spark.reconcile.run_folder import RunFolder, occupied

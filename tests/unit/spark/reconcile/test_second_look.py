@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cdc.base.lsn import LSN
 from cdc.contract.header import UPDATE, HeaderStamp, with_null_documents
-from cdc.jobspec.deployment import Column, Table
-from cdc.lsn import LSN
-from cdc.record import SchemaColumn, TableSchema
+from cdc.contract.jobspec.deployment import Column, Table
+from cdc.contract.record import SchemaColumn, TableSchema
 from cdc.spark.reconcile.second_look import Rule, TopicRow, Unreadable, _compared, _topic_row
 
 TODAY = Table(

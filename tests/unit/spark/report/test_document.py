@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import cdc.spark.report
-from cdc.errors import ConfigError
+from cdc.base.errors import ConfigError
 from cdc.spark.report.document import as_json, from_json, json_schema
 from cdc.spark.report.model import Report
 from tests.support import reports

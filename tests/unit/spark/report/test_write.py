@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import ConfigError
+from cdc.base.errors import ConfigError
 from cdc.spark.report.document import from_json
 from cdc.spark.report.write import Written, write_all
 from tests.support import reports

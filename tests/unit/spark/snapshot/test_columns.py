@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc.record import SchemaColumn
+from cdc.contract.record import SchemaColumn
 from cdc.spark.snapshot.columns import form_of
 from cdc.spark.snapshot.rows import RowDecoder
 

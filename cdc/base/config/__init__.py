@@ -1,0 +1,17 @@
+"""One YAML file per database: what to read, where to publish, what to mirror."""
+
+from cdc.base.config.load import load
+from cdc.base.config.model import Config, HttpConfig, KafkaConfig, SinkConfig, SourceConfig, TopicsConfig
+from cdc.base.config.view import OtherTopic, ViewConfig
+
+__all__ = [
+    "Config",
+    "HttpConfig",
+    "KafkaConfig",
+    "OtherTopic",
+    "SinkConfig",
+    "SourceConfig",
+    "TopicsConfig",
+    "ViewConfig",
+    "load",
+]

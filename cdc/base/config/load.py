@@ -1,0 +1,83 @@
+"""Configuration file + environment → ``Config``. Only commands call this; nothing is read on import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from cdc.base.config import environment, unread, yaml_file
+from cdc.base.config.explain import explain
+from cdc.base.config.model import Config
+
+_PASSWORD_KEYS = ("password", "password_file")
+
+
+def load(path: Path | None, environ: Mapping[str, str]) -> Config:
+    """Read the file, lay ``CDC_…`` variables over it, check everything.
+
+    Args:
+        path: the YAML file; None when the environment says everything.
+        environ: the process's environment, or a test's.
+
+    Raises:
+        ConfigError: lists all that is wrong, each with its place; never shows a secret.
+    """
+    content, lines = yaml_file.read(path) if path is not None else ({}, {})
+
+    def where(keys: tuple[str, ...]) -> str:
+        for length in range(len(keys), 0, -1):
+            if line := lines.get(keys[:length]):
+                return f"{path}, line {line}"
+        return str(path) if path is not None else "environment"
+
+    return checked(content, environ, where, path.parent if path is not None else Path())
+
+
+def checked(
+    content: dict[str, Any], environ: Mapping[str, str], where: Callable[[tuple[str, ...]], str], directory: Path
+) -> Config:
+    """Lay ``CDC_…`` variables over what a file says or would say, and check everything.
+
+    Args:
+        content: as YAML has it.
+        environ: as for ``load``.
+        where: names the place of a key path in the content, for people.
+        directory: of the file.
+
+    Raises:
+        ConfigError: as ``load``.
+    """
+    unread.refuse_misspelt(environ)
+    merged = _lay_over(content, environment.overrides(environ))
+    origins = environment.origins(environ)
+
+    def place(keys: tuple[str, ...]) -> str:
+        for length in range(len(keys), 0, -1):
+            if variable := origins.get(".".join(keys[:length])):
+                return f"environment variable {variable}"
+        if keys and keys[0] not in content:
+            # Then variables alone make this section, and the file says nothing that could be wrong.
+            section = f"{keys[0]}."
+            if variable := next((each for path, each in origins.items() if path.startswith(section)), None):
+                return f"environment variable {variable}"
+        return where(keys)
+
+    try:
+        return Config.model_validate(merged, context={"directory": directory})
+    except ValidationError as error:
+        # Its text and cause carry raw input, passwords included.
+        raise explain(error, place) from None
+
+
+def _lay_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge mappings; what is above wins, and a password above replaces either way of giving one below."""
+    merged = dict(below)
+    if any(key in above for key in _PASSWORD_KEYS):
+        merged = {key: value for key, value in merged.items() if key not in _PASSWORD_KEYS}
+    for key, value in above.items():
+        known = merged.get(key)
+        merged[key] = _lay_over(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+    return merged

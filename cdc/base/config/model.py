@@ -1,0 +1,317 @@
+"""The shape of the configuration: every option with its bound, its default and the default's reason.
+
+The sentence under a field is what ``cdc config schema`` shows for it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    model_validator,
+)
+
+from cdc.base.config import checks, masking, password_file
+from cdc.base.config.serve import ServeConfig
+from cdc.base.config.view import ViewConfig
+from cdc.base.errors import ConfigError
+
+_STRICT = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+
+_Dsn: TypeAlias = Annotated[SecretStr, AfterValidator(lambda dsn: SecretStr(checks.present(dsn.get_secret_value())))]
+_Identifier: TypeAlias = Annotated[str, AfterValidator(checks.identifier)]
+_TableName: TypeAlias = Annotated[str, AfterValidator(checks.table_name)]
+_TablePattern: TypeAlias = Annotated[str, AfterValidator(checks.table_pattern)]
+_Patterns: TypeAlias = Annotated[tuple[_TablePattern, ...], BeforeValidator(checks.split_list)]
+_KeyColumns: TypeAlias = Annotated[tuple[_Identifier, ...], BeforeValidator(checks.split_list)]
+_Int: TypeAlias = Annotated[int, BeforeValidator(checks.number)]
+_Float: TypeAlias = Annotated[float, BeforeValidator(checks.number)]
+_Scalar: TypeAlias = Annotated[str | int | float | bool, BeforeValidator(checks.scalar)]
+
+
+class SourceConfig(BaseModel):
+    """The PostgreSQL database to capture."""
+
+    model_config = _STRICT
+
+    dsn: _Dsn | None = None
+    """libpq connection string or URL, best without the password: host=db dbname=shop user=cdc. The bridge needs it;
+    readers of the topics (cdc sink, cdc serve) do without."""
+    password: SecretStr | None = None
+    """Password of that user; kept out of dsn so that it is never printed. PGPASSWORD and ~/.pgpass work as well."""
+    password_file: str | None = None
+    """File whose first line is the password (container secrets); a relative path starts at the configuration file."""
+    slot: Annotated[str, AfterValidator(checks.slot_name)] = ""
+    """Replication slot; default cdc_<name> in lower case, one slot per bridge."""
+    publication: _Identifier = ""
+    """Publication; default cdc_<name> in lower case."""
+    publication_mode: Literal["filtered", "all_tables", "disabled"] = "filtered"
+    """filtered (default) makes and alters a publication of just the tables below, which their owner may do;
+    all_tables makes one FOR ALL TABLES, for which PostgreSQL wants a superuser; disabled uses what is there."""
+    tables: Annotated[_Patterns, AfterValidator(checks.not_empty)] = ("public.*",)
+    """Tables to capture, as schema.table with * for any characters; public.* because most databases use only that.
+    A table without a usable key is left out if only a pattern reaches it."""
+    exclude: _Patterns = ()
+    """Patterns taken out again."""
+    keys: dict[_TableName, _KeyColumns] = Field(default_factory=dict)
+    """Key columns by schema.table, for tables with neither a primary key nor a replica identity index."""
+    streaming: bool = False
+    """true makes the server send large transactions while they run. They wait on this machine's disk (TMPDIR) until
+    they end, not on the server's (pg_replslot). Off, because it costs CPU here and brings no commit sooner."""
+    on_gap: Literal["fail", "rebackfill"] = "fail"
+    """When changes may be missing: fail (default) stops, because a person should see why; rebackfill makes the slot
+    anew where it must and publishes the tables again, with tombstones for rows that are gone."""
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> SourceConfig:
+        password_file.settle(self, info, *(() if self.dsn is None else (self.dsn.get_secret_value(),)))
+        if self.dsn is None and self.password is not None:
+            raise ValueError("password is given, but no dsn that it would belong to")
+        checks.key_columns(self.keys)
+        return self
+
+    def connection(self) -> dict[str, str]:
+        """Arguments for ``psycopg.connect`` or ``psycopg.conninfo.make_conninfo``: ``conninfo``, maybe ``password``.
+
+        Raises:
+            ConfigError: the configuration names no source, as that of a mere reader of the topics.
+        """
+        if self.dsn is None:
+            raise ConfigError(
+                "source.dsn is missing, and this command reads the source database",
+                remedy="add source: {dsn: …} to the configuration, or set CDC_SOURCE__DSN",
+            )
+        return password_file.connection(self.dsn, self.password)
+
+
+class SnapshotConfig(BaseModel):
+    """The first copy of a table: rows that the stream does not bring."""
+
+    model_config = _STRICT
+
+    mode: Literal["initial", "never", "when_needed"] = "initial"
+    """initial (default) publishes the rows that are there when a table joins, so that its topic is the whole table;
+    never publishes changes only; when_needed is initial, and again after a gap, as source.on_gap: rebackfill."""
+    parallel: _Int = Field(default=2, ge=1, le=16)
+    """Connections that read tables side by side: 2 keep the publishing thread busy, more only help a slow server."""
+    dsn: _Dsn | None = None
+    """libpq connection string of a physical standby to read tables from, best without the password; by default they
+    are read from the source itself."""
+    password: SecretStr | None = None
+    """Password for that connection, kept out of dsn so that it is never printed."""
+    password_file: str | None = None
+    """File whose first line is the password; a relative path starts at the configuration file."""
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> SnapshotConfig:
+        password_file.settle(self, info, *(() if self.dsn is None else (self.dsn.get_secret_value(),)))
+        if self.dsn is None and self.password is not None:
+            raise ValueError("password is given, but no dsn that it would belong to")
+        return self
+
+    def connection(self) -> dict[str, str]:
+        """As ``SourceConfig.connection``; only with a dsn."""
+        assert self.dsn is not None
+        return password_file.connection(self.dsn, self.password)
+
+
+class KafkaConfig(BaseModel):
+    """The Kafka cluster."""
+
+    model_config = _STRICT
+
+    bootstrap: Annotated[str, AfterValidator(checks.bootstrap_servers)]
+    """Where to find the cluster: host:port, several with commas."""
+    options: dict[str, _Scalar] = Field(default_factory=dict, repr=False)
+    """Handed to the Kafka client (librdkafka) as they are: TLS, SASL, compression.type, linger.ms …"""
+    password: SecretStr | None = None
+    """sasl.password, kept out of options so that it is never printed."""
+    password_file: str | None = None
+    """File whose first line is that password; a relative path starts at the configuration file."""
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> KafkaConfig:
+        password_file.settle(self, info)
+        checks.kafka_options(self.options, has_password=self.password is not None)
+        return self
+
+    def client_options(self) -> dict[str, str | int | float]:
+        """What every producer, consumer and admin client starts from; callers add what their part must control."""
+        options: dict[str, str | int | float] = {
+            name: str(value).lower() if isinstance(value, bool) else value for name, value in self.options.items()
+        }
+        options["bootstrap.servers"] = self.bootstrap
+        if self.password is not None:
+            options["sasl.password"] = self.password.get_secret_value()
+        return options
+
+
+class TopicsConfig(BaseModel):
+    """Settings of the topics that the bridge creates, and checks for drift on every start."""
+
+    model_config = _STRICT
+
+    partitions: _Int = Field(default=4, ge=1, le=1000)
+    """Partitions of each table's topic: 4 keeps four readers busy. It can never change, as keys would move."""
+    replication_factor: _Int = Field(default=1, ge=1, le=32767)
+    """Copies of each topic; 1 works on any cluster, 3 survives the loss of a broker and is what production wants."""
+    min_insync_replicas: _Int = Field(default=1, ge=1, le=32767)
+    """Copies that must have a record before it counts; at most replication_factor, 2 when that is 3."""
+    min_compaction_lag_ms: _Int = Field(default=60_000, ge=0)
+    """Milliseconds for which Kafka keeps a superseded record at least; a minute lets live readers see each version."""
+    max_compaction_lag_ms: _Int = Field(default=86_400_000, ge=1)
+    """Milliseconds after which a superseded record should be cleaned away; a day bounds how long old data stays."""
+    delete_retention_ms: _Int = Field(default=604_800_000, ge=0)
+    """Milliseconds for which a tombstone can be seen: a reader may be away that long (a week) and miss no delete."""
+    segment_ms: _Int = Field(default=3_600_000, ge=100)
+    """Milliseconds after which a segment is closed; the open one is never compacted, an hour keeps it small."""
+    min_cleanable_dirty_ratio: _Float = Field(default=0.3, ge=0, le=1)
+    """Share of uncleaned bytes at which the cleaner starts; lower cleans earlier and rewrites more (Kafka: 0.5)."""
+    max_message_bytes: _Int = Field(default=16_777_216, ge=1_048_588, le=checks.MAX_MESSAGE_BYTES)
+    """Largest row in bytes, as JSON. Kafka's own limit of 1 MiB would stop the bridge at a long text; 16 MiB rarely.
+    At most 45 MiB: a history holds twice that, and Kafka's clients and brokers take no more by default."""
+    truncate: Literal["tombstone", "ignore", "fail"] = "tombstone"
+    """TRUNCATE in the source: delete every key of the topic (default, so that topic and table agree), ignore it, or
+    stop with an error."""
+    history: _Patterns = ()
+    """Tables, as schema.table with * for any characters, for which each change is kept as well, in <topic>.history:
+    old row, new row, time, transaction. None by default, because it doubles what is written to Kafka."""
+    history_retention_ms: Annotated[_Int, AfterValidator(checks.history_retention_ms)] = 2_592_000_000
+    """Milliseconds for which a change stays in the history, at least a minute; -1: for ever. A month, because most
+    questions about who changed a row come within weeks, and an unbounded topic fills a disk some day."""
+    names: dict[_TableName, Annotated[str, AfterValidator(checks.topic_name)]] = Field(default_factory=dict)
+    """Topic by schema.table, for tables that need another topic than <name>.<schema>.<table>."""
+
+    @model_validator(mode="after")
+    def _check(self) -> TopicsConfig:
+        if self.min_insync_replicas > self.replication_factor:
+            raise ValueError(
+                f"min_insync_replicas ({self.min_insync_replicas}) must be at most "
+                f"replication_factor ({self.replication_factor}), or no record could ever be written"
+            )
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise ValueError(
+                f"min_compaction_lag_ms ({self.min_compaction_lag_ms}) must be at most "
+                f"max_compaction_lag_ms ({self.max_compaction_lag_ms})"
+            )
+        checks.distinct_targets(self.names)
+        if self.history:
+            checks.history_names(self.names)
+        return self
+
+
+class SinkConfig(BaseModel):
+    """The replica database."""
+
+    model_config = _STRICT
+
+    dsn: _Dsn
+    """libpq connection string or URL of the replica database, best without the password."""
+    password: SecretStr | None = None
+    """Password of that user, kept out of dsn so that it is never printed."""
+    password_file: str | None = None
+    """File whose first line is the password; a relative path starts at the configuration file."""
+    schema_name: Annotated[_Identifier, AfterValidator(checks.present)] | None = Field(default=None, alias="schema")
+    """Schema of all replica tables; by default each keeps the schema it has in the source."""
+    prefix: _Identifier = ""
+    """Put before each replica table's name; empty, so that queries run unchanged on the replica."""
+    tables: dict[_TableName, _TableName] = Field(default_factory=dict)
+    """Replica schema.table by source schema.table, for tables that schema and prefix do not place right."""
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> SinkConfig:
+        password_file.settle(self, info, self.dsn.get_secret_value())
+        checks.distinct_targets(self.tables)
+        return self
+
+    def connection(self) -> dict[str, str]:
+        """As ``SourceConfig.connection``."""
+        return password_file.connection(self.dsn, self.password)
+
+
+class HttpConfig(BaseModel):
+    """Where the dashboard, /metrics, /live and /ready are served."""
+
+    model_config = _STRICT
+
+    host: Annotated[str, AfterValidator(checks.present)] = "127.0.0.1"
+    """Address to listen on; only this machine by default, because there is no login. 0.0.0.0 inside a container."""
+    bridge_port: _Int | None = Field(default=None, ge=0, le=65535)
+    """Port of cdc run: 0 picks a free one and logs it, null (default) serves nothing."""
+    sink_port: _Int | None = Field(default=None, ge=0, le=65535)
+    """Port of cdc sink: 0 picks a free one and logs it, null (default) serves nothing."""
+    tokens_file: str | None = None
+    """YAML file of the bearer tokens that may see the dashboard, as serve.tokens_file; a relative path starts at the
+    configuration file. By default nobody needs one, and the dashboard is shown on this machine only."""
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> HttpConfig:
+        if self.tokens_file is not None:
+            directory = Path((info.context or {}).get("directory", ""))
+            object.__setattr__(self, "tokens_file", str(directory / self.tokens_file))
+        return self
+
+
+class Config(BaseModel):
+    """One source database, its topics and what is made of them."""
+
+    model_config = _STRICT
+
+    name: Annotated[str, AfterValidator(checks.bridge_name)]
+    """Begins every topic name (<name>.<schema>.<table>) and names slot and publication; unique in both clusters."""
+    delivery: Literal["transactional", "idempotent"] = "transactional"
+    """transactional (default, because nothing is given up): rows and progress in one Kafka transaction. idempotent:
+    rows of the stream go out at once, and progress follows when Kafka has them: no row waits for a commit there."""
+    source: SourceConfig = SourceConfig()
+    snapshot: SnapshotConfig = SnapshotConfig()
+    kafka: KafkaConfig
+    topics: TopicsConfig = TopicsConfig()
+    sink: SinkConfig | None = None
+    view: ViewConfig | None = None
+    http: HttpConfig = HttpConfig()
+    serve: ServeConfig = ServeConfig()
+
+    @model_validator(mode="after")
+    def _check(self) -> Config:
+        default = f"cdc_{self.name.lower()}"
+        # The sections are frozen, and a copy with both names filled in is all that ever leaves this module.
+        filled = {"slot": self.source.slot or default, "publication": self.source.publication or default}
+        object.__setattr__(self, "source", self.source.model_copy(update=filled))
+        checks.topic_names(self.name, self.topics.names)
+        if self.view is not None:
+            checks.other_topics(self.name, self.view.topics)
+        if self.delivery == "idempotent" and self.topics.history:
+            raise ValueError(
+                "topics.history needs delivery: transactional, so that a change and its history are readable together"
+            )
+        if self.snapshot.mode == "never" and self.source.on_gap == "rebackfill":
+            raise ValueError(
+                "source.on_gap: rebackfill publishes tables again, which snapshot.mode: never forbids; change one"
+            )
+        if self.sink is not None:
+            checks.replica_targets(self.source.tables, self.sink.tables, self.sink.schema_name, self.sink.prefix)
+        return self
+
+    @property
+    def heals_gaps(self) -> bool:
+        """Whether a gap that a new backfill can close is closed by one, and not left for a person."""
+        return self.source.on_gap == "rebackfill" or self.snapshot.mode == "when_needed"
+
+    def secrets(self) -> tuple[str, ...]:
+        """Every secret text in use, for the log filter; longest first, so that none leaves a remainder of another."""
+        found: set[str] = set()
+        for section in (self.source, self.snapshot, self.kafka, self.sink, self.view):
+            if section is not None and section.password is not None:
+                found.add(section.password.get_secret_value())
+            if isinstance(section, SourceConfig | SnapshotConfig | SinkConfig) and section.dsn is not None:
+                found.update(masking.dsn_secrets(section.dsn.get_secret_value()))
+        found.update(str(value) for name, value in self.kafka.options.items() if masking.is_secret_key(name))
+        return tuple(sorted((secret for secret in found if secret), key=len, reverse=True))

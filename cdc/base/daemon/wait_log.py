@@ -1,0 +1,60 @@
+"""Says in the log for whom the process waits, once that takes long: the client libraries are silent for a minute."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Final
+
+import structlog
+
+from cdc.base.broker_log import BROKER_LOG
+from cdc.base.daemon.worker import Worker
+from cdc.base.waits import WAITS, Waits
+
+_AGAIN_S: Final = 60.0
+_LOOK_S: Final = 0.5
+
+log = structlog.get_logger("cdc")
+
+
+class WaitLog:
+    """Logs each long wait while the ``with`` block lasts: when it is one, once a minute, and when it is over.
+
+    Args:
+        stop: set when the thread fails; leaving the ``with`` block then raises why.
+        waits: of the process.
+    """
+
+    def __init__(self, stop: threading.Event, waits: Waits = WAITS) -> None:
+        self._waits = waits
+        self._ended = threading.Event()
+        self._told: dict[str, float] = {}
+        self._worker = Worker(self._run, name="waits", on_failure=stop.set)
+
+    def __enter__(self) -> WaitLog:
+        self._worker.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._worker.end(error)
+
+    def _run(self) -> None:
+        while not self._ended.wait(_LOOK_S):
+            self._look(time.monotonic())
+
+    def _look(self, now: float) -> None:
+        long = self._waits.long()
+        for wait, seconds in long:
+            if wait.whom == "kafka":
+                BROKER_LOG.silent(f"waiting for {wait.what}, for {seconds:.0f} s now")  # one line with its clients'
+            elif now - self._told.get(wait.what, -_AGAIN_S) >= _AGAIN_S:
+                self._told[wait.what] = now
+                log.warning("waiting", waits_for=wait.what, seconds=round(seconds), remedy=wait.remedy)
+        for what in self._told.keys() - {wait.what for wait, _ in long}:
+            del self._told[what]
+            log.info("no longer waiting", waited_for=what)

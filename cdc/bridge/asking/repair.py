@@ -1,0 +1,191 @@
+"""Has the bridge publish single keys of a table again: the row as it is now, or a tombstone.
+
+The running bridge is asked through the progress topic, in parts; with none running, one is run here until it is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cdc.base.config import Config
+from cdc.base.errors import CdcError, ConfigError, SourceUnavailable, TopicRefused
+from cdc.base.lsn import LSN, ZERO
+from cdc.bridge.asking.allowed import make_bookkeeping_topics, tables_to_backfill
+from cdc.bridge.asking.follow import UNTAKEN_S, Idle
+from cdc.bridge.asking.own_bridge import OwnBridge
+from cdc.contract.naming import progress_topic
+from cdc.contract.ports import Partition, StoredRecord
+from cdc.contract.record import RepairKey, RepairOutcome, RepairRequest
+from cdc.contract.repair import is_repair_key, parse_repair_outcome, parts_of, repair_request_key
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.publish.requests import withdraw_repair, write_repair
+from cdc.kafka.replay.bounded import topic_ends
+from cdc.kafka.replay.reader import TopicReader
+
+MAX_KEYS: Final = 100_000
+"""More than that is a table to backfill: reading it whole takes less of the source than so many look-ups."""
+
+_POLL_S: Final = 0.2
+_RECORDS_PER_POLL: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class RepairProgress:
+    """How far a repair is: of ``keys`` that were asked for, ``done`` are."""
+
+    keys: int
+    done: int
+
+
+@dataclass(frozen=True, slots=True)
+class RepairResult:
+    """What a repair did.
+
+    Attributes:
+        rows: published again.
+        tombstones: written.
+        touched: keys that the stream published meanwhile by itself, newer than they would have been.
+        lsn: the topic has all of it from here on.
+    """
+
+    rows: int
+    tombstones: int
+    touched: int
+    lsn: LSN
+
+
+def repair_keys(
+    config: Config,
+    table: str,
+    keys: Sequence[RepairKey],
+    *,
+    timeout_s: float,
+    tell: Callable[[RepairProgress], None],
+) -> RepairResult:
+    """Repair these keys of a table, and see it done.
+
+    Args:
+        config: the whole configuration.
+        table: ``namespace.table``.
+        keys: at most ``MAX_KEYS``; twice the same is once.
+        timeout_s: for all of it.
+        tell: called whenever some are done.
+
+    Raises:
+        ConfigError: the table is not captured, or there are too many keys.
+        SourceUnavailable: no bridge did it in time; what it did until then is done, the rest is taken back.
+        CdcError: what the bridge says; what ended our own bridge, or keeps us from asking.
+    """
+    wanted = list(dict.fromkeys(keys))
+    if len(wanted) > MAX_KEYS:
+        raise ConfigError(
+            f"{len(wanted):,} keys of {table} are to be repaired, and one repair takes at most {MAX_KEYS:,}",
+            remedy=f"run a backfill instead: cdc backfill {shlex.quote(table)} --sweep",
+        )
+    tables_to_backfill(config, [table], None)
+    if not wanted:
+        return RepairResult(0, 0, 0, ZERO)
+    make_bookkeeping_topics(config)
+    options, topic = config.kafka.client_options(), progress_topic(config.name)
+    parts = list(parts_of(uuid.uuid4().hex, table, wanted))
+    awaited = _Awaited(parts)
+    starts = topic_ends(BrokerAdmin(options), topic)
+    try:
+        write_repair(options, topic, parts)
+        with OwnBridge(config, None) as bridge:
+            _follow(config, awaited, starts, bridge, time.monotonic() + timeout_s, tell)
+    except (CdcError, KeyboardInterrupt):
+        # Or the next bridge would do, any time later, what was given up here
+        with contextlib.suppress(CdcError):
+            withdraw_repair(options, topic, awaited.request, awaited.parts)
+        raise
+    return awaited.result
+
+
+class _Awaited:
+    """The parts of a request that are not done, and what became of the others."""
+
+    def __init__(self, parts: Sequence[RepairRequest]) -> None:
+        self.parts = {each.part: len(each.keys) for each in parts}
+        self.request = parts[0].request
+        self.result = RepairResult(0, 0, 0, ZERO)
+        self._keys = {repair_request_key(self.request, part): part for part in self.parts}
+        self._total = sum(self.parts.values())
+
+    @property
+    def progress(self) -> RepairProgress:
+        """How far it is."""
+        return RepairProgress(self._total, self._total - sum(self.parts.values()))
+
+    def saw(self, record: StoredRecord) -> None:
+        """A record of the progress topic: an outcome, or behind it the tombstone of what was asked.
+
+        Raises:
+            TopicRefused: the bridge could not do it.
+        """
+        if record.value is None and record.key in self._keys:
+            self.parts.pop(self._keys[record.key], None)
+        elif is_repair_key(record.key) and record.value is not None:
+            outcome = parse_repair_outcome(record.value)
+            if outcome.request == self.request and outcome.part in self.parts:
+                self._take(outcome)
+
+    def _take(self, outcome: RepairOutcome) -> None:
+        if outcome.error:
+            raise TopicRefused(f"not repaired: {outcome.error}", remedy=outcome.remedy)
+        result = self.result
+        self.result = RepairResult(
+            result.rows + outcome.rows,
+            result.tombstones + outcome.tombstones,
+            result.touched + outcome.touched,
+            max(result.lsn, outcome.lsn),
+        )
+
+
+def _follow(
+    config: Config,
+    awaited: _Awaited,
+    starts: Mapping[Partition, int],
+    bridge: OwnBridge,
+    deadline_s: float,
+    tell: Callable[[RepairProgress], None],
+) -> None:
+    """Read on until every part is done, with a bridge of our own when no other runs."""
+    idle, told = Idle(config), awaited.progress
+    with closing(TopicReader(_options(config))) as reader, closing(idle):
+        reader.add(starts)
+        while awaited.parts:
+            for record in reader.poll(_RECORDS_PER_POLL, _POLL_S):
+                awaited.saw(record)
+            if awaited.progress != told:
+                told = awaited.progress
+                tell(told)
+            bridge.check()
+            if not bridge.is_started and idle.for_s() > UNTAKEN_S:
+                bridge.start()
+            if awaited.parts and time.monotonic() > deadline_s:
+                raise _too_late(told)
+
+
+def _options(config: Config) -> Mapping[str, Any]:
+    return config.kafka.client_options()
+
+
+def _too_late(progress: RepairProgress) -> SourceUnavailable:
+    if progress.done:
+        return SourceUnavailable(
+            f"{progress.done:,} of {progress.keys:,} keys were repaired in time, the others are not",
+            remedy="repair again with more time; what is done stays done",
+        )
+    return SourceUnavailable(
+        "the bridge did not take the repair in time",
+        remedy="look at its log: it may wait for a lock on the table, or for its stream. An older version has to be "
+        "restarted",
+    )

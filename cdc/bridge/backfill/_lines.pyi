@@ -1,0 +1,16 @@
+from collections.abc import Sequence
+
+from cdc.contract.formats._objects import ObjectWriter
+from cdc.contract.record import Ready
+
+class LineWriter:
+    def __init__(self, key: ObjectWriter, value: ObjectWriter, key_places: Sequence[int]) -> None: ...
+    def write(
+        self,
+        lines: list[bytes],
+        place: int,
+        touched: dict[bytes, int],
+        same: tuple[str, bytes, bytes],
+        seq: int,
+        records: list[Ready],
+    ) -> tuple[int, int]: ...

@@ -1,0 +1,59 @@
+"""What goes on beside the stream, as the bridge's loop sees it: backfills, and repairs, which go first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cdc.base.lsn import LSN
+from cdc.bridge.backfill.repair_work import Repairs
+from cdc.bridge.backfill.work import Backfill
+from cdc.bridge.order.demand import Demand
+
+
+class BesideStream:
+    """Both of one session; a repair is small and somebody waits for it.
+
+    Args:
+        backfill: every table's.
+        repairs: of single keys.
+    """
+
+    def __init__(self, backfill: Backfill, repairs: Repairs) -> None:
+        self._backfill = backfill
+        self._repairs = repairs
+
+    @property
+    def is_active(self) -> bool:
+        """Whether ``step`` has something to do, now or soon."""
+        return self._repairs.is_active or self._backfill.is_active
+
+    @property
+    def wants_flush(self) -> bool:
+        """Whether something waits to be written although no row was published."""
+        return self._backfill.wants_flush
+
+    def demand(self, demand: Demand) -> None:
+        """Take up what the bridge itself asks for; on record with the next Kafka commit, whatever that holds."""
+        self._backfill.demand(demand)
+
+    def attend(self) -> None:
+        """Take up what was asked for since the last call."""
+        self._backfill.attend()
+        self._repairs.attend()
+
+    def step(self, commit: Callable[[], None]) -> int:
+        """Publish a portion; bytes produced. Only between source transactions.
+
+        Args:
+            commit: closes the Kafka transaction; called where a backfill needs to know what is committed.
+        """
+        return self._repairs.step() or self._backfill.step(commit)
+
+    def flush(self, lsn: LSN) -> None:
+        """Write down how far backfills are; of a repair, what is done stands beside its records already."""
+        self._backfill.flush(lsn)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._repairs.close()
+        self._backfill.close()

@@ -1,0 +1,173 @@
+"""What is asked of backfills, by people and by the bridge itself, and what becomes of tables that leave its scope."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import structlog
+
+from cdc.base.lsn import LSN
+from cdc.bridge.backfill.ledger import Ledger
+from cdc.bridge.backfill.stream_side import StreamSide
+from cdc.bridge.backfill.surroundings import Requests, Surroundings
+from cdc.bridge.backfill.table import now_us
+from cdc.bridge.order.demand import Demand
+from cdc.bridge.source.table import TableInfo
+from cdc.contract.backfill import request_key
+from cdc.contract.record import BackfillCause, BackfillCommand, BackfillOptions, BackfillProgress, BackfillRequest
+
+NOT_CAPTURED: Final = "the table is not captured any more"
+
+log = structlog.get_logger("cdc.backfill")
+
+
+class Asked(NamedTuple):
+    """Why a table is published again, and how; without ``request``, which is a person's, it gets an id of its own."""
+
+    cause: BackfillCause
+    options: BackfillOptions = BackfillOptions()
+    request: str = ""
+
+
+class Intake:
+    """Of one session.
+
+    Args:
+        ledger: takes what was asked.
+        requests: what people ask.
+        stream: tells where it is.
+        around: knows which tables are in scope.
+    """
+
+    def __init__(self, ledger: Ledger, requests: Requests, stream: StreamSide, around: Surroundings) -> None:
+        self._ledger = ledger
+        self._requests = requests
+        self._stream = stream
+        self._around = around
+
+    def attend(self) -> None:
+        """Take up what people asked since the last call."""
+        for request in self._requests.take():
+            self._obey(request)
+            self._around.note(request_key(request.request), None)
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._requests.close()
+
+    def demand(self, demand: Demand) -> None:
+        """Take up what the bridge itself asks for."""
+        if found := self._around.tables().get(demand.table):
+            log.info("backfill needed", table=demand.table, reason=demand.reason)
+            self.add(*found, Asked("gap", BackfillOptions(sweep=demand.sweep)))
+        else:
+            self.leave(demand.table)
+
+    def add(self, table: TableInfo, topic: str, asked: Asked) -> None:
+        """Take a table up, from its beginning: what was under way for it is given up.
+
+        Args:
+            table: as the catalog has it now.
+            topic: its state topic.
+            asked: why, and how.
+        """
+        before = self._ledger.find(table.qualified_name)
+        progress = None if before is None else before.progress
+        new = new_progress(table, topic, asked, progress, self._stream.complete_lsn)
+        if (new.sweep, new.where) != (asked.options.sweep, asked.options.where):
+            log.info("all rows are published, and others deleted: a backfill before was to do so", table=new.table)
+        self._ledger.put(new)
+
+    def leave(self, name: str) -> None:
+        """The table is not captured any more; one that has no record is published anyway when it joins."""
+        if (backfill := self._ledger.find(name)) is not None:
+            self._ledger.put(not_captured(backfill.progress))
+
+    def _obey(self, request: BackfillRequest) -> None:
+        """Do what a person asks; tables that are not in scope are left out, with a warning."""
+        in_scope = self._around.tables()
+        for name in request.tables or in_scope:
+            if name not in in_scope:
+                log.warning(
+                    "a backfill was asked for a table that is not captured",
+                    table=name,
+                    remedy=f"add it: cdc tables add {name}; then ask again",
+                )
+            elif request.command == "start":
+                self.add(*in_scope[name], Asked("request", request.options, request.request))
+            elif (backfill := self._ledger.find(name)) is not None:
+                self._change(backfill.progress, request.command)
+        log.info("backfill request", command=request.command, tables=list(request.tables) or "all")
+
+    def _change(self, progress: BackfillProgress, command: BackfillCommand) -> None:
+        """Pause, resume or cancel, if the backfill is in a state for that."""
+        if command == "cancel" and progress.is_open:
+            self._ledger.put(replace(progress, state="cancelled"))
+        elif command == "pause" and progress.state in ("waiting", "running"):
+            self._ledger.put(replace(progress, state="paused"))
+        elif command == "resume" and progress.state == "paused":
+            self._ledger.put(replace(progress, state="waiting"))
+
+
+def no_backfill(table: str, topic: str, lsn: LSN) -> BackfillProgress:
+    """What there would be on record of a table that was never backfilled (``snapshot.mode: never``)."""
+    now = now_us()
+    return BackfillProgress(
+        table=table,
+        topic=topic,
+        request=uuid.uuid4().hex,
+        state="done",
+        cause="initial",
+        whole=False,
+        where=None,
+        rate=None,
+        sweep=False,
+        below=(),
+        leaves=(),
+        estimated_rows=0,
+        rows=0,
+        swept=0,
+        seq=0,
+        lsn=lsn,
+        started_at=now,
+        updated_at=now,
+    )
+
+
+def new_progress(
+    table: TableInfo, topic: str, asked: Asked, before: BackfillProgress | None, lsn: LSN
+) -> BackfillProgress:
+    """The record of a backfill that was just asked for.
+
+    Args:
+        table: as the catalog has it.
+        topic: its state topic.
+        asked: by whom, and what.
+        before: the record of the one before, if any. A sweep that it owes is this one's.
+        lsn: where the stream stands.
+    """
+    options = asked.options
+    if before is not None and before.sweep and not before.whole:
+        # What was to be swept is still there, whatever became of that backfill; and a sweep needs all rows
+        options = replace(options, sweep=True, where=None)
+    return replace(
+        no_backfill(table.qualified_name, topic, lsn),
+        request=asked.request or uuid.uuid4().hex,
+        state="waiting",
+        cause=asked.cause,
+        # What a person asks for does not make the topic lack anything
+        whole=asked.cause == "request" and (before is None or before.whole),
+        where=options.where,
+        rate=options.rate,
+        sweep=options.sweep,
+        estimated_rows=table.estimated_rows,
+        # Only ever grows, so that (lsn, seq) does when two backfills follow one another on a database at rest
+        seq=before.seq if before is not None else 0,
+    )
+
+
+def not_captured(progress: BackfillProgress) -> BackfillProgress:
+    """The record of a table whose changes are not published from here on: when it comes back, it is loaded anew."""
+    return replace(progress, state="failed", whole=False, reason=NOT_CAPTURED)

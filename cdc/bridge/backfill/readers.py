@@ -1,0 +1,271 @@
+"""The threads that read chunks, and what they hand to the one thread that publishes.
+
+They only wait for the server and collect lines; parsing and encoding happen in the publishing thread, in small
+portions between two reads of the stream, so that the stream never waits for long. A bounded queue holds the readers
+back when the publishing thread is busy: memory does not depend on the size of a chunk, a row or a table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import structlog
+
+from cdc.base.daemon.worker import Worker
+from cdc.base.errors import CdcError, SourceLocked
+from cdc.bridge.backfill.mailbox import Mailbox
+from cdc.bridge.backfill.servers import ReadingServers
+from cdc.bridge.backfill.tasks import ChunkTask, KeysRead, KeysTask, News, Portion, ReadFailure, Task, Viewed, ViewTask
+from cdc.bridge.capture.chunk import ChunkReader, flush_wal, view_table
+from cdc.bridge.capture.key_rows import read_keys
+from cdc.bridge.capture.standby import Sight, has_replayed, sight
+from cdc.bridge.source.giving_up import give_up
+from cdc.bridge.source.locks import naming_locks
+from cdc.bridge.source.table import TableInfo
+from cdc.contract.change import Column
+from cdc.contract.formats.json_format import JSON
+from cdc.contract.snapshot import Snapshot
+
+_PORTION_BYTES: Final = 1024 * 1024
+_PORTIONS_PER_READER: Final = 8
+_READY_BYTES: Final = 32 * 1024 * 1024
+"""Of rows that wait to be published; many more only if one row is larger."""
+
+_POLL_S: Final = 0.05
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0
+_ASKS_BEFORE_FLUSH: Final = 4
+"""On a database at rest the source may keep WAL to itself for a quarter of a minute, and so from its standby."""
+
+_INVISIBLE: Final = "a published transaction to become visible (a synchronous standby is awaited?)"
+
+log = structlog.get_logger("cdc.backfill")
+
+
+class _Closed(Exception):
+    """The readers were told to end."""
+
+
+class ChunkReaders:
+    """Reading threads.
+
+    Args:
+        source: the server of the stream.
+        standby: of it, to read from in its place; None to read from the source.
+        application_name: what ``pg_stat_activity`` shows.
+        publication: whose row filters and column lists apply.
+        count: how many.
+    """
+
+    def __init__(
+        self,
+        source: Mapping[str, str],
+        standby: Mapping[str, str] | None,
+        *,
+        application_name: str,
+        publication: str,
+        count: int,
+    ) -> None:
+        self._source = source
+        self._standby = standby
+        self._application_name = application_name
+        self._publication = publication
+        self._stop = threading.Event()
+        self._tasks: queue.Queue[Task] = queue.Queue()
+        self._ready: Mailbox[News] = Mailbox(count * _PORTIONS_PER_READER, _READY_BYTES)
+        self._servers: dict[str, ReadingServers] = {}
+        self.count = count
+        self.waits_for: str = ""
+        """Why a reader cannot go on at the moment, for people."""
+        self.locked: dict[str, str] = {}
+        """By table, who keeps readers from it by a lock, for people."""
+        self._tried: set[str] = set()
+        self._workers = [Worker(partial(self._work, f"backfill {i}"), name=f"backfill {i}") for i in range(count)]
+        for worker in self._workers:
+            worker.start()
+
+    def submit(self, task: Task) -> None:
+        """Have a chunk read; its portions come in order, mixed with those of other chunks. Or something looked at."""
+        self._tasks.put(task)
+
+    def take(self) -> News | None:
+        """The next portion; None when there is none at the moment. A bug that ended a thread is raised here."""
+        for worker in self._workers:
+            worker.check()
+        return self._ready.take()
+
+    def close(self) -> None:
+        """End the threads; what they read is dropped, and what they wait for in the server is given up."""
+        self._stop.set()
+        self._ready.close()
+        give_up(self._are_over, lambda: [each for servers in list(self._servers.values()) for each in servers.all()])
+
+    def _are_over(self, timeout_s: float) -> bool:
+        return all(worker.ended_within(timeout_s) for worker in self._workers)
+
+    def _work(self, name: str) -> None:
+        task: Task | None = None
+        pause_s = _FIRST_PAUSE_S
+        with contextlib.suppress(_Closed):
+            while not self._stop.is_set():
+                try:
+                    task = task or self._next()
+                    if task is not None and _table(task).qualified_name in self._tried:
+                        self._tasks.put(task)  # one reader at a time waits for a lock
+                        task = None
+                        self._stop.wait(_POLL_S)
+                    if task is not None:
+                        self._do(self._open(name), task)
+                        if _condition(task):
+                            self._disconnect(name)  # it may have called set_config
+                    task, pause_s = None, _FIRST_PAUSE_S
+                except SourceLocked as error:
+                    assert task is not None
+                    self._tell_of_lock(_table(task), error)
+                    if _condition(task):
+                        self._disconnect(name)
+                    self._tasks.put(task)  # others first
+                    task = None
+                except CdcError as error:
+                    assert task is not None
+                    self._disconnect(name)
+                    if self._stop.is_set():
+                        break
+                    if error.retryable:
+                        log.warning(
+                            "reading a table is tried again", error=error.message, pause_s=pause_s, remedy=error.remedy
+                        )
+                        self._stop.wait(pause_s)
+                        pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                        continue
+                    self._put(ReadFailure(task, error))
+                    task = None
+        self._disconnect(name)
+
+    def _next(self) -> Task | None:
+        try:
+            return self._tasks.get(timeout=_POLL_S)
+        except queue.Empty:
+            return None
+
+    def _open(self, name: str) -> ReadingServers:
+        """This thread's connections."""
+        servers = self._servers.get(name)
+        if servers is None or servers.are_closed:
+            self._disconnect(name)
+            self._servers[name] = servers = ReadingServers.open(self._source, self._standby, self._application_name)
+        return servers
+
+    def _disconnect(self, name: str) -> None:
+        if (servers := self._servers.pop(name, None)) is not None:
+            servers.close()
+
+    def _tell_of_lock(self, table: TableInfo, error: SourceLocked) -> None:
+        if table.qualified_name not in self.locked and not self._stop.is_set():
+            remedy = error.remedy
+            log.warning("a table is locked", table=table.qualified_name, error=error.message, remedy=remedy)
+        self.locked[table.qualified_name] = error.message
+
+    def _do(self, servers: ReadingServers, task: Task) -> None:
+        table = _table(task)
+        with naming_locks(servers.conn, [table.oid], "AccessShareLock"), self._trying(table.qualified_name):
+            if isinstance(task, ViewTask):
+                view = view_table(servers.conn, task.table, self._publication, task.where, self._sight(servers))
+                self._put(Viewed(task, view))
+            elif isinstance(task, KeysTask):
+                self._look_up(servers, task)
+            else:
+                self._read(servers, task)
+        self.locked.pop(table.qualified_name, None)
+
+    @contextlib.contextmanager
+    def _trying(self, table: str) -> Iterator[None]:
+        """Other readers leave a table alone meanwhile that was locked when it was last tried."""
+        if table in self.locked:
+            self._tried.add(table)
+        try:
+            yield
+        finally:
+            self._tried.discard(table)
+
+    def _read(self, servers: ReadingServers, task: ChunkTask) -> None:
+        with ChunkReader(servers.conn, task.chunk, self._publication) as reader:
+            view = reader.begin(self._sight(servers))
+            while view is not None and not all(map(view.snapshot.sees, task.guard)):
+                reader.end()  # an open transaction would hold up who wants to alter the table
+                self._wait(_INVISIBLE)
+                view = reader.begin(self._sight(servers))
+            self.waits_for = ""
+            if view is None or view.filenode != task.piece.leaf.filenode:
+                self._put(Portion(task, view, [], True))
+                return
+            reader.copy()
+            while not reader.is_at_end and not self._stop.is_set():
+                lines = reader.rows(task.portion_rows, _PORTION_BYTES)
+                self._put(Portion(task, view, lines, reader.is_at_end))
+
+    def _look_up(self, servers: ReadingServers, task: KeysTask) -> None:
+        def suffices(snapshot: Snapshot) -> bool:
+            return all(map(snapshot.sees, task.guard))
+
+        texts = partial(_texts, task.keys)
+        found = None
+        while found is None:
+            found = read_keys(servers.conn, task.table, self._publication, texts, suffices, self._sight(servers))
+            if found is None:
+                self._wait(_INVISIBLE)
+        self.waits_for = ""
+        self._put(KeysRead(task, found))
+
+    def _sight(self, servers: ReadingServers) -> Sight | None:
+        """What the standby certainly shows from now on; None for the source, whose snapshots tell by themselves."""
+        if servers.primary is None:
+            return None
+        seen, asked = sight(servers.primary), 1
+        while not has_replayed(servers.conn, seen.lsn):
+            self._wait("the standby to replay what the source shows")
+            if asked == _ASKS_BEFORE_FLUSH:
+                flush_wal(servers.primary)
+            asked += 1
+        return seen
+
+    def _wait(self, reason: str) -> None:
+        self.waits_for = reason
+        if self._stop.wait(_POLL_S):
+            raise _Closed
+
+    def _put(self, news: News) -> None:
+        if not self._ready.put(news, _size(news)):
+            raise _Closed
+
+
+def _size(news: News) -> int:
+    match news:
+        case Portion():
+            return sum(map(len, news.lines))
+        case KeysRead():
+            return sum(len(cell or b"") for answer in news.found.answers for cell in answer.row or ())
+        case _:
+            return 0
+
+
+def _table(task: Task) -> TableInfo:
+    return task.chunk.table if isinstance(task, ChunkTask) else task.table
+
+
+def _condition(task: Task) -> str | None:
+    match task:
+        case ChunkTask():
+            return task.chunk.where
+        case ViewTask():
+            return task.where
+        case KeysTask():
+            return None
+
+
+def _texts(keys: Sequence[bytes], columns: Sequence[Column]) -> list[tuple[bytes, ...] | None]:
+    return [JSON.key_texts(columns, key) for key in keys]

@@ -1,0 +1,245 @@
+"""Repairs by key, as the publishing thread sees them: parts of requests, looked up by a reader, published when due.
+
+The parts of one request share a recording of touched keys, which begins when the first is taken up and never earlier:
+a key that the stream touched before somebody found it to differ may differ since. So requests are done one by one.
+
+A part's records, its outcome and the tombstone of the request are produced in one Kafka transaction. Whoever dies in
+between leaves the request, and the next bridge does all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from cdc.base.crashpoints import reach
+from cdc.base.errors import CdcError, SourceRefused, TopicRefused
+from cdc.bridge.backfill.repair_part import Repaired, RepairPart
+from cdc.bridge.backfill.repair_rows import RepairWriter
+from cdc.bridge.backfill.rows import Ordinals
+from cdc.bridge.backfill.stream_side import StreamSide
+from cdc.bridge.backfill.surroundings import Surroundings
+from cdc.bridge.backfill.tasks import KeysRead, KeysTask, Readers, ReadFailure
+from cdc.bridge.backfill.wal_wait import WalWait
+from cdc.bridge.encode import TableEncoder
+from cdc.bridge.order.touched import Recording
+from cdc.bridge.source.table import TableInfo
+from cdc.contract.record import RepairOutcome, RepairRequest
+from cdc.contract.repair import repair_key, repair_outcome_value, repair_request_key
+
+_AHEAD: Final = 4
+"""Parts looked up while one is published: a reader then rarely waits, and their rows are little memory."""
+
+_PRUNE_KEYS: Final = 50_000
+
+log = structlog.get_logger("cdc.repair")
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A request under way."""
+
+    request: str
+    table: TableInfo
+    topic: str
+    recording: Recording
+    writer: RepairWriter
+
+
+class Repairs:
+    """All repairs of one session.
+
+    Args:
+        waiting: parts that were asked for, by their records' keys, in order; taken from here one by one.
+        start_reader: called when there is something to read for the first time.
+        stream: tells where it is, and which keys it touches.
+        ordinals: of backfilled records.
+        around: see ``Surroundings``.
+    """
+
+    def __init__(
+        self,
+        waiting: dict[bytes, RepairRequest],
+        start_reader: Callable[[], Readers],
+        stream: StreamSide,
+        ordinals: Ordinals,
+        around: Surroundings,
+    ) -> None:
+        self._waiting = waiting
+        self._start_reader = start_reader
+        self._stream = stream
+        self._ordinals = ordinals
+        self._around = around
+        self._reader: Readers | None = None
+        self._job: _Job | None = None
+        self._under_way: list[RepairPart] = []
+        self._head: KeysRead | None = None
+        self._encoder: TableEncoder | None = None
+        self._wait = WalWait(around)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether something is asked for or under way."""
+        return bool(self._waiting) or self._job is not None
+
+    def attend(self) -> None:
+        """Have the source write out what a part waits for."""
+        self._wait.attend()
+
+    def step(self) -> int:
+        """Publish a part, if one is due. Only between source transactions.
+
+        Returns:
+            Bytes of values and keys that were produced.
+
+        Raises:
+            CdcError: the session ends.
+        """
+        if not self.is_active:
+            return 0
+        self._feed()
+        if self._head is None:
+            self._head = self._take()
+        if self._head is None or not self._is_due(self._head):
+            return 0
+        head, self._head = self._head, None
+        self._wait.end()
+        return self._publish(head)
+
+    def close(self) -> None:
+        """End the reading thread."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def _feed(self) -> None:
+        """Give the reader parts of the request under way, or of the next one when that is done."""
+        while len(self._under_way) < _AHEAD and (request := self._next()) is not None:
+            del self._waiting[repair_request_key(request.request, request.part)]
+            job = self._job or self._begin(request)
+            if job is None:
+                self._end_part(request, Repaired(), _not_captured(request.table))
+            else:
+                part = RepairPart(request, request.keys, job.recording)
+                self._under_way.append(part)
+                self._submit(job, part)
+
+    def _next(self) -> RepairRequest | None:
+        """The next part of the request under way; when all of it is done, that of another one."""
+        if self._job is not None:
+            mine = (each for each in self._waiting.values() if each.request == self._job.request)
+            if (found := next(mine, None)) is not None or self._under_way:
+                return found
+            self._stream.forget(self._job.recording)
+            self._job = None
+        return next(iter(self._waiting.values()), None)
+
+    def _begin(self, request: RepairRequest) -> _Job | None:
+        """Begin to record, then to read. None when the table is not captured."""
+        found = self._around.tables().get(request.table)
+        if found is None:
+            return None
+        table, topic = found
+        partitions = len(self._around.end_offsets(topic))
+        writer = RepairWriter(topic, partitions, self._stream, self._ordinals, self._around)
+        self._job = job = _Job(request.request, table, topic, self._stream.watch(topic), writer)
+        log.info("repair", table=request.table, request=request.request)
+        return job
+
+    def _submit(self, job: _Job, part: RepairPart) -> None:
+        if self._reader is None:
+            self._reader = self._start_reader()
+        keys = tuple(each.key for each in part.keys)
+        self._reader.submit(KeysTask(part, job.table, keys, part.recording.guard))
+
+    def _take(self) -> KeysRead | None:
+        """What the reader brings next; what it cannot read ends the part."""
+        news = self._reader.take() if self._reader is not None else None
+        match news:
+            case KeysRead():
+                return news
+            case ReadFailure(KeysTask() as task, error):
+                self._finish(task.part, error)
+        return None
+
+    def _is_due(self, head: KeysRead) -> bool:
+        """Whether the stream is published up to where this was read, and its rows can be encoded."""
+        if head.found.moment.lsn > self._stream.settled_lsn:
+            self._wait.begin()
+            return False
+        self._encoder = self._around.encoder(head.found.relation)
+        return self._encoder is not None
+
+    def _publish(self, head: KeysRead) -> int:
+        part, job, table = head.task.part, self._job, self._encoder
+        assert job is not None
+        assert table is not None
+        if set(table.key_columns) != set(head.found.key):
+            self._finish(
+                part,
+                SourceRefused(
+                    f"table {part.request.table} has another key now",
+                    remedy="run `cdc reconcile --repair` again: it asks with the key of today",
+                ),
+            )
+            return 0
+        before = part.done.bytes
+        part.done.again.clear()
+        job.writer.publish(part.keys, head.found, table, part.recording, part.done)
+        if part.done.again:
+            self._look_up_again(job, part)
+        else:
+            reach("backfill.inside_repair")
+            self._finish(part, None)
+        if len(job.recording.keys) > _PRUNE_KEYS:
+            job.recording.prune([head.found.moment.snapshot])  # the reader's later snapshots see no less
+        return part.done.bytes - before
+
+    def _look_up_again(self, job: _Job, part: RepairPart) -> None:
+        """Behind the tombstones that were just produced."""
+        self._release(part)
+        part.keys, part.recording = tuple(part.done.again), self._stream.watch(job.topic)
+        self._submit(job, part)
+
+    def _release(self, part: RepairPart) -> None:
+        """End a recording that is the part's own."""
+        if self._job is not None and part.recording is not self._job.recording:
+            self._stream.forget(part.recording)
+
+    def _finish(self, part: RepairPart, error: CdcError | None) -> None:
+        self._release(part)
+        self._under_way.remove(part)
+        self._end_part(part.request, part.done, error)
+        self._feed()  # the recording of what is done ends here, and not whenever there is a next step
+
+    def _end_part(self, request: RepairRequest, done: Repaired, error: CdcError | None) -> None:
+        """The outcome, and the tombstone of the request, into the Kafka transaction of its records."""
+        topic = "" if self._job is None else self._job.topic
+        outcome = RepairOutcome(
+            table=request.table,
+            topic=topic,
+            request=request.request,
+            part=request.part,
+            rows=done.rows,
+            tombstones=done.tombstones,
+            touched=done.touched,
+            seq=self._ordinals[topic],
+            lsn=self._stream.complete_lsn,
+            **({} if error is None else {"error": error.message, "remedy": error.remedy}),
+        )
+        self._around.note(repair_key(request.table), repair_outcome_value(outcome))
+        self._around.note(repair_request_key(request.request, request.part), None)
+        if error is not None:
+            log.error("repair failed", table=request.table, error=error.message, remedy=error.remedy)
+        else:
+            counts = {"rows": done.rows, "tombstones": done.tombstones, "touched": done.touched}
+            log.info("repaired", table=request.table, part=request.part, **counts)
+
+
+def _not_captured(table: str) -> TopicRefused:
+    return TopicRefused(
+        f"the bridge does not capture table {table}",
+        remedy="it runs with another configuration: restart it, or send it SIGHUP",
+    )

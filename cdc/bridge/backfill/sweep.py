@@ -1,0 +1,93 @@
+"""Finds ghosts: live keys of a topic that a complete backfill did not write anew, so the table does not have them.
+
+A thread reads the topic partition by partition and hands the keys on in portions; memory is bounded (``live_keys``).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Sequence
+from itertools import islice
+from typing import Final
+
+from cdc.base.daemon.worker import Worker
+from cdc.base.errors import CdcError
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.bounded import topic_ends
+from cdc.kafka.replay.live_keys import stale_keys
+
+_PORTION_KEYS: Final = 1_000
+_PORTIONS: Final = 8
+_POLL_S: Final = 0.05
+
+
+class _Closed(Exception):
+    """The sweep was given up."""
+
+
+class Sweep:
+    """One topic's ghosts, as far as they are committed when this is made.
+
+    Args:
+        admin: asks, and has the settings of whoever reads.
+        topic: a state topic.
+        below: by partition: where its end was before the backfill's first chunk.
+    """
+
+    def __init__(self, admin: BrokerAdmin, topic: str, below: Sequence[int]) -> None:
+        self._admin = admin
+        self._topic = topic
+        self._below = below
+        self._found: queue.Queue[list[bytes] | CdcError | None] = queue.Queue(_PORTIONS)
+        self._stop = threading.Event()
+        self._worker = Worker(self._work, name=f"sweep {topic}")
+        self._worker.start()
+
+    def take(self) -> list[bytes] | None:
+        """Some keys, maybe none at the moment; None when all were told.
+
+        Raises:
+            CdcError: reading the topic failed.
+        """
+        self._worker.check()
+        try:
+            found = self._found.get_nowait()
+        except queue.Empty:
+            return []
+        if isinstance(found, CdcError):
+            raise found
+        return found
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        self._worker.join()
+
+    def _work(self) -> None:
+        try:
+            self._put_all()
+            self._put(None)
+        except CdcError as error:
+            self._put(error)
+        except _Closed:
+            pass
+
+    def _put_all(self) -> None:
+        ends = topic_ends(self._admin, self._topic)
+        for (partition, end), below in zip(ends.items(), self._below, strict=True):
+            keys = stale_keys(self._admin, partition, below, end, before_poll=self._check)
+            while portion := list(islice(keys, _PORTION_KEYS)):
+                self._put(portion)
+
+    def _check(self) -> None:
+        if self._stop.is_set():
+            raise _Closed
+
+    def _put(self, found: list[bytes] | CdcError | None) -> None:
+        while not self._stop.is_set():
+            try:
+                self._found.put(found, timeout=_POLL_S)
+                return
+            except queue.Full:
+                continue

@@ -1,0 +1,207 @@
+"""Protocol 2 in, protocol 1 out: transactions that the server sends while they run become ordinary ones.
+
+Theory of operation. The server sends a large transaction in blocks (StreamStart … StreamStop) while it runs, with
+small ones and blocks of others in between. What is inside a block goes to the transaction's spill and is looked at no
+further. StreamAbort cuts the spill off. At StreamCommit the spill is played back as Begin, its messages, Commit, and
+only then what came behind it. So whoever reads here sees whole transactions in commit order, each once and without what
+was rolled back: the same messages as without streaming, whatever the blocks were. Everything that counts on that
+(ordinals, positions, what a restart repeats) need not know of streaming.
+
+A description of a relation holds for what the server sends behind it. Played back, an older one would come behind a
+newer one of an ordinary transaction, which the server need not repeat. So the newer one is repeated behind the commit.
+
+A keepalive between blocks may be confirmed as it stands: it says that what *committed* before it was sent. A
+transaction still running commits behind it, and the server sends all of that one again after a restart.
+
+https://www.postgresql.org/docs/current/protocol-logical-replication.html
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from cdc.bridge.capture.spill import Spill
+from cdc.bridge.decode.buffer import decode_error
+from cdc.bridge.decode.pgoutput import PgOutputDecoder
+from cdc.bridge.decode.walsender import XLOG_DATA_HEADER_BYTES, XLOG_DATA_TAG, silence
+from cdc.contract.change import StreamAbort, StreamCommit, StreamStart, StreamStop
+
+_TAG_AT: Final = XLOG_DATA_HEADER_BYTES
+_BOUNDARIES: Final = frozenset(b"SEcA")
+_CHANGES: Final = frozenset(b"IUDTMRY")
+_ORIGIN: Final = ord("O")
+_RELATION: Final = ord("R")
+_RELATION_ID: Final = struct.Struct(">I")
+_SHORTEST_CHANGE: Final = _TAG_AT + 5
+
+_SILENCE: Final = [silence()]
+"""For the reader: bytes came, and none for you. Without it the stream would look drained."""
+
+
+class StreamedTransactions:
+    """The frames of a stream with ``streaming`` on, put in the order of commits.
+
+    Args:
+        source: frames that are here already, at most so many; empty when the socket is drained.
+        sign_of_life: called between batches while a spill is played back, when nothing is read from the server.
+        new_spill: makes the place for a transaction with this xid.
+    """
+
+    def __init__(
+        self,
+        source: Callable[[int], list[bytes]],
+        sign_of_life: Callable[[], None],
+        new_spill: Callable[[int], Spill] = Spill,
+    ) -> None:
+        self._source = source
+        self._sign_of_life = sign_of_life
+        self._new_spill = new_spill
+        self._spills: dict[int, Spill] = {}
+        self._block: Spill | None = None
+        self._arrived = 0
+        self._described = _Described()
+        self._described_in: dict[int, _Described] = {}
+        self._block_described = self._described
+        self._boundaries = PgOutputDecoder()
+        self._ahead: Iterator[list[bytes]] = iter(())
+
+    def read(self, max_frames: int) -> list[bytes]:
+        """The next frames of whole transactions; empty when the socket is drained.
+
+        Args:
+            max_frames: to take from the source at a time; what is played back comes in batches of its own size.
+
+        Raises:
+            SourceUnavailable: the stream ended or broke.
+            DecodeError: boundaries that contradict each other.
+            SpillError: this machine's disk cannot take it.
+        """
+        batch = next(self._ahead, None)
+        if batch is None:
+            frames = self._source(max_frames)
+            if not frames:
+                return frames
+            self._ahead = self._in_order(frames)
+            batch = next(self._ahead)
+        return batch
+
+    def close(self) -> None:
+        """Let the disk space go; the server sends what was unfinished again."""
+        for spill in self._spills.values():
+            spill.close()
+        self._spills.clear()
+
+    def _in_order(self, frames: list[bytes]) -> Iterator[list[bytes]]:
+        """At least one batch, none of them empty."""
+        passed: list[bytes] = []
+        block: list[bytes] = []
+        for frame in frames:
+            tag = frame[_TAG_AT] if len(frame) > _TAG_AT and frame[0] == XLOG_DATA_TAG else -1
+            if tag in _BOUNDARIES:
+                self._spill(block)
+                committed = self._boundary(frame)
+                if committed is not None:
+                    if passed:
+                        yield passed
+                        passed = []
+                    yield from self._play(frame, committed)
+            elif self._block is None or tag < 0:
+                passed.append(frame)
+                if tag == _RELATION:
+                    self._described.add(self._next(), frame[_TAG_AT:])
+                else:
+                    self._described.end_group()
+            elif tag in _CHANGES and len(frame) >= _SHORTEST_CHANGE:
+                block.append(frame)
+                if tag == _RELATION:
+                    message = frame[_TAG_AT : _TAG_AT + 1] + frame[_SHORTEST_CHANGE:]
+                    self._block_described.add(self._next(), message)
+                else:
+                    self._block_described.end_group()
+            elif tag != _ORIGIN:
+                raise decode_error("streamed", 0, f"tag {frame[_TAG_AT:][:1]!r}, truncated or inside a streamed block")
+        self._spill(block)
+        yield passed or _SILENCE
+
+    def _spill(self, block: list[bytes]) -> None:
+        if block:
+            assert self._block is not None
+            self._block.extend(block)
+            block.clear()
+
+    def _boundary(self, frame: bytes) -> StreamCommit | None:
+        """Open, close or drop; a commit is for the caller to play."""
+        match message := self._boundaries.decode(frame[_TAG_AT:]):
+            case StreamStart(xid):
+                if xid not in self._spills:
+                    self._spills[xid] = self._new_spill(xid)
+                self._block = self._spills[xid]
+                self._block_described = self._described_in.setdefault(xid, _Described())
+            case StreamStop():
+                self._block = None
+            case StreamAbort(xid, subxid) if xid == subxid:
+                self._described_in.pop(xid, None)
+                if (spill := self._spills.pop(xid, None)) is not None:
+                    spill.close()
+            case StreamAbort(xid, subxid):
+                if xid in self._spills:
+                    self._spills[xid].roll_back(subxid)
+            case StreamCommit():
+                return message
+        return None
+
+    def _play(self, frame: bytes, committed: StreamCommit) -> Iterator[list[bytes]]:
+        """The transaction as an ordinary one."""
+        header, message = frame[:_TAG_AT], frame[_TAG_AT:]
+        xid, flags, commit_lsn, end_lsn, commit_ts = (
+            message[start:end] for start, end in ((1, 5), (5, 6), (6, 14), (14, 22), (22, 30))
+        )
+        yield [header + b"B" + commit_lsn + commit_ts + xid]
+        spill = self._spills.get(committed.xid)
+        if spill is not None:
+            for batch in spill.frames(header):
+                self._sign_of_life()
+                yield batch
+            del self._spills[committed.xid]
+            spill.close()
+        newer = self._described.merge(self._described_in.pop(committed.xid, _Described()))
+        yield [header + b"C" + flags + commit_lsn + end_lsn + commit_ts, *(header + message for message in newer)]
+
+    def _next(self) -> int:
+        self._arrived += 1
+        return self._arrived
+
+
+class _Described:
+    """The newest Relation message of each relation, when it arrived, and beside which: a partition's follows its root.
+
+    Repeated alone, a root's would be taken to belong to the next one, whatever that describes.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[int, tuple[int, list[bytes]]] = {}
+        self._group: list[bytes] = []
+
+    def add(self, number: int, message: bytes) -> None:
+        """A Relation message arrived as the ``number``-th; it belongs to those directly before it."""
+        self._group.append(message)
+        (relation,) = _RELATION_ID.unpack_from(message, 1)
+        self._newest[relation] = number, self._group
+
+    def end_group(self) -> None:
+        """Something else arrived."""
+        if self._group:
+            self._group = []
+
+    def merge(self, played: _Described) -> list[bytes]:
+        """Take what was just played back for known; the messages that arrived later than it, to be repeated."""
+        newer: list[bytes] = []
+        for relation, (number, group) in played._newest.items():
+            known, since = self._newest.get(relation, (0, group))
+            if known > number:
+                newer += (message for message in since if message not in newer)
+            else:
+                self._newest[relation] = number, group
+        return newer

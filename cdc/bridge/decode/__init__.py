@@ -1,0 +1,1 @@
+"""Pure: bytes of the replication stream → the messages of ``cdc.contract.change``. No socket, no clock, no catalog."""

@@ -1,0 +1,191 @@
+"""One relation's rows → key and value bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from cdc.base.errors import ConfigError, EncodeError
+from cdc.contract.change import UNCHANGED_TOAST, Relation, Row
+from cdc.contract.formats.format import NOT_ENCODABLE, RowWriter, ValueFormat
+from cdc.contract.formats.json_format import JSON
+from cdc.contract.record import TableSchema
+from cdc.contract.schema import table_schema
+
+
+class CompiledTable(NamedTuple):
+    """How a table's rows are written in C: ``ObjectWriter`` of values and of keys, and where the key's columns are."""
+
+    values: Any
+    keys: Any
+    key_places: tuple[int, ...]
+
+
+class TableEncoder:
+    """Encodes rows of one relation as it is now; a new ``Relation`` needs a new encoder.
+
+    Args:
+        relation: as the stream described it.
+        key_columns: names in key order; the caller knows them, since under REPLICA IDENTITY FULL the stream does not.
+        topic: where the records go.
+        value_format: of keys and values.
+
+    Raises:
+        ConfigError: no key columns, or one that is not among the published columns.
+
+    Attributes:
+        schema: the definition to publish before the first record that refers to it.
+        fingerprint: of that definition, for the header.
+        null_documents: row → indexes of json and jsonb columns whose document ``null`` looks like NULL in the value.
+    """
+
+    def __init__(
+        self, relation: Relation, key_columns: tuple[str, ...], topic: str, value_format: ValueFormat = JSON
+    ) -> None:
+        self.relation = relation
+        self.key_columns = key_columns
+        self.topic = topic
+        self.schema: TableSchema = table_schema(relation, key_columns, topic)
+        self.fingerprint = self.schema.fingerprint
+        self._key_indexes = _key_indexes(relation, key_columns)
+        self._format = value_format
+        self._value_form = value_format.writer(relation.columns)
+        self._key_form = value_format.writer([relation.columns[i] for i in self._key_indexes])
+        # The writer's own, without a call of ours around it: it is asked for each row.
+        self.null_documents: Callable[[Row], tuple[int, ...]] = self._value_form.null_documents
+        self._bare_key = self._key_form.bare_template
+        self._key_cells: Callable[[Row], object] = itemgetter(*self._key_indexes)
+
+    def key(self, row: Row) -> bytes:
+        """The canonical key, ``{"id":42}``, of a new row, a whole old row or an identity-only old row.
+
+        Raises:
+            EncodeError: a key column is NULL, was not sent or cannot be carried.
+        """
+        if self._bare_key is not None:
+            # Integers, uuids, timestamps and the like, which is nearly every key; the long way says what is wrong.
+            try:
+                return self._bare_key % self._key_cells(row)
+            except (TypeError, IndexError):
+                return self._key_by_form(row)
+        return self._key_by_form(row)
+
+    def _key_by_form(self, row: Row) -> bytes:
+        try:
+            cells = tuple([row[i] for i in self._key_indexes])
+            if None in cells:
+                raise ValueError("NULL in a key column")
+            return self._key_form.encode(cells)
+        except NOT_ENCODABLE as error:
+            raise self._refusal(row, error) from error
+
+    @property
+    def compiled(self) -> CompiledTable | None:
+        """The same in C; None without a compiler."""
+        values, keys = self._value_form.compiled, self._key_form.compiled
+        return None if values is None or keys is None else CompiledTable(values, keys, self._key_indexes)
+
+    def value(self, row: Row) -> bytes:
+        """The whole row as a JSON object, in attribute order.
+
+        Raises:
+            EncodeError: a value was not sent (fill it first) or cannot be carried. Names table, column and key.
+        """
+        try:
+            return self._value_form.encode(row)
+        except NOT_ENCODABLE as error:
+            raise self._refusal(row, error) from error
+
+    def old(self, row: Row, is_full: bool) -> bytes:
+        """An old row as far as the stream carried it: all of it, or the columns of the replica identity.
+
+        Raises:
+            EncodeError: a value cannot be carried. Names table, column and key.
+        """
+        if is_full:
+            return self.value(row)
+        form, indexes = self._identity
+        try:
+            return form.encode(tuple([row[i] for i in indexes]))
+        except NOT_ENCODABLE as error:
+            raise self._refusal(row, error) from error
+
+    @cached_property
+    def _identity(self) -> tuple[RowWriter, tuple[int, ...]]:
+        columns = self.relation.columns
+        indexes = tuple(i for i, column in enumerate(columns) if column.in_identity)
+        return self._format.writer([columns[i] for i in indexes]), indexes
+
+    def missing(self, row: Row) -> tuple[int, ...]:
+        """Indexes of the columns that the stream left out as unchanged TOAST."""
+        if UNCHANGED_TOAST not in row:
+            return ()
+        return tuple(i for i, cell in enumerate(row) if cell is UNCHANGED_TOAST)
+
+    def fill(self, row: Row, old: Row) -> Row:
+        """``row`` with what was left out taken from the old tuple of the same message, as far as that has it.
+
+        An identity-only old tuple has NULL for every other column; a value that was left out is never NULL. So only
+        bytes are taken, and ``missing`` of the result tells what is still wanted.
+        """
+        return tuple(
+            [
+                before if cell is UNCHANGED_TOAST and before is not None else cell
+                for cell, before in zip(row, old, strict=True)
+            ]
+        )
+
+    def fill_at(self, row: Row, values: Mapping[int, bytes | None]) -> Row:
+        """``row`` with values read from the table, by column index; here NULL is a value."""
+        return tuple([values.get(i, cell) if cell is UNCHANGED_TOAST else cell for i, cell in enumerate(row)])
+
+    def _refusal(self, row: Row, cause: Exception) -> EncodeError:
+        name = self.relation.qualified_name
+        columns = self.relation.columns
+        if len(row) != len(columns):
+            return EncodeError(
+                f"table {name}: row of {len(row)} values for {len(columns)} columns",
+                remedy="report it with the table's definition: this is a mistake of cdc, and no row was left out",
+            )
+        left_out = self.missing(row)
+        if left_out:
+            # No diagnosis: callers meet this on every row with unchanged TOAST, fill it and ask again.
+            return EncodeError(
+                f"table {name}: unchanged TOAST, not filled in: {[columns[i].name for i in left_out]}",
+                remedy="report it with the table's definition: this is a mistake of cdc, and no row was left out",
+            )
+        problems = [
+            f"column {column.name} ({column.type_name}): {problem}"
+            for i, (column, cell) in enumerate(zip(columns, row, strict=True))
+            if (problem := self._problem(i, cell))
+        ]
+        key = {columns[i].name: row[i] for i in self._key_indexes}
+        return EncodeError(
+            f"table {name}, key {key}: {'; '.join(problems) or cause}",
+            remedy="no record was written; correct the row, or take the table out of the publication",
+        )
+
+    def _problem(self, place: int, cell: object) -> str:
+        if not isinstance(cell, bytes):
+            return "NULL in a key column" if place in self._key_indexes else ""
+        return self._value_form.problem(place, cell)
+
+
+def _key_indexes(relation: Relation, key_columns: tuple[str, ...]) -> tuple[int, ...]:
+    if not key_columns:
+        raise ConfigError(
+            f"table {relation.qualified_name} has no key",
+            remedy="add a primary key, or set REPLICA IDENTITY FULL and name key columns in source.keys",
+        )
+    indexes = {column.name: i for i, column in enumerate(relation.columns)}
+    absent = [name for name in key_columns if name not in indexes]
+    if absent or len(set(key_columns)) != len(key_columns):
+        raise ConfigError(
+            f"table {relation.qualified_name}: key column {', '.join(absent) or key_columns} is not published"
+            if absent
+            else f"table {relation.qualified_name}: key columns {key_columns} name one twice",
+            remedy="correct source.keys, or add the column to the publication's column list",
+        )
+    return tuple(indexes[name] for name in key_columns)

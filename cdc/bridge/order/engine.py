@@ -1,0 +1,395 @@
+"""Row changes in commit order → records in the same order: keys, tombstones, skipped repeats, rows made whole. Pure.
+
+Theory of operation. The engine is fed messages, has records ready (``take``), and says what it must be told before it
+can go on: how a relation is encoded, rows that have to be read again, a topic that must be emptied first (``needs``).
+It never calls anybody: whoever feeds it fetches, waits and commits, and then answers. While a need is open no message
+may be fed. Every method that takes a message or an answer returns the need that is open afterwards, or None.
+
+``seq`` counts the row changes of the source transaction, from 1; (commit LSN, seq) is a change's position and the same
+on every replay. A replay skips what the stored progress covers: whole transactions before its LSN, and the first
+changes of a partly published one. A change is counted when its records are ready or held, so ``progress`` is true at
+every moment: what is committed while a need is open covers only what came before the change at hand.
+
+A row with unchanged TOAST cannot be published before it was read again. From the first such row on, changes are held
+back in order (``held``), and ``progress`` ends before them. So the topic's order is the stream's order, always.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence, Set
+from functools import partial
+from typing import Any, TypeAlias
+
+from cdc.base.errors import EncodeError
+from cdc.base.lsn import LSN, ZERO
+from cdc.bridge.encode import TableEncoder
+from cdc.bridge.order.counts import Counts
+from cdc.bridge.order.held import Held, Standing
+from cdc.bridge.order.needs import Answer, Empty, Need, Rows, Table
+from cdc.bridge.order.tables import KnownRelations, take_rows
+from cdc.bridge.order.touched import TouchedKeys
+from cdc.contract.change import Begin, Commit, Delete, Insert, Relation, Row, Truncate, Update
+from cdc.contract.header import DELETE, INSERT, TRUNCATE, UPDATE, HeaderStamp, with_null_documents
+from cdc.contract.record import Position, Progress, Ready
+
+_Then: TypeAlias = Callable[[], Need | None] | None
+_Flow: TypeAlias = Generator[Need, Any, _Then]
+"""A change that takes several steps: it yields needs, is sent the answers, and ends with what is to be done then."""
+
+
+class Engine:
+    """Turns decoded changes into records.
+
+    Args:
+        resume: the stored progress.
+        xid: a recent 64-bit transaction id: pgoutput sends only the low 32 bits of each.
+        counts: what happened, for metrics.
+        touched: told of every key that a change touches, for the topics that it watches.
+        histories: state topics whose records need the old row; looked at each time, so it may grow.
+
+    Attributes:
+        need: what must be answered before the next message; None when nothing.
+        unpublished_since: when the oldest transaction that is not published to its end was committed; 0 when none is.
+    """
+
+    def __init__(
+        self, *, resume: Progress, xid: int, counts: Counts, touched: TouchedKeys, histories: Collection[str] = ()
+    ) -> None:
+        self._resume = resume
+        self._xid = xid
+        self._counts = counts
+        self._touched = touched
+        self._watched = touched.keys
+        self._histories = histories
+        self._take_rows = take_rows()
+        self.need: Need | None = None
+        self._flow: _Flow | None = None
+        self._ready: list[Ready] = []
+        self._emit: Callable[[Ready], Need | None] = self._ready.append
+        self._held = Held()
+        self._known = KnownRelations()
+        self._tables = self._known.tables
+        self._unseen = set(resume.unseen)
+        self._complete = resume.lsn
+        self._commit_ts = resume.commit_ts
+        self._begin: Begin | None = None
+        self._standing = Standing(resume.lsn, resume.commit_ts, ZERO)
+        self._stamp = HeaderStamp(ZERO, xid, 0)
+        self._seq = self._skip = 0
+        self.unpublished_since = 0
+
+    @property
+    def xid(self) -> int:
+        """64-bit id of the transaction that is being read."""
+        return self._xid
+
+    @property
+    def inside_transaction(self) -> bool:
+        """Whether a transaction is taken in part, or was published in part before the start, and not to its end."""
+        return self._begin is not None or self._is_rest_awaited
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether of a transaction only the first changes were handed out."""
+        return self._partial() is not None
+
+    @property
+    def holds_records(self) -> bool:
+        """Whether changes wait for rows that must be read again."""
+        return bool(self._held)
+
+    def published(self) -> None:
+        """What was handed out is committed in Kafka."""
+        if not self._held:
+            self.unpublished_since = 0 if self._begin is None else self._begin.commit_ts
+
+    @property
+    def complete_lsn(self) -> LSN:
+        """Everything that committed before this was taken; some of it may be held."""
+        return self._complete
+
+    @property
+    def settled_lsn(self) -> LSN:
+        """Everything that committed before this was handed out."""
+        return self._held.first[0].complete if self._held else self._complete
+
+    @property
+    def unseen(self) -> Set[int]:
+        """Transactions that were taken and that a snapshot of the source may not see yet."""
+        return self._unseen
+
+    def distrust(self, xids: Iterable[int]) -> None:
+        """No snapshot is good enough for a backfill that does not see these transactions, once they are over."""
+        self._unseen.update(xids)
+
+    def saw(self, sees: Callable[[int], bool]) -> None:
+        """Forget transactions that snapshots of the source see from now on."""
+        self._unseen = {xid for xid in self._unseen if not sees(xid)}
+
+    def watch_keys(self) -> None:
+        """``touched`` began or ceased to watch topics."""
+        self._route()
+
+    def take(self) -> list[Ready]:
+        """The records that are ready, in order, each once. ``progress`` covers them from now on."""
+        ready, self._ready = self._ready, []
+        self._route()
+        return ready
+
+    def progress(self) -> Progress:
+        """Where the stream is when everything that was ready is published."""
+        complete, commit_ts = self._complete, self._commit_ts
+        if self._held:
+            complete, commit_ts, _ = self._held.first[0]
+        return Progress(complete, self._partial(), commit_ts, self._resume.source, tuple(sorted(self._unseen)))
+
+    def _partial(self) -> Position | None:
+        if self._held:
+            standing, seq = self._held.first
+            return Position(standing.final_lsn, seq - 1) if seq > 1 else None
+        if self._begin is not None and self._begin.final_lsn >= self._resume.lsn:
+            return Position(self._begin.final_lsn, max(self._seq, self._skip))
+        return self._resume.partial if self._is_rest_awaited else None
+
+    @property
+    def _is_rest_awaited(self) -> bool:
+        """Whether the transaction that was published in part before the start is still to come."""
+        return self._resume.partial is not None and self._complete <= self._resume.partial.lsn
+
+    # Messages.
+
+    def advance(self, lsn: LSN) -> None:
+        """A keepalive said that everything before ``lsn`` was sent; true for us only between transactions."""
+        if self._begin is None and lsn > self._complete:
+            self._complete = lsn
+
+    def begin(self, message: Begin) -> None:
+        """A source transaction starts: decide how much of it is published already."""
+        # The nearest 64-bit id with these low bits: running ids lie within 2^31 of each other
+        self._xid += ((message.xid - self._xid + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+        self._begin = message
+        self._standing = Standing(self._complete, self._commit_ts, message.final_lsn)
+        self._stamp = HeaderStamp(message.final_lsn, self._xid, message.commit_ts)
+        self._seq = self._skip = 0
+        if message.final_lsn < self._resume.lsn:
+            self._skip = sys.maxsize
+            return
+        self._unseen.add(self._xid)
+        self.unpublished_since = self.unpublished_since or message.commit_ts
+        if self._resume.partial is not None and message.final_lsn == self._resume.partial.lsn:
+            self._skip = self._resume.partial.seq
+
+    def commit(self, message: Commit) -> None:
+        """A source transaction is complete."""
+        self._begin = None
+        if message.end_lsn > self._complete:
+            self._complete = message.end_lsn
+            self._commit_ts = message.commit_ts
+
+    def feed(self, frames: list[bytes], place: int, relations: dict[int, Relation]) -> int:
+        """Take ordinary rows from ``frames[place]`` on, undecoded (``_frames.pyx``); the place that must be decoded."""
+        if self._take_rows is None or self._begin is None or self._held or self._seq < self._skip:
+            return place
+        transaction = (self._stamp, self._xid, self._watched, self._histories)
+        place, self._seq = self._take_rows(frames, place, relations, self._tables, self._ready, self._seq, transaction)
+        return place
+
+    def insert(self, message: Insert) -> Need | None:
+        """A new row: an upsert."""
+        seq = self._seq + 1
+        if seq > self._skip:
+            relation, new = message
+            published = self._tables.get(relation)
+            if published is None:
+                return self._start(self._met(relation, partial(self.insert, message)))
+            if published:
+                table, counts, _ = published
+                header = self._stamp.header(INSERT, seq, table.fingerprint)
+                if nulls := table.null_documents(new):
+                    header = with_null_documents(header, nulls)
+                record = (table.topic, table.key(new), table.value(new), header, None)
+                self._seq = seq
+                counts.changes += 1
+                return self._emit(record)
+        self._seq = seq
+        return None
+
+    def update(self, message: Update) -> Need | None:
+        """A changed row: an upsert, behind a tombstone of the old key when the key changed."""
+        seq = self._seq + 1
+        if seq > self._skip:
+            relation, old, is_full, new = message
+            published = self._tables.get(relation)
+            if published is None:
+                return self._start(self._met(relation, partial(self.update, message)))
+            if published:
+                table, counts, _ = published
+                try:
+                    key, value = table.key(new), table.value(new)
+                except EncodeError:
+                    if not table.missing(new):
+                        raise
+                    if old is not None:
+                        new = table.fill(new, old)
+                    key, value = table.key(new), b"" if table.missing(new) else table.value(new)
+                header = self._stamp.header(UPDATE, seq, table.fingerprint)
+                old_text = old_key = None
+                if old is not None:
+                    if table.topic in self._histories:
+                        old_text = table.old(old, is_full)
+                    if (before := table.key(old)) != key:
+                        old_key = before
+                self._seq = seq
+                counts.changes += 1
+                if not value:  # a JSON object is never empty
+                    counts.toast_rereads += 1
+                    return self._hold_row(table, new, (table.topic, key, None, header, old_text), old_key)
+                marked = with_null_documents(header, nulls) if (nulls := table.null_documents(new)) else header
+                record = (table.topic, key, value, marked, old_text)
+                if old_key is None:
+                    return self._emit(record)
+                return self._slowly((table.topic, old_key, None, header, old_text), record)
+        self._seq = seq
+        return None
+
+    def delete(self, message: Delete) -> Need | None:
+        """A removed row: a tombstone."""
+        seq = self._seq + 1
+        if seq > self._skip:
+            relation, old, is_full = message
+            published = self._tables.get(relation)
+            if published is None:
+                return self._start(self._met(relation, partial(self.delete, message)))
+            if published:
+                table, counts, _ = published
+                header = self._stamp.header(DELETE, seq, table.fingerprint)
+                old_text = table.old(old, is_full) if table.topic in self._histories else None
+                record = (table.topic, table.key(old), None, header, old_text)
+                self._seq = seq
+                counts.changes += 1
+                return self._emit(record)
+        self._seq = seq
+        return None
+
+    def truncate(self, message: Truncate) -> Need | None:
+        """Every live key of each truncated table gets a tombstone, from what the topic holds at this point."""
+        if self._seq + 1 <= self._skip:
+            self._seq += 1
+            return None
+        return self._start(self._truncated(message))
+
+    def settle(self) -> Need | None:
+        """What must be read again before everything that was taken can go out; None when nothing is held."""
+        return self._start(self._let_go()) if self._held else None
+
+    # Answers.
+
+    def table(self, table: TableEncoder | None, *, begins_anew: bool = False) -> Need | None:
+        """Answer to ``Table``.
+
+        Args:
+            table: None when the relation is not ours to publish.
+            begins_anew: the topic's rows are not this table's, or under another key: they are deleted first.
+        """
+        assert isinstance(self.need, Table)
+        return self._go_on((table, begins_anew))
+
+    def rows(self, answers: Sequence[Answer]) -> Need | None:
+        """Answer to ``Rows``: what became of the first of them, at least of one; the others are asked for again."""
+        assert isinstance(self.need, Rows)
+        return self._go_on(answers)
+
+    def emptied(self) -> Need | None:
+        """Answer to ``Empty``: every live key of the topic got its tombstone."""
+        assert isinstance(self.need, Empty)
+        return self._go_on(None)
+
+    # Changes that take several steps.
+
+    def _start(self, flow: _Flow) -> Need | None:
+        assert self._flow is None
+        self._flow = flow
+        return self._go_on(None)
+
+    def _go_on(self, answer: object) -> Need | None:
+        assert self._flow is not None
+        try:
+            self.need = self._flow.send(answer)
+        except StopIteration as end:
+            self._flow = self.need = None
+            then: _Then = end.value
+            return None if then is None else then()
+        return self.need
+
+    def _met(self, relation: Relation, then: _Then) -> _Flow:
+        """A change of a relation that is not known yet."""
+        yield from self._look_up(relation)
+        return then
+
+    def _look_up(self, relation: Relation) -> _Flow:
+        table, begins_anew = yield Table(relation, self._xid)
+        if table is not None and begins_anew:
+            yield from self._empty(table, is_truncate=False)
+        self._known.learn(relation, table, self._counts[relation.qualified_name])
+        return None
+
+    def _truncated(self, message: Truncate) -> _Flow:
+        for relation in message.relations:
+            if relation not in self._tables:
+                yield from self._look_up(relation)
+            if published := self._tables[relation]:
+                published.counts.truncates += 1
+                yield from self._empty(published.encoder, is_truncate=True)
+        self._seq += 1
+        return None
+
+    def _empty(self, table: TableEncoder, *, is_truncate: bool) -> _Flow:
+        """Behind everything that came before, and before the change at hand is counted."""
+        yield from self._let_go()
+        self._touched.emptied(table.topic, self._xid)
+        yield Empty(table, self._stamp.header(TRUNCATE, self._seq + 1, table.fingerprint), is_truncate)
+        return None
+
+    def _let_go(self) -> _Flow:
+        """Have rows read again, and let what is whole go meanwhile, until nothing is held."""
+        held = self._held
+        while (rows := held.rows()) is not None:
+            held.answer((yield rows))
+            self._ready += held.release()
+        self._ready += held.release()
+        self._route()
+        return None
+
+    def _bounded(self) -> Need | None:
+        """Have what is held read again before there is too much of it."""
+        return self._start(self._let_go()) if self._held.is_full else None
+
+    # Where records go.
+
+    def _hold_row(self, table: TableEncoder, row: Row, record: Ready, old_key: bytes | None) -> Need | None:
+        """It waits until it was read again, with everything behind it."""
+        topic, key, *_ = record
+        for keys in self._watched.get(topic, ()):
+            keys[key] = self._xid
+            if old_key is not None:
+                keys[old_key] = self._xid
+        self._held.add_row(self._standing, self._seq, record, table=table, row=row, xid=self._xid, old_key=old_key)
+        self._route()
+        return self._bounded()
+
+    def _route(self) -> None:
+        """Records are ready at once unless something waits before them or a backfill has to know of them."""
+        self._emit = self._slowly if self._watched or self._held else self._ready.append
+
+    def _slowly(self, *records: Ready) -> Need | None:
+        """Of one change: never one of them without the others."""
+        for record in records:
+            for keys in self._watched.get(record[0], ()):
+                keys[record[1]] = self._xid
+        if not self._held:
+            self._ready += records
+            return None
+        for record in records:
+            self._held.add(self._standing, self._seq, record)
+        return self._bounded()

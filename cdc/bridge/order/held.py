@@ -1,0 +1,154 @@
+"""Changes that wait in line: from the first one on whose row must be read again, everything is kept in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from cdc.base.lsn import LSN
+from cdc.bridge.encode import TableEncoder
+from cdc.bridge.order.needs import Answer, Filled, Rows, Unfilled
+from cdc.contract.change import Row
+from cdc.contract.header import newer, with_null_documents
+from cdc.contract.record import Ready
+
+MAX_HELD: Final = 2_000
+MAX_HELD_BYTES: Final = 8 * 1024 * 1024
+"""Bounds of what waits: of memory, and of how much there is to read again at once."""
+
+
+class Standing(NamedTuple):
+    """Where the stream stood when a transaction began: up to ``complete`` everything was taken."""
+
+    complete: LSN
+    commit_ts: int
+    final_lsn: LSN
+
+
+@dataclass(slots=True)
+class _Change:
+    """A record that waits, or, with ``table``, a row that must be read again first."""
+
+    standing: Standing
+    seq: int
+    record: Ready
+    table: TableEncoder | None = None
+    row: Row = ()
+    xid: int = 0
+    old_key: bytes | None = None
+    answer: Answer | None = None
+
+    @property
+    def waits(self) -> bool:
+        return self.table is not None and self.answer is None
+
+    def records(self) -> Iterator[Ready]:
+        """What goes out; nothing of a row that could not be read, and of one that is gone only its earlier key."""
+        table, answer = self.table, self.answer
+        if table is None:
+            yield self.record
+            return
+        if answer is Unfilled.UNREADABLE:
+            return
+        topic, key, _, header, old = self.record
+        if self.old_key is not None:
+            yield topic, self.old_key, None, header, old
+        if isinstance(answer, Filled):
+            if nulls := table.null_documents(answer.row):
+                header = with_null_documents(header, nulls)
+            yield topic, key, table.value(answer.row), newer(header) if answer.is_newer else header, old
+
+
+class Held:
+    """What waits, in order; empty most of the time."""
+
+    def __init__(self) -> None:
+        self._changes: deque[_Change] = deque()
+        self._asked: list[_Change] = []
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more may be added before some of it went out."""
+        return len(self._changes) >= MAX_HELD or self._bytes >= MAX_HELD_BYTES
+
+    @property
+    def first(self) -> tuple[Standing, int]:
+        """Where the stream stood before the transaction of the first change that waits, and the change's ordinal."""
+        change = self._changes[0]
+        return change.standing, change.seq
+
+    def add(self, standing: Standing, seq: int, record: Ready) -> None:
+        """A record that only has to wait for those before it."""
+        self._changes.append(_Change(standing, seq, record))
+        self._bytes += len(record[2] or b"")
+
+    def add_row(
+        self,
+        standing: Standing,
+        seq: int,
+        record: Ready,
+        *,
+        table: TableEncoder,
+        row: Row,
+        xid: int,
+        old_key: bytes | None,
+    ) -> None:
+        """A row that must be read again.
+
+        Args:
+            standing: before its transaction.
+            seq: the change's ordinal.
+            record: without a value yet.
+            table: whose row.
+            row: as far as the stream has it.
+            xid: 64-bit id of its transaction.
+            old_key: gets a tombstone at the same moment.
+        """
+        self._changes.append(_Change(standing, seq, record, table, row, xid, old_key))
+        self._bytes += sum(len(cell) for cell in row if isinstance(cell, bytes))
+
+    def rows(self) -> Rows | None:
+        """What must be read again first: rows of the table whose row is the first that waits; None when none does."""
+        waiting = [change for change in self._changes if change.waits]
+        if not waiting:
+            return None
+        table = waiting[0].table
+        assert table is not None
+        self._asked = asked = [change for change in waiting if change.table is table]
+        return Rows(
+            table,
+            tuple(change.row for change in asked),
+            tuple(change.xid for change in asked),
+            tuple(_keys(change) for change in asked),
+        )
+
+    def answer(self, answers: Sequence[Answer]) -> None:
+        """What became of the first rows that were asked for."""
+        for change, answer in zip(self._asked, answers, strict=False):
+            change.answer = answer
+        self._asked = []
+
+    def release(self) -> list[Ready]:
+        """What need not wait any more, in order."""
+        ready: list[Ready] = []
+        changes = self._changes
+        while changes and not changes[0].waits:
+            change = changes.popleft()
+            self._bytes -= (
+                len(change.record[2] or b"")
+                if change.table is None
+                else sum(len(cell) for cell in change.row if isinstance(cell, bytes))
+            )
+            ready += change.records()
+        return ready
+
+
+def _keys(change: _Change) -> tuple[bytes, ...]:
+    key = change.record[1]
+    return (key,) if change.old_key is None else (change.old_key, key)

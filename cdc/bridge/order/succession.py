@@ -1,0 +1,229 @@
+"""Whether a relation of the stream goes on with what its topic holds, or the topic has to begin anew. Pure.
+
+Theory of operation. A topic belongs to a table's *name*. Its last definition in ``__schemas`` tells under which key,
+and for which table object (``relation_id``, the table's oid), it was written. The topic begins anew, that is every key
+in it is deleted before the next row goes in, when
+
+- the key consists of other columns than before, by ``contract.key_identity`` and not by their names: old and new keys
+  would stand side by side for the same rows;
+- the name has come to another table (dropped and made again, or two tables that swapped names): the rows of the one
+  before are gone, and DROP TABLE is not in the stream;
+- the table comes back to a name that it had left: what happened meanwhile went elsewhere.
+
+Which columns are the key, the stream says itself where it can; under REPLICA IDENTITY FULL it flags every column, and
+only the catalog of today knows. The same columns in another order are the same key, and keep their first order.
+
+The stream tells each column's name and type, not its number, and of an enum not that a value was renamed. Both are in
+the catalog alone, which may be later than the row. So a definition that the stream brings keeps number and labels of
+the one before (``kept``); others come with rows that were read from the table in one transaction with its catalog, once
+the stream has come to where they were read. Until then the topic goes on as it is, and a backfill is on record for it:
+its first chunk finds the other column, and empties the topic. Where it is not certain which column the stream's rows
+have, the number is 0, and that first chunk empties the topic, too: once too often rather than never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from cdc.contract.change import Relation, ReplicaIdentity
+from cdc.contract.key_identity import is_uncertain, key_change
+from cdc.contract.record import SchemaColumn, TableSchema
+
+Cause: TypeAlias = Literal["key", "object", "return", "uncertain"]
+
+_WHY: Final = {
+    "key": "its key is now ({new}), and the topic was written under ({old})",
+    "object": "it is another table than the one of that name before",
+    "return": "it was called {other} for a while",
+    "uncertain": "nothing is on record that tells its key column {column} from another one of that name",
+}
+
+
+class NewBeginning(NamedTuple):
+    """Why a topic cannot be gone on with; ``why`` completes "table x begins anew: …"."""
+
+    cause: Cause
+    why: str
+
+
+class Successions:
+    """Remembers which definition each topic was last written with.
+
+    Args:
+        definitions: in the order in which they were used last.
+    """
+
+    def __init__(self, definitions: Iterable[TableSchema] = ()) -> None:
+        self._by_topic: dict[str, TableSchema] = {}
+        self._by_relation: dict[int, TableSchema] = {}
+        for definition in definitions:
+            self.wrote(definition)
+
+    def wrote(self, definition: TableSchema) -> None:
+        """From here on the topic is written with this definition."""
+        self._by_topic[definition.topic] = definition
+        if definition.relation_id:
+            self._by_relation[definition.relation_id] = definition
+
+    def left(self, relation: Relation) -> None:
+        """The table goes by a name that is not captured; changes are missed until it comes back."""
+        before = self._by_relation[relation.relation_id]
+        self._by_relation[relation.relation_id] = replace(
+            before, namespace=relation.namespace, name=relation.name, topic=""
+        )
+
+    def last(self, topic: str) -> TableSchema | None:
+        """The definition that the topic was last written with."""
+        return self._by_topic.get(topic)
+
+    @property
+    def newest(self) -> Iterable[TableSchema]:
+        """Of each topic the definition that it was last written with."""
+        return self._by_topic.values()
+
+    def last_of(self, relation_id: int) -> TableSchema | None:
+        """The definition that this table was last written with, under whatever name; no topic when it had left."""
+        return self._by_relation.get(relation_id)
+
+    def key(self, relation: Relation, topic: str, catalog: Sequence[str]) -> tuple[str, ...]:
+        """The key columns for rows of this relation, in key order.
+
+        Args:
+            relation: as the stream described it.
+            topic: its topic.
+            catalog: what the catalog calls the key today, which may be later than the row.
+        """
+        last = self._by_topic.get(topic)
+        before = last.key if last is not None else ()
+        exact = relation.replica_identity is ReplicaIdentity.DEFAULT
+        if _carries(relation, before) and (exact or set(before) == set(catalog) or not _carries(relation, catalog)):
+            return before
+        if _carries(relation, catalog):
+            return tuple(catalog)
+        return tuple(column.name for column in relation.columns if column.in_identity)
+
+    def new_beginning(self, schema: TableSchema) -> NewBeginning | None:
+        """Why the topic must begin anew before rows of this definition go in; None when it need not."""
+        last = self._by_topic.get(schema.topic)
+        if last is None:
+            return None
+        if last.relation_id not in (0, schema.relation_id):
+            return NewBeginning("object", _WHY["object"])
+        if set(last.key) != set(schema.key):
+            return NewBeginning("key", _WHY["key"].format(new=", ".join(schema.key), old=", ".join(last.key)))
+        elsewhere = self._by_relation.get(schema.relation_id, last)
+        if elsewhere.topic != schema.topic:
+            other = elsewhere.qualified_name
+            return NewBeginning("return", _WHY["return"].format(other=other))
+        return _other_column(last, schema)
+
+    def kept(self, schema: TableSchema, today: Sequence[SchemaColumn]) -> TableSchema:
+        """The definition with number and labels of its key columns, as far as rows are certain to have these.
+
+        Args:
+            schema: as the stream described the table: nothing is changed of what was read from the catalog with rows.
+            today: the table's columns by the catalog, which may be later than the row; in attribute order.
+        """
+        last = self._by_topic.get(schema.topic)
+        goes_on = last is not None and self.new_beginning(schema) is None
+        before = last if goes_on else self._by_relation.get(schema.relation_id)
+        columns = (
+            _certain(column, schema, before, today, goes_on=goes_on)
+            if column.name in schema.key and not column.number
+            else column
+            for column in schema.columns
+        )
+        return replace(schema, columns=tuple(columns))
+
+
+def _other_column(last: TableSchema, schema: TableSchema) -> NewBeginning | None:
+    """Why the key's columns are others than those of the same names before, or may be."""
+    old, new = ({each.name: each for each in one.columns} for one in (last, schema))
+    pairs = [(old[name], new[name]) for name in last.key if name in old and name in new]
+    for was, now in pairs:
+        if why := key_change(was, now):
+            return NewBeginning("key", f"its key column {now.name} {why}")
+    for was, now in pairs:
+        if is_uncertain(was, now):
+            return NewBeginning("uncertain", _WHY["uncertain"].format(column=now.name))
+    return None
+
+
+def _certain(
+    column: SchemaColumn,
+    schema: TableSchema,
+    before: TableSchema | None,
+    today: Sequence[SchemaColumn],
+    *,
+    goes_on: bool,
+) -> SchemaColumn:
+    """A key column of the stream with number and labels, which are left out where it may be another column.
+
+    Numbers only grow, and none is given twice. So a column that has today the number that it had before had it all the
+    time, unless columns exchanged their names for a while: then others stand before it in the stream. What was dropped
+    has left a hole in the numbers.
+    """
+    was = None if before is None else _named(column.name, before.columns)
+    now = _named(column.name, today)
+    in_front = _in_front(column.name, schema.columns)
+    is_in_place = in_front == _in_front(column.name, today)
+    if was is not None and was.number:
+        is_in_place = is_in_place or (before is not None and in_front == _in_front(column.name, before.columns))
+        if is_in_place and (goes_on or (now is not None and now.number == was.number)):
+            labels = was.labels if was.type_oid == column.type_oid else ()
+            return replace(column, number=was.number, labels=labels)
+        return column
+    if goes_on or now is None or not is_in_place:
+        return column
+    numbers = {each.number for each in today}
+    return replace(column, number=now.number) if numbers >= set(range(1, now.number)) else column
+
+
+def _named(name: str, columns: Sequence[SchemaColumn]) -> SchemaColumn | None:
+    return next((each for each in columns if each.name == name), None)
+
+
+def _in_front(name: str, columns: Sequence[SchemaColumn]) -> list[str]:
+    names = [each.name for each in columns]
+    return names[: names.index(name)] if name in names else [*names, ""]
+
+
+def _carries(relation: Relation, key: Sequence[str]) -> bool:
+    """Whether old rows of the stream tell these columns apart; with the primary key as identity, exactly these."""
+    wanted = set(key)
+    flagged = {column.name for column in relation.columns if column.in_identity}
+    if not wanted or not wanted <= {column.name for column in relation.columns}:
+        return False
+    if not flagged:  # no primary key at the moment: only inserts can come
+        return True
+    return wanted == flagged if relation.replica_identity is ReplicaIdentity.DEFAULT else wanted <= flagged
+
+
+def shape_change(before: TableSchema, now: TableSchema) -> str:
+    """What of a table's rows that do not change looks different from now on, in words; empty when nothing does."""
+    pairs = [(was, _same_column(was, now)) for was in before.columns]
+    kept = [(was, column) for was, column in pairs if column is not None]
+    gone = [was.name for was, column in pairs if column is None]
+    added = [each.name for each in now.columns if each not in [column for _, column in kept]]
+    again = [name for name in gone if name in added]
+    parts = (
+        ("renamed", [f"{was.name} → {column.name}" for was, column in kept if was.name != column.name]),
+        ("added", [name for name in added if name not in again]),
+        ("dropped", [name for name in gone if name not in again]),
+        (
+            "of another type",
+            [f"{each.name} ({was.sql_type} → {each.sql_type})" for was, each in kept if was.sql_type != each.sql_type],
+        ),
+        ("dropped and added again", again),
+    )
+    return "; ".join(f"{what}: {', '.join(names)}" for what, names in parts if names)
+
+
+def _same_column(was: SchemaColumn, now: TableSchema) -> SchemaColumn | None:
+    """What has become of a column: found by its number, and by its name only where a number is not known."""
+    for column in now.columns:
+        if column.number == was.number if column.number and was.number else column.name == was.name:
+            return column
+    return None

@@ -1,0 +1,33 @@
+"""Which ACLs bridge, sink and view of a configuration need, as commands to paste."""
+
+from __future__ import annotations
+
+from cdc.base.config import Config
+from cdc.base.table_names import parts
+from cdc.contract.naming import history_topic
+from cdc.contract.patterns import in_scope
+from cdc.kafka.acls import bridge_acls, sink_acls
+
+
+def kafka_grants(config: Config) -> list[str]:
+    """A comment for each part, and the commands of ``kafka-acls.sh`` below it."""
+    options = config.kafka.client_options()
+    others = list(config.topics.names.values())
+    written = [*others, *_histories(config)]
+    parts = [("bridge", bridge_acls(config.name, written)), ("sink", sink_acls(config.name, others))]
+    if config.view is not None:
+        parts.append(("view", sink_acls(config.name, [*others, *config.view.topics])))
+    lines = []
+    for part, acls in parts:
+        lines += [f"# What {part} {config.name} needs.", *(acl.command(options) for acl in acls)]
+    return lines
+
+
+def _histories(config: Config) -> list[str]:
+    """History topics whose names do not begin like all the others."""
+    named = {parts(table): topic for table, topic in config.topics.names.items()}
+    return [
+        history_topic(topic)
+        for (namespace, table), topic in named.items()
+        if in_scope(namespace, table, config.topics.history, ())
+    ]

@@ -1,0 +1,424 @@
+"""The tables that are captured, with key, topic and encoder of each; topics are created and checked on the way."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import psycopg
+import structlog
+
+from cdc.base.config import Config
+from cdc.base.errors import GapError, SourceLocked, TopicRefused
+from cdc.bridge.capture.reading import columns_of
+from cdc.bridge.encode import TableEncoder
+from cdc.bridge.order.demand import Demand
+from cdc.bridge.order.succession import NewBeginning, Successions, shape_change
+from cdc.bridge.scope.choice import LeftOut, choose, refuse, renamed, tell, unusable
+from cdc.bridge.scope.topics import history_topics, state_topic, topic_specifications
+from cdc.bridge.source.catalog import table_info
+from cdc.bridge.source.table import TableInfo
+from cdc.contract.change import Relation, ReplicaIdentity
+from cdc.contract.membership import Membership
+from cdc.contract.naming import schemas_topic
+from cdc.contract.patterns import in_scope
+from cdc.contract.record import SchemaColumn, TableSchema
+from cdc.contract.schema import numbered, schema_column, schema_key, schema_value
+from cdc.kafka.publish.topics import TopicAdmin
+
+Produce = Callable[[str, bytes, bytes | None, bytes], None]
+
+log = structlog.get_logger("cdc.bridge")
+
+
+class CapturedTables:
+    """The tables in scope, and an encoder for each relation that the stream describes.
+
+    Args:
+        config: the whole configuration.
+        connection: for looking up tables.
+        admin: creates topics.
+        told: which tables were told to be left out in this process, and why.
+        before: tables that were captured before, and the oid of each; None when nothing was published ever.
+        refuse_foreign: raises ``TopicRefused`` when one of these topics holds another program's records.
+
+    Attributes:
+        successions: which definition each topic was last written with; set it before the first ``encoder``.
+        histories: history topic by state topic; grows with the tables.
+        members: what carries each table in the publication, as the session began.
+        left_out: tables that the patterns reach and that cannot be captured; grows with what the stream brings.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        connection: psycopg.Connection[Any],
+        admin: TopicAdmin,
+        told: MutableMapping[str, str],
+        before: Mapping[str, int] | None,
+        *,
+        refuse_foreign: Callable[[Collection[str]], None],
+    ) -> None:
+        self._config = config
+        self._connection = connection
+        self._admin = admin
+        self._told = told
+        self._refuse_foreign = refuse_foreign
+        self._missed: Demand | None = None
+        self._described: dict[str, str] = {}
+        self._asked: set[tuple[str, tuple[SchemaColumn, ...]]] = set()
+        self._root: Relation | None = None
+        self._brought: set[str] = set()
+        self.successions = Successions()
+        self.members: Mapping[str, Membership] = {}
+        self.tables, left = choose(connection, config, before)
+        self.left_out = {each.table for each in left}
+        tell(left, told)
+        self._tell_of_the_renamed(before or {})
+        self.histories = history_topics(config, self.tables)
+        self._infos = {(each.namespace, each.name): each for each in self.tables}
+
+    def _tell_of_the_renamed(self, before: Mapping[str, int]) -> None:
+        """Of what was captured before and has another name now, which ``source.tables`` does not reach."""
+        for each in renamed(self._connection, before, self.tables):
+            log.warning(
+                "a table that was captured has another name now: its changes are not published any more, "
+                "its topic keeps the last rows",
+                table=each.old,
+                name=each.new,
+                remedy=f"add {each.new} to source.tables, where it gets a topic of its own; "
+                f"or let it have its old name again: {each.back}",
+            )
+
+    @property
+    def topics(self) -> Mapping[str, Sequence[str]]:
+        """Topics that must not lose a record, and the tables that are not whole without them."""
+        names = {state_topic(self._config, each.namespace, each.name): [each.qualified_name] for each in self.tables}
+        return {**names, schemas_topic(self._config.name): [each.qualified_name for each in self.tables]}
+
+    def ensure_topics(self) -> None:
+        """Create missing topics; refuse those that would lose or scatter state, warn of other drift.
+
+        Raises:
+            TopicRefused: cleanup policy or partition count is not what it must be, or the records are not ours.
+        """
+        self._ensure_topics(self.tables)
+
+    def _ensure_topics(self, tables: Sequence[TableInfo]) -> None:
+        specifications = topic_specifications(self._config, tables)
+        self._refuse_foreign([each.name for each in specifications])
+        created = self._admin.create_missing(specifications)
+        for name in created:
+            log.info("created topic", topic=name)
+        self._tell_of_new_histories(tables, created)
+        for drift in self._admin.drift(specifications):
+            text = f"topic {drift.topic!r} has {drift.setting}={drift.found}, wanted {drift.wanted}"
+            if drift.is_fatal:
+                raise TopicRefused(text, remedy=drift.remedy)
+            log.warning(text, remedy=drift.remedy)
+
+    def _tell_of_new_histories(self, tables: Sequence[TableInfo], created: Collection[str]) -> None:
+        for table in tables:
+            topic = state_topic(self._config, table.namespace, table.name)
+            if topic not in created and self.histories.get(topic) in created:
+                log.warning(
+                    "history begins now: a row appears in it when it next changes",
+                    table=table.qualified_name,
+                    remedy=f"to have all rows in it as they are now: cdc backfill {shlex.quote(table.qualified_name)}",
+                )
+
+    def encoder(self, relation: Relation) -> TableEncoder | None:
+        """The encoder for a relation of the stream, once its transaction is visible; None when its rows are skipped.
+
+        Raises:
+            SourceRefused: the table was captured, and the role may not read it any more.
+        """
+        info = self._info(relation)
+        if info is None:
+            return None
+        topic = state_topic(self._config, relation.namespace, relation.name)
+        key = self.successions.key(relation, topic, info.key)
+        if not key:
+            name = relation.qualified_name
+            why = "rows came in the stream from before it had its key: nothing tells them apart there"
+            log.warning(
+                "rows are skipped, and the table is published again",
+                table=name,
+                reason=why,
+                remedy="wait: the table is published again by itself; `cdc backfill --list` says how far",
+            )
+            self._missed = Demand(name, True, why)
+            return None
+        return TableEncoder(relation, key, topic)
+
+    def missed(self) -> Demand | None:
+        """What the rows ask for for which there was no encoder: their table once more, when that is possible."""
+        missed, self._missed = self._missed, None
+        return missed
+
+    def meet(self, relation: Relation) -> Sequence[Demand]:
+        """A relation was described. The server describes a partition right behind its root, when it first has a change.
+
+        Rows of a partition come labelled with the root's identity, but with the old rows that the partition's own
+        identity logged: keys that were deleted or moved meanwhile may stand in the topic for ever.
+        """
+        root, self._root = self._root, None
+        info = self._infos.get((relation.namespace, relation.name))
+        if info is not None and info.kind == "p":
+            self._root = relation
+        elif root is not None and _identity(root) != _identity(relation):
+            name = root.qualified_name
+            why = f"partition {relation.qualified_name} had another replica identity than its root"
+            log.error(
+                why + ": its deletions may be missing", table=name, remedy=f"cdc backfill {shlex.quote(name)} --sweep"
+            )
+            return [Demand(name, True, why)] if self._config.heals_gaps else []
+        return []
+
+    def chunk_encoder(self, relation: Relation) -> TableEncoder | None:
+        """The encoder for rows read from the table, once the stream has come to what they were read in.
+
+        None when the table is not captured any more.
+        """
+        topic = state_topic(self._config, relation.namespace, relation.name)
+        info = self._infos.get((relation.namespace, relation.name))
+        if info is None:
+            return None
+        today = table_info(self._connection, relation.namespace, relation.name, self._config.source.keys) or info
+        if left := [each for each in unusable(self._connection, self._config, [today]) if each.cause == "table"]:
+            self._leave_out(left)
+            return None
+        last = self.successions.last(topic)
+        key = last.key if last is not None and set(last.key) == set(today.key) else today.key
+        return TableEncoder(relation, key, topic)
+
+    def new_beginning(self, table: TableEncoder) -> NewBeginning | None:
+        """Why the table's topic must be emptied before its next row; None when it goes on as it is.
+
+        Raises:
+            GapError: it would, but the configuration wants a person to decide.
+        """
+        return self._decided(table.schema, self.successions.new_beginning(table.schema))
+
+    def _decided(self, schema: TableSchema, beginning: NewBeginning | None) -> NewBeginning | None:
+        if beginning is not None and beginning.cause == "key" and not self._config.heals_gaps:
+            raise GapError(
+                f"table {schema.qualified_name} cannot go on in topic {schema.topic!r}: {beginning.why}",
+                remedy="set source.on_gap: rebackfill and restart: the old keys are deleted and the table is published "
+                "again under the new key; or give it another topic under topics.names",
+            )
+        return beginning
+
+    def replaced(self) -> list[Demand]:
+        """The backfills of tables whose key columns were replaced since their topics were written, by today's catalog.
+
+        Raises:
+            GapError: there are some, but the configuration wants a person to decide.
+        """
+        demands = (self._replaced(info, columns) for info, columns in self._columns_of(self.tables))
+        return [each for each in demands if each is not None]
+
+    def replacement(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> str:
+        """Why a table's topic must begin anew by today's catalog, of which the stream need not tell; else empty.
+
+        Also empty when this session has asked for the backfill that empties it.
+        """
+        beginning = self._replacement(info, columns)
+        return "" if beginning is None or self._mark(info, columns) in self._asked else beginning.why
+
+    def _replaced(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> Demand | None:
+        """The backfill that empties the topic as soon as the stream has come to today's catalog; asked for once."""
+        beginning, mark = self._replacement(info, columns), self._mark(info, columns)
+        if beginning is None or mark in self._asked:
+            return None
+        self._decided(self._today(info, columns), beginning)
+        self._asked.add(mark)
+        return Demand(info.qualified_name, True, beginning.why)
+
+    def _replacement(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> NewBeginning | None:
+        last = self.successions.last(state_topic(self._config, info.namespace, info.name))
+        if last is None or last.relation_id != info.oid:
+            return None
+        beginning = self.successions.new_beginning(self._today(info, columns))
+        if beginning is None or beginning.cause == "return":
+            return None
+        is_asked_for = self._config.snapshot.mode != "never" or beginning.cause == "key"
+        return beginning if is_asked_for else None
+
+    def _today(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> TableSchema:
+        topic = state_topic(self._config, info.namespace, info.name)
+        return TableSchema("", info.namespace, info.name, topic, info.key, tuple(columns), info.oid)
+
+    def _mark(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> tuple[str, tuple[SchemaColumn, ...]]:
+        return info.qualified_name, tuple(each for each in columns if each.name in info.key)
+
+    def _columns_of(self, tables: Sequence[TableInfo]) -> list[tuple[TableInfo, tuple[SchemaColumn, ...]]]:
+        found = columns_of(self._connection, tables)
+        return [
+            (info, tuple(schema_column(each, is_key=each.in_identity) for each in found[info.oid]))
+            for info in tables
+            if info.oid in found
+        ]
+
+    def demand(self, table: TableEncoder, beginning: NewBeginning | None) -> Demand | None:
+        """The backfill that a table needs: its topic begins anew, it has another name, or the stream brought it.
+
+        Raises:
+            GapError: its key columns were replaced, and the configuration wants a person to decide.
+        """
+        name = table.relation.qualified_name
+        if beginning is not None:
+            return Demand(name, False, beginning.why)
+        info = self._infos.get((table.relation.namespace, table.relation.name))
+        if info is not None and info.oid == table.relation.relation_id:
+            for _, columns in self._columns_of([info]):
+                if demand := self._replaced(info, columns) or self._uncertain(table, info):
+                    return demand
+        is_new = self.successions.last(table.topic) is None
+        if is_new and (before := self.successions.last_of(table.relation.relation_id)) is not None:
+            old = before.qualified_name
+            log.warning(
+                "table was renamed: it has a topic of its own under the new name, the old one stays as it is",
+                table=name,
+                old_name=old,
+                topic=table.topic,
+                old_topic=before.topic,
+                remedy=f"when nobody reads it any more: kafka-topics.sh --delete --topic {before.topic}",
+            )
+            return Demand(name, False, f"the table was called {old} before")
+        if name not in self._brought or self._config.snapshot.mode == "never":
+            return None
+        self._brought.discard(name)
+        return Demand(name, not is_new, "it was not always as it came with the stream: it may have been unlogged")
+
+    def describe(self, table: TableEncoder, produce: Produce) -> None:
+        """Write the table's definition to ``__schemas`` unless it is the one that its topic was last written with."""
+        relation, before = table.relation, self.successions.last(table.topic)
+        info = self._infos.get((relation.namespace, relation.name))
+        schema = self._schema(table, info)
+        newest = self.successions.last_of(schema.relation_id)
+        if self._described.get(table.topic) == table.fingerprint and before == newest == schema:
+            return
+        goes_on = before is not None and self.successions.new_beginning(schema) is None
+        if before is not None and goes_on and (change := shape_change(before, schema)):
+            log.warning(
+                "table changed its shape: rows that do not change keep the old one in the topic",
+                table=table.relation.qualified_name,
+                change=change,
+                remedy=f"cdc backfill {shlex.quote(table.relation.qualified_name)}",
+            )
+        self._described[table.topic] = table.fingerprint
+        self.successions.wrote(schema)
+        produce(schemas_topic(self._config.name), schema_key(table.fingerprint), schema_value(schema), b"")
+
+    def _schema(self, table: TableEncoder, info: TableInfo | None) -> TableSchema:
+        """The definition as it is put on record."""
+        today = [] if info is None else list(map(_numbered, info.columns, info.numbers))
+        numbers = {each.name: each.number for each in today}
+        return numbered(self.successions.kept(table.schema, today), numbers, self.successions.last(table.topic))
+
+    def _uncertain(self, table: TableEncoder, info: TableInfo) -> Demand | None:
+        """The backfill for a topic that goes on, maybe with rows of another column of its key's name."""
+        last, name = self.successions.last(table.topic), table.relation.qualified_name
+        mark = (name, self._schema(table, info).columns)
+        if last is None or mark in self._asked:
+            return None
+        was = {each.name for each in last.columns if each.number}
+        if unknown := [each.name for each in mark[1] if each.name in table.key_columns and not each.number]:
+            self._asked.add(mark)
+            if was & set(unknown):
+                return Demand(name, True, f"its key column {unknown[0]} may have been another one for a while")
+        return None
+
+    def _info(self, relation: Relation) -> TableInfo | None:
+        """The table as the catalog has it today, or last had it: ours if the patterns say so."""
+        source, name = self._config.source, (relation.namespace, relation.name)
+        if not in_scope(*name, source.tables, source.exclude):
+            self._tell_of_leaving(relation)
+            return None
+        if relation.qualified_name in self.left_out:
+            return None
+        info = table_info(self._connection, *name, source.keys)
+        if info is None:
+            if name not in self._infos:
+                self._tell_of_leaving(relation)  # it has gone on to yet another name, or back to its own
+            return self._infos.get(name)  # dropped or renamed since
+        if left := unusable(self._connection, self._config, [info]):
+            if name in self._infos:
+                refuse([each for each in left if each.cause == "rights"])  # to be granted again, and nothing is lost
+            self._leave_out(left)
+            self._missed = Demand(info.qualified_name, True, left[0].reason)
+            return None
+        is_new = name not in self._infos
+        self._infos[name] = info
+        self.tables = (*(each for each in self.tables if (each.namespace, each.name) != name), info)
+        if is_new:
+            if not info.is_as_created:
+                self._brought.add(info.qualified_name)
+            self.histories.update(history_topics(self._config, [info]))
+            self._ensure_topics([info])
+        return info
+
+    def keep(self, carried: Collection[str], error: SourceLocked) -> bool:
+        """Go on with the tables that the publication carries, where it cannot be altered; False when these are none.
+
+        Args:
+            carried: qualified names.
+            error: who has locked a table.
+        """
+        rest = [each.qualified_name for each in self.tables if each.qualified_name not in carried]
+        if len(rest) == len(self.tables):
+            return False
+        log.warning("the publication cannot be altered now", error=error.message, remedy=error.remedy)
+        for name in rest:
+            is_named = name in self._config.source.tables
+            self._leave_out([LeftOut(name, error.message, error.remedy, is_named, "publication")])
+        return True
+
+    def _leave_out(self, left: Sequence[LeftOut]) -> None:
+        """From here on the table's rows are skipped, until a session begins that can capture it."""
+        tell(left, self._told)
+        name = left[0].table
+        self.left_out.add(name)
+        self._infos = {key: each for key, each in self._infos.items() if each.qualified_name != name}
+        self.tables = tuple(each for each in self.tables if each.qualified_name != name)
+
+    def _tell_of_leaving(self, relation: Relation) -> None:
+        """A captured table goes by a name that is not captured: what changes meanwhile is missing under its own."""
+        before = self.successions.last_of(relation.relation_id)
+        if before is None or not before.topic:
+            return
+        own, old_name = (before.namespace, before.name), before.qualified_name
+        today = table_info(self._connection, *own, self._config.source.keys)
+        is_back = today is not None and today.oid == relation.relation_id
+        if not is_back:
+            self._infos.pop(own, None)
+            self.tables = tuple(each for each in self.tables if (each.namespace, each.name) != own)
+        if is_back:
+            log.warning(
+                "table had another name for a while",
+                table=old_name,
+                name=relation.qualified_name,
+                remedy="compare it if rows changed under that name: cdc reconcile",
+            )
+        else:
+            log.warning(
+                "table was renamed out of source.tables: its changes are not published any more, "
+                "its topic stays as it is",
+                table=relation.qualified_name,
+                old_name=old_name,
+                topic=before.topic,
+                remedy=f"add {relation.qualified_name} to source.tables, or, when nobody reads it any more: "
+                f"kafka-topics.sh --delete --topic {before.topic}",
+            )
+        self._missed = Demand(old_name, True, f"it was called {relation.qualified_name} for a while")
+        self.successions.left(relation)
+
+
+def _numbered(name: str, number: int) -> SchemaColumn:
+    return SchemaColumn(name, "", number)
+
+
+def _identity(relation: Relation) -> tuple[ReplicaIdentity, frozenset[str]]:
+    return relation.replica_identity, frozenset(each.name for each in relation.columns if each.in_identity)

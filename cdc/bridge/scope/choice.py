@@ -1,0 +1,238 @@
+"""Which tables are captured, and why others are not, which the patterns of ``source.tables`` reach.
+
+Theory of operation. A table that cannot be captured must not stop the others: while the bridge stands, its slot keeps
+WAL for all of them. So such a table is left out, told with what mends it, and joins when it is mended.
+
+Two cases are refused instead. Where nothing was ever published the operator looks on, and nothing is kept for anybody:
+there a start stops on what is spelled out, and on what the role may not read. And a table that was captured, and that
+the role may not read any more, is to be granted again: until then its changes stay where they are, and none is missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import psycopg
+import structlog
+
+from cdc.base.config import Config
+from cdc.base.errors import SourceRefused
+from cdc.base.table_names import in_yaml, parts, qualified
+from cdc.bridge.source.catalog import find_others, find_tables, names_of
+from cdc.bridge.source.preflight_tables import check_scope
+from cdc.bridge.source.publication import inspect_publication
+from cdc.bridge.source.rights import table_rights, why_unreadable
+from cdc.bridge.source.table import TableInfo, quoted, why_unusable
+
+Cause: TypeAlias = Literal["table", "rights", "publication"]
+
+log = structlog.get_logger("cdc.bridge")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A table that is not captured.
+
+    Attributes:
+        table: ``schema.table``.
+        reason: a sentence that names it.
+        remedy: what mends that.
+        is_named: ``source.tables`` spells it out; no pattern just happened to reach it.
+        cause: of what kind the reason is.
+    """
+
+    table: str
+    reason: str
+    remedy: str
+    is_named: bool
+    cause: Cause
+
+
+class Scope(NamedTuple):
+    """Tables to capture, and those left out."""
+
+    tables: tuple[TableInfo, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def choose(
+    connection: psycopg.Connection[Any],
+    config: Config,
+    before: Mapping[str, int] | None = MappingProxyType({}),
+    *,
+    may_be_empty: bool = False,
+) -> Scope:
+    """The tables that ``source.tables`` names.
+
+    Args:
+        before: tables that were captured before, and the oid of each: without its rights, such a table is no reason to
+            skip its changes. None when nothing was published ever.
+        may_be_empty: for who only wants to know.
+
+    Raises:
+        SourceRefused: there are none, or some must not be left out: by name, with the command for each.
+    """
+    source, is_first = config.source, before is None
+    found = find_tables(connection, source.tables, source.exclude, source.keys)
+    left = [*_others(connection, config), *left_out(connection, config, found)]
+    needed = {each.qualified_name for each in found} if before is None else set(before)
+    refuse([each for each in left if each.cause == "rights" and each.table in needed])
+    refuse([each for each in left if each.cause == "table" and each.is_named and is_first])
+    left = [
+        each for each in left if each.cause != "publication" or each.table not in needed
+    ]  # it is refused as a whole
+    names = {each.table for each in left}
+    tables = tuple(each for each in found if each.qualified_name not in names)
+    if not tables and not may_be_empty:
+        refuse(left)
+        raise _nothing_matches(source.tables, renamed(connection, before or {}, ()))
+    return Scope(tables, tuple(left))
+
+
+class Renamed(NamedTuple):
+    """A table that was captured and has another name now; ``back`` is the command that gives it its own again."""
+
+    old: str
+    new: str
+    back: str
+
+
+def renamed(
+    connection: psycopg.Connection[Any], before: Mapping[str, int], tables: Sequence[TableInfo]
+) -> list[Renamed]:
+    """What became of tables that were captured before.
+
+    Args:
+        before: with the oid of each.
+        tables: that are captured now: their names, and the tables themselves, are left out.
+    """
+    names, oids = {each.qualified_name for each in tables}, {each.oid for each in tables}
+    away = {old: oid for old, oid in before.items() if old not in names and oid not in oids}
+    now = names_of(connection, away.values()) if away else {}
+    found = []
+    for old, oid in away.items():
+        if oid in now and qualified(*now[oid]) != old:
+            (namespace, name), (own, own_name) = now[oid], parts(old)
+            back = [f"ALTER TABLE {quoted(namespace, name)} SET SCHEMA {quoted(own)};"] if namespace != own else []
+            back += [f"ALTER TABLE {quoted(own, name)} RENAME TO {quoted(own_name)};"] if name != own_name else []
+            found.append(Renamed(old, qualified(namespace, name), " ".join(back)))
+    return found
+
+
+def _nothing_matches(patterns: Sequence[str], away: Sequence[Renamed]) -> SourceRefused:
+    text, remedy = (
+        f"no table matches source.tables ({', '.join(patterns)})",
+        "correct source.tables, or create the tables first",
+    )
+    if away:
+        text += "".join(f"; {each.old} is called {each.new} now" for each in away)
+        names = ", ".join(in_yaml(each.new) for each in away)
+        remedy = "\n".join(
+            [
+                f"source.tables: [{names}]  # each gets a topic of its own under the new name, and is published again",
+                *(f"{each.back}  -- or let it have its old name and topic again" for each in away),
+            ]
+        )
+    return SourceRefused(text, remedy=remedy)
+
+
+def left_out(connection: psycopg.Connection[Any], config: Config, tables: Sequence[TableInfo]) -> list[LeftOut]:
+    """Which of these tables cannot be captured, each once for each reason."""
+    found = unusable(connection, config, tables)
+    # In a publication, a table without a key could not be updated any more: the server would refuse it. So nobody is
+    # told to put it there before it has one.
+    keyless = {each.table for each in found if each.cause == "table"}
+    fit = [each for each in tables if each.qualified_name not in keyless]
+    return [*found, *_unpublished(connection, config, fit)]
+
+
+def unusable(connection: psycopg.Connection[Any], config: Config, tables: Sequence[TableInfo]) -> list[LeftOut]:
+    """Those without a key that we can use, and of the others those that we may not read; arguments as for ``left_out``.
+
+    What is left out for want of a key needs no rights: ``cdc grants source`` gives none, and nobody is asked for them.
+    """
+    if not tables:
+        return []
+    rights, role = table_rights(connection, tables), connection.info.user
+    found = []
+    for info in tables:
+        name = info.qualified_name
+        is_named = name in config.source.tables
+        if (why := why_unusable(info)) is not None:
+            found.append(LeftOut(name, why.reason, why.remedy, is_named, "table"))
+            continue
+        found += [LeftOut(name, *each, is_named, "rights") for each in why_unreadable(info, rights, role)]
+    return found
+
+
+def _unpublished(connection: psycopg.Connection[Any], config: Config, tables: Sequence[TableInfo]) -> list[LeftOut]:
+    """Those that the publication does not carry, and that we cannot add to it."""
+    source, role = config.source, connection.info.user
+    state = inspect_publication(connection, source.publication)
+    if state is None or source.publication_mode == "all_tables":
+        return []
+    missing = [each for each in tables if each.qualified_name not in state.tables]
+    if not missing:
+        return []
+    rights = table_rights(connection, missing)
+    publication, found = quoted(source.publication), []
+    for info in missing:
+        name = info.qualified_name
+        may_add = state.owned and name in rights and rights[name].owned
+        if source.publication_mode == "filtered" and may_add:
+            continue
+        why_not = f"role {role} may not add it"
+        if source.publication_mode == "disabled":
+            why_not = "source.publication_mode is disabled"
+        reason = f"table {name} is not in publication {source.publication}, and {why_not}"
+        remedy = f"ALTER PUBLICATION {publication} ADD TABLE ONLY {info.quoted_name};"
+        found.append(LeftOut(name, reason, remedy, name in source.tables, "publication"))
+    return found
+
+
+def tell(left: Iterable[LeftOut], told: MutableMapping[str, str]) -> None:
+    """Say it once of each table: as an error of those that ``source.tables`` spells out.
+
+    Args:
+        left: to be told.
+        told: reasons that were told in this process, all of a table together; kept up to date.
+    """
+    by_table: dict[str, list[LeftOut]] = {}
+    for each in left:
+        by_table.setdefault(each.table, []).append(each)
+    for table, reasons in by_table.items():
+        if told.get(table) != (together := "; ".join(each.reason for each in reasons)):
+            for each in reasons:
+                say = log.error if each.is_named else log.warning
+                say("a table is not captured", table=table, reason=each.reason, remedy=each.remedy)
+            told[table] = together
+
+
+def _others(connection: psycopg.Connection[Any], config: Config) -> list[LeftOut]:
+    """What is spelled out and cannot be captured: views, unlogged tables, names that are not UTF-8 …"""
+    source = config.source
+    others = [
+        each for each in find_others(connection, source.tables, source.exclude) if each.explicit or each.unreadable
+    ]
+    return [
+        LeftOut(each.qualified_name, f"{finding.subject} {finding.text}", finding.remedy, each.explicit, "table")
+        for each in others
+        for finding in check_scope((), [each], ())
+    ]
+
+
+def refuse(left: Sequence[LeftOut]) -> None:
+    """Stop on these, if there are any.
+
+    Raises:
+        SourceRefused: all of them by name, with the command for each.
+    """
+    if left:
+        names = ", ".join(dict.fromkeys(in_yaml(each.table) for each in left))
+        raise SourceRefused(
+            "; ".join(each.reason for each in left),
+            remedy="\n".join([*(each.remedy for each in left), f"or source.exclude: [{names}]"]),
+        )

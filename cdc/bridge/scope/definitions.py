@@ -1,0 +1,47 @@
+"""A table that a person names, and what was published of it."""
+
+from __future__ import annotations
+
+from cdc.base.config import Config
+from cdc.base.errors import ConfigError
+from cdc.base.table_names import parts
+from cdc.bridge.scope.topics import state_topic
+from cdc.contract.naming import schemas_topic
+from cdc.contract.record import TableSchema
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.definitions import read_definitions
+
+
+def named(table: str) -> tuple[str, str]:
+    """Schema and table.
+
+    Raises:
+        ConfigError: that is no name of a table.
+    """
+    instead = "write schema.table, for instance public.orders; a schema with a dot in quotes: '\"my.schema\".orders'"
+    try:
+        namespace, name = parts(table)
+    except ValueError as error:
+        raise ConfigError(f"{table} is no table: {error}", remedy=instead) from None
+    if not (namespace and name):
+        raise ConfigError(f"{table!r} is no table", remedy=instead)
+    return namespace, name
+
+
+def definitions_of(config: Config, table: str) -> list[TableSchema]:
+    """Every definition of a table's topic, the newest at the end; at least one.
+
+    Raises:
+        ConfigError: that is no name of a table, or nothing was ever published of it.
+        CdcError: Kafka does not answer.
+    """
+    topic = state_topic(config, *named(table))
+    known = read_definitions(BrokerAdmin(config.kafka.client_options()), schemas_topic(config.name))
+    if found := [each for each in known if each.topic == topic]:
+        return found
+    # What a shell leaves of the quotes, or who never thought of them.
+    like = sorted({each.qualified_name for each in known if table == f"{each.namespace}.{each.name}"})
+    raise ConfigError(
+        f"nothing was published of table {table} yet",
+        remedy=f"write '{like[0]}': its schema has a dot" if like else "cdc tables list shows what is captured",
+    )

@@ -1,0 +1,56 @@
+"""Which topics there are for the tables that are captured, and how each is set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cdc.base.config import Config
+from cdc.bridge.source.table import TableInfo
+from cdc.contract.naming import history_topic, progress_topic, schemas_topic, topic_name
+from cdc.contract.patterns import in_scope
+from cdc.contract.record import TableSchema
+from cdc.kafka.publish.topics import TopicSpecification, bookkeeping_settings, history_settings, state_settings
+
+
+def state_topic(config: Config, namespace: str, name: str) -> str:
+    """The topic of a table: the configured one, else by the naming rule."""
+    return topic_name(config.name, namespace, name, config.topics.names)
+
+
+def state_topic_schema(config: Config, info: TableInfo) -> TableSchema:
+    """As much of a table's definition as naming its replica takes."""
+    return TableSchema("", info.namespace, info.name, state_topic(config, info.namespace, info.name), info.key, ())
+
+
+def history_topics(config: Config, tables: Iterable[TableInfo]) -> dict[str, str]:
+    """History topic by state topic, for those of the tables that ``topics.history`` names.
+
+    Raises:
+        ConfigError: a name is longer than Kafka allows.
+    """
+    topics = [
+        state_topic(config, each.namespace, each.name)
+        for each in tables
+        if in_scope(each.namespace, each.name, config.topics.history, ())
+    ]
+    return {topic: history_topic(topic) for topic in topics}
+
+
+def topic_specifications(config: Config, tables: Sequence[TableInfo]) -> list[TopicSpecification]:
+    """Every topic that a bridge with these tables writes to, as it should be."""
+    topics = config.topics
+    state, bookkeeping = state_settings(topics), bookkeeping_settings(topics)
+    return [
+        TopicSpecification(progress_topic(config.name), 1, topics.replication_factor, bookkeeping),
+        TopicSpecification(schemas_topic(config.name), 1, topics.replication_factor, bookkeeping),
+        *(
+            TopicSpecification(
+                state_topic(config, each.namespace, each.name), topics.partitions, topics.replication_factor, state
+            )
+            for each in tables
+        ),
+        *(
+            TopicSpecification(history, topics.partitions, topics.replication_factor, history_settings(topics))
+            for history in history_topics(config, tables).values()
+        ),
+    ]

@@ -1,0 +1,91 @@
+"""The SQL that makes a role fit to capture tables, and no more than that. No I/O.
+
+Least privilege means that the tables' owner makes the publication: PostgreSQL lets nobody else put a table into one,
+and an owner may do anything with it.
+
+https://www.postgresql.org/docs/current/logical-replication-security.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cdc.base.pgroles import comment, role_lines
+from cdc.bridge.source.publication import Mode, PublicationState, alteration_command, creation_command, why_unfit
+from cdc.bridge.source.rights import heaps
+from cdc.bridge.source.table import TableInfo, quoted, why_unusable
+
+
+class Capture(NamedTuple):
+    """What is to be captured, by whom.
+
+    Attributes:
+        grows: a pattern may come to reach tables that are not there yet.
+        secured: qualified names of tables with row-level security.
+        state: of the publication now; None when there is none.
+    """
+
+    role: str
+    database: str
+    tables: Sequence[TableInfo]
+    grows: bool
+    secured: Sequence[str]
+    publication: str
+    mode: Mode
+    state: PublicationState | None
+
+
+def capture_grants(capture: Capture) -> list[str]:
+    """Lines of SQL, to be run by the tables' owner and for the role itself by a superuser; twice does no harm."""
+    role = quoted(capture.role)
+    usable = [each for each in capture.tables if why_unusable(each) is None]
+    names = list(dict.fromkeys(heap for info in usable for heap in heaps(info)))
+    schemas = [quoted(each) for each in dict.fromkeys(namespace for namespace, _ in names)]
+    tables = ",\n  ".join(quoted(*name) for name in names)
+    return [
+        *role_lines(capture.role, "LOGIN REPLICATION"),
+        *_bypass(role, capture.secured),
+        f"GRANT CONNECT ON DATABASE {quoted(capture.database)} TO {role};",
+        *(f"GRANT USAGE ON SCHEMA {schema} TO {role};" for schema in schemas),
+        *([f"GRANT SELECT ON\n  {tables}\n  TO {role};"] if names else []),
+        *(_later(schemas, role) if capture.grows and schemas else []),
+        *_publish(capture, usable),
+    ]
+
+
+def _later(schemas: Sequence[str], role: str) -> list[str]:
+    command = f"ALTER DEFAULT PRIVILEGES IN SCHEMA {', '.join(schemas)} GRANT SELECT ON TABLES TO {role};"
+    return ["-- and for tables to come, as the role that will make them:", comment(f"  {command}")]
+
+
+def _bypass(role: str, secured: Sequence[str]) -> list[str]:
+    if not secured:
+        return []
+    return [comment(f"{', '.join(secured)}: row-level security would hide rows"), f"ALTER ROLE {role} BYPASSRLS;"]
+
+
+def _publish(capture: Capture, tables: Sequence[TableInfo]) -> list[str]:
+    name, mode = capture.publication, capture.mode
+    # In a publication, a table without a key could not be updated any more: the server would refuse it.
+    unusable = [why for each in capture.tables if (why := why_unusable(each)) is not None]
+    left_out = [comment(f"{why.reason}: it is left out") for why in unusable]
+    if not tables:
+        return [*left_out, "-- so there is nothing to read or to publish yet"]
+    if capture.state is None:
+        lines = [creation_command(name, mode, tables)]
+    elif (refusal := why_unfit(capture.state, mode=mode, tables=tables)) is not None:
+        lines = [refusal.remedy]
+    elif mode == "filtered" and capture.state.tables != {each.qualified_name for each in tables}:
+        lines = [alteration_command(name, tables)]
+    else:
+        lines = [comment(f"publication {name} is there and carries these tables")]
+    if mode == "filtered":
+        lines += [
+            "-- With that, set source.publication_mode: disabled. Under filtered it works until source.tables changes,",
+            "-- for then the bridge alters the publication itself, which takes the rights of the tables' owner:",
+            comment(f"  GRANT CREATE ON DATABASE {quoted(capture.database)} TO {quoted(capture.role)};"),
+            comment(f"  ALTER PUBLICATION {quoted(name)} OWNER TO {quoted(capture.role)};"),
+            comment(f"  GRANT … TO {quoted(capture.role)};  -- the role that owns the tables"),
+        ]
+    return [*left_out, *lines]

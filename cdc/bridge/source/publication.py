@@ -1,0 +1,267 @@
+"""The publication: make it, keep it as configured, or refuse it with the command that mends it.
+
+https://www.postgresql.org/docs/current/sql-createpublication.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import psycopg
+from psycopg import errors as sqlstate
+from psycopg import sql
+
+from cdc.base.errors import CdcError, SourceLocked, SourceRefused
+from cdc.base.table_names import qualified
+from cdc.bridge.source.carried import state_query
+from cdc.bridge.source.connect import source_errors
+from cdc.bridge.source.locks import naming_locks
+from cdc.bridge.source.table import TableInfo, quoted
+from cdc.contract.change import ReplicaIdentity
+
+Mode: TypeAlias = Literal["filtered", "all_tables", "disabled"]
+
+_LOCK_TIMEOUT_S: Final = 5
+"""Longer than ``deadlock_timeout``, after which an autovacuum in the way is cancelled."""
+
+_OPERATIONS: Final = ("insert", "update", "delete", "truncate")
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationState:
+    """What the publication carries now.
+
+    Attributes:
+        owned: our role may alter it.
+        operations: those of insert, update, delete, truncate that it publishes.
+        tables: qualified names as the stream will give them: roots or leaves, by ``via_root``.
+        narrowed: tables with a column list or a row filter.
+        columns: of those, the columns that are published.
+        has_unreadable: it carries more, with names that cannot be told to us.
+    """
+
+    name: str
+    owned: bool
+    all_tables: bool
+    via_root: bool
+    operations: frozenset[str]
+    tables: frozenset[str]
+    narrowed: frozenset[str]
+    columns: Mapping[str, frozenset[str]]
+    has_unreadable: bool = False
+
+
+def inspect_publication(conn: psycopg.Connection[Any], name: str) -> PublicationState | None:
+    """The publication's state now, None when there is none of that name. Waits for no lock on a table."""
+    with source_errors("reading publications"):
+        row = conn.execute(state_query(conn).encode(), (name,)).fetchone()
+    if row is None:
+        return None
+    owned, all_tables, via_root, *published, tables, narrowed, columns, unreadable = row
+    operations = frozenset(name for name, on in zip(_OPERATIONS, published, strict=True) if on)
+    carried, limited = (frozenset(qualified(*each) for each in listed) for listed in (tables, narrowed))
+    lists = {qualified(namespace, table): frozenset(names) for namespace, table, names in columns}
+    return PublicationState(name, owned, all_tables, via_root, operations, carried, limited, lists, unreadable)
+
+
+def ensure_publication(
+    conn: psycopg.Connection[Any], *, name: str, mode: Mode, tables: Sequence[TableInfo]
+) -> Literal["created", "altered", "kept"]:
+    """Bring the publication to what the configuration asks for.
+
+    Args:
+        name: of the publication.
+        mode: ``filtered`` makes it carry exactly ``tables``; ``all_tables`` makes it FOR ALL TABLES; ``disabled``
+            changes nothing and only looks.
+        tables: what is wanted, from ``find_tables``.
+
+    Raises:
+        SourceRefused: it is missing something that we may not or must not change ourselves.
+        SourceLocked: somebody holds a lock on a table that it is to carry; the message says who.
+    """
+    state = refuse_unfit(conn, name=name, mode=mode, tables=tables)
+    if state is None:
+        try:
+            _run(conn, f"making publication {name}", creation_command(name, mode, tables), tables)
+        except CdcError as error:
+            if not isinstance(error.__cause__, sqlstate.DuplicateObject | sqlstate.UniqueViolation):
+                raise
+            # Somebody else made it just now: it is to be looked at as any other
+            return ensure_publication(conn, name=name, mode=mode, tables=tables)
+        return "created"
+    if mode != "filtered" or (state.tables == {table.qualified_name for table in tables} and not state.has_unreadable):
+        return "kept"
+    _alter(conn, state, tables)
+    return "altered"
+
+
+def refuse_unfit(
+    conn: psycopg.Connection[Any], *, name: str, mode: Mode, tables: Sequence[TableInfo]
+) -> PublicationState | None:
+    """Look only: the publication as it is, None when it is to be made. Arguments as for ``ensure_publication``.
+
+    Raises:
+        SourceRefused: it cannot serve, and must not be changed by us.
+    """
+    state = inspect_publication(conn, name)
+    if state is None:
+        if mode == "disabled":
+            raise SourceRefused(
+                f"publication {name} does not exist, and source.publication_mode is disabled",
+                remedy=creation_command(name, mode, tables),
+            )
+    elif refusal := why_unfit(state, mode=mode, tables=tables):
+        raise refusal
+    return state
+
+
+def add_table(conn: psycopg.Connection[Any], name: str, table: TableInfo) -> bool:
+    """Let the publication carry one more table; nothing happens when it names it already.
+
+    Returns:
+        False when the table is gone meanwhile.
+
+    Raises:
+        SourceRefused: we may not, or there is no such publication.
+        SourceLocked: somebody holds a lock on the table, the message says who; try again.
+    """
+    try:
+        _add(conn, name, [table])
+    except CdcError as error:
+        if isinstance(error.__cause__, sqlstate.DuplicateObject):
+            return True
+        if isinstance(error.__cause__, sqlstate.UndefinedTable | sqlstate.InvalidSchemaName):
+            return False
+        raise
+    return True
+
+
+def creation_command(name: str, mode: Mode, tables: Sequence[TableInfo]) -> str:
+    """The command that makes the publication as this project wants it."""
+    scope = "ALL TABLES" if mode == "all_tables" else f"TABLE {_only(tables)}"
+    return f"CREATE PUBLICATION {quoted(name)} FOR {scope} WITH (publish_via_partition_root = true);"
+
+
+def alteration_command(name: str, tables: Sequence[TableInfo]) -> str:
+    """The command that makes an existing publication carry exactly these tables."""
+    return f"ALTER PUBLICATION {quoted(name)} SET TABLE {_only(tables)};"
+
+
+def why_unfit(state: PublicationState, *, mode: Mode, tables: Sequence[TableInfo]) -> SourceRefused | None:
+    """Why the publication cannot serve as it is and must not be changed by us, with the remedy; None when it can."""
+    why = _reason_and_remedy(state, mode, tables)
+    return None if why is None else SourceRefused(f"publication {state.name} {why[0]}", remedy=why[1])
+
+
+def _reason_and_remedy(state: PublicationState, mode: Mode, tables: Sequence[TableInfo]) -> tuple[str, str] | None:
+    publication = quoted(state.name)
+    absent = [operation for operation in _OPERATIONS if operation not in state.operations]
+    if absent:
+        return (
+            f"leaves out {', '.join(absent)}: the topics would not follow the tables",
+            f"ALTER PUBLICATION {publication} SET (publish = '{', '.join(_OPERATIONS)}');",
+        )
+    if not state.via_root and any(table.kind == "p" for table in tables):
+        return (
+            "names partitions one by one instead of their root",
+            f"ALTER PUBLICATION {publication} SET (publish_via_partition_root = true);",
+        )
+    missing = [table for table in tables if table.qualified_name not in state.tables]
+    if mode == "all_tables" and not state.all_tables:
+        return (
+            "is not FOR ALL TABLES, as source.publication_mode demands",
+            f"DROP PUBLICATION {publication};  -- it is made anew; or set source.publication_mode: filtered",
+        )
+    if mode == "filtered" and state.all_tables:
+        return (
+            "is FOR ALL TABLES, which cannot be narrowed to source.tables",
+            f"DROP PUBLICATION {publication};  -- it is made anew; or set source.publication_mode: disabled",
+        )
+    if mode == "filtered" and missing and state.narrowed:
+        return (
+            f"misses {_names(missing)}; setting its tables anew would drop the column "
+            f"lists and row filters of {', '.join(sorted(state.narrowed))}",
+            f"ALTER PUBLICATION {publication} ADD TABLE {_only(missing)};",
+        )
+    if mode == "disabled" and missing:
+        return (
+            f"misses {_names(missing)}",
+            f"ALTER PUBLICATION {publication} ADD TABLE {_only(missing)};",
+        )
+    return _uncovered(state, tables)
+
+
+def _uncovered(state: PublicationState, tables: Sequence[TableInfo]) -> tuple[str, str] | None:
+    """A column list without the key: rows could not be told apart. With FULL identity the key is the whole row."""
+    for table in tables:
+        listed = state.columns.get(table.qualified_name)
+        identity = table.columns if table.replica_identity is ReplicaIdentity.FULL else table.key
+        lacking = [column for column in identity if listed is not None and column not in listed]
+        if listed is not None and lacking:
+            publication = quoted(state.name)
+            whole = ", ".join(quoted(column) for column in table.columns if column in listed or column in lacking)
+            return (
+                f"has a column list for {table.qualified_name} without {', '.join(lacking)}, "
+                "which identify its rows: PostgreSQL refuses UPDATE and DELETE, and there would be no key",
+                f"ALTER PUBLICATION {publication} DROP TABLE {table.quoted_name}; "
+                f"ALTER PUBLICATION {publication} ADD TABLE {table.quoted_name} ({whole});",
+            )
+    return None
+
+
+def _alter(conn: psycopg.Connection[Any], state: PublicationState, tables: Sequence[TableInfo]) -> None:
+    """Tables that it carries already are left alone where that is possible: SET TABLE would wait for locks on them."""
+    missing = [table for table in tables if table.qualified_name not in state.tables]
+    if state.tables <= {table.qualified_name for table in tables} and not state.has_unreadable:
+        try:
+            _add_together(conn, state.name, missing)
+            return
+        except CdcError as error:
+            if not isinstance(error.__cause__, sqlstate.DuplicateObject):  # somebody else just added one of them
+                raise
+    _run(conn, f"altering publication {state.name}", alteration_command(state.name, tables), tables)
+
+
+def _add_together(conn: psycopg.Connection[Any], name: str, tables: Sequence[TableInfo]) -> None:
+    """With one command, or else one after another, so that a table which somebody has locked keeps no other out."""
+    try:
+        _add(conn, name, tables)
+        return
+    except SourceLocked:
+        if len(tables) == 1:
+            raise
+    locked: SourceLocked | None = None
+    for table in tables:
+        try:
+            add_table(conn, name, table)
+        except SourceLocked as error:
+            locked = error
+    if locked is not None:
+        raise locked
+
+
+def _add(conn: psycopg.Connection[Any], name: str, tables: Sequence[TableInfo]) -> None:
+    statement = f"ALTER PUBLICATION {quoted(name)} ADD TABLE {_only(tables)};"
+    _run(conn, f"altering publication {name}", statement, tables)
+
+
+def _run(conn: psycopg.Connection[Any], doing: str, statement: str, tables: Sequence[TableInfo]) -> None:
+    """Each kind of statement locks each of the tables that it names, and somebody's DDL may hold one for hours."""
+    with (
+        naming_locks(conn, [table.oid for table in tables], "ShareUpdateExclusiveLock"),
+        source_errors(doing, remedy=f"{statement}  -- as a superuser"),
+        conn.transaction(),
+    ):
+        conn.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT_S}s'")
+        conn.execute(sql.SQL(statement))
+
+
+def _only(tables: Sequence[TableInfo]) -> str:
+    # ONLY: without it the children of a table that others INHERIT from would come along unasked
+    return ", ".join(f"ONLY {table.quoted_name}" for table in tables)
+
+
+def _names(tables: Sequence[TableInfo]) -> str:
+    return ", ".join(table.qualified_name for table in tables)

@@ -1,0 +1,182 @@
+"""How much WAL the server keeps for the slot, who makes it keep that, and how near its limit is.
+
+A slot keeps the WAL from the start of the oldest transaction that still runs, in any database of the cluster: only
+transactions with an id count, for only they write. So a bridge that is up to date does not help when somebody else's
+transaction stays open.
+
+https://www.postgresql.org/docs/current/logicaldecoding-explanation.html#LOGICALDECODING-REPLICATION-SLOTS
+https://www.postgresql.org/docs/current/runtime-config-replication.html#GUC-MAX-SLOT-WAL-KEEP-SIZE
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from cdc.bridge.source.connect import source_errors
+from cdc.bridge.source.slot import inspect_slot
+from cdc.bridge.source.table import quoted
+from cdc.contract.slot_state import SlotState
+
+LONG_S: Final = 60.0
+"""A transaction open for so long is worth a word; the server itself lets go of WAL only every fifteen seconds."""
+
+HELD_BYTES: Final = 64 * 1024 * 1024
+"""Kept for somebody else: four segments. Less is what a busy server needs between two looks."""
+
+_MIB: Final = 1024 * 1024
+
+_LIMIT: Final = (
+    "SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'max_slot_wal_keep_size' AND setting <> '-1'"
+)
+_OLDEST: Final = """
+SELECT pid, gid, owner, database, application, state, since::timestamptz(0)::text,
+  extract(epoch FROM clock_timestamp() - since)::float8
+FROM (
+  SELECT pid, NULL::text AS gid, usename::text AS owner, datname::text AS database, application_name AS application,
+    coalesce(state, '') AS state, xact_start AS since, backend_xid AS xid
+  FROM pg_catalog.pg_stat_activity WHERE backend_xid IS NOT NULL AND pid <> pg_catalog.pg_backend_pid()
+  UNION ALL
+  SELECT NULL, gid, owner::text, database::text, '', 'prepared', prepared, transaction
+  FROM pg_catalog.pg_prepared_xacts
+) AS open
+ORDER BY age(xid) DESC, pid LIMIT 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """The oldest transaction with an id, in any database of the cluster.
+
+    Attributes:
+        pid: None for a prepared one, which has a ``gid`` instead.
+        state: as ``pg_stat_activity`` says, or ``prepared``; empty when we may not see it.
+        since: when it began, as text; None when we may not see it.
+        age_s: seconds since then.
+    """
+
+    pid: int | None
+    gid: str | None
+    owner: str | None
+    database: str | None
+    application: str | None
+    state: str
+    since: str | None
+    age_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What the server keeps for the slot.
+
+    Attributes:
+        slot: None when there is none.
+        limit_bytes: ``max_slot_wal_keep_size``; None without a limit.
+        oldest: None when no transaction is open.
+        role: who looked.
+    """
+
+    slot: SlotState | None
+    limit_bytes: int | None
+    oldest: OpenTransaction | None
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Danger:
+    """What may end badly, and what to do now; ``key`` tells two of them apart, the text changes with the numbers."""
+
+    key: str
+    text: str
+    remedy: str
+
+
+def inspect_retention(conn: psycopg.Connection[Any], name: str) -> Retention:
+    """Look at the slot, the limit and the oldest transaction now; what the role may not see is None."""
+    slot = inspect_slot(conn, name)
+    with source_errors("looking for open transactions"):
+        limit = conn.execute(_LIMIT).fetchone()
+        oldest = conn.execute(_OLDEST).fetchone()
+    return Retention(
+        slot=slot,
+        limit_bytes=None if limit is None else limit[0] * _MIB,
+        oldest=None if oldest is None else OpenTransaction(*oldest),
+        role=conn.info.user,
+    )
+
+
+def dangers(retention: Retention, *, long_s: float = LONG_S) -> list[Danger]:
+    """What to warn of before WAL is lost. A slot that is lost already is nothing to warn of."""
+    slot = retention.slot
+    if slot is None or slot.lost:
+        return []
+    holder = _holder(slot, retention.oldest, long_s)
+    found = []
+    if _is_short_of_room(slot, retention.limit_bytes):
+        left = "no more WAL" if not slot.safe_wal_size or slot.safe_wal_size < 0 else f"only {_mib(slot.safe_wal_size)}"
+        limit = f" of max_slot_wal_keep_size ({_mib(retention.limit_bytes)})" if retention.limit_bytes else ""
+        found.append(
+            Danger(
+                "room",
+                f"slot {slot.name} is about to be lost: {left} may still be written{limit}, "
+                f"{_mib(slot.retained_bytes)} are kept, wal_status is {slot.wal_status}",
+                _make_room(slot, retention, holder),
+            )
+        )
+    if holder is not None:
+        found.append(
+            Danger(
+                f"held by {holder.gid or holder.pid}",
+                f"slot {slot.name} keeps {_mib(slot.retained_bytes)} of WAL, not for the bridge but for {_who(holder)}",
+                _end(holder, retention.role),
+            )
+        )
+    return found
+
+
+def _holder(slot: SlotState, oldest: OpenTransaction | None, long_s: float) -> OpenTransaction | None:
+    """The transaction for which WAL is kept that was confirmed long ago; None when there is no such thing."""
+    if oldest is None or slot.confirmed_flush_lsn is None or slot.restart_lsn is None:
+        return None
+    if slot.confirmed_flush_lsn - slot.restart_lsn < HELD_BYTES:
+        return None
+    return oldest if oldest.age_s is None or oldest.age_s >= long_s else None
+
+
+def _is_short_of_room(slot: SlotState, limit_bytes: int | None) -> bool:
+    if slot.wal_status == "unreserved":
+        return True
+    return slot.safe_wal_size is not None and limit_bytes is not None and slot.safe_wal_size < limit_bytes / 4
+
+
+def _make_room(slot: SlotState, retention: Retention, holder: OpenTransaction | None) -> str:
+    more = ""
+    if retention.limit_bytes is not None:
+        more = f"ALTER SYSTEM SET max_slot_wal_keep_size = '{4 * retention.limit_bytes // _MIB}MB'; "
+        more += "SELECT pg_reload_conf();"
+    first = _end(holder, retention.role) if holder is not None else "" if slot.active else "start the bridge: cdc run"
+    return "\n".join(filter(None, (first, f"for more time: {more}" if first and more else more)))
+
+
+def _who(holder: OpenTransaction) -> str:
+    what = f"prepared transaction '{holder.gid}'" if holder.gid is not None else f"a transaction of pid {holder.pid}"
+    details = [f"user {holder.owner}" if holder.owner else "", f"database {holder.database}" if holder.database else ""]
+    if holder.gid is None:
+        details += [f"application {holder.application!r}" if holder.application else "", holder.state]
+    since = f"since {holder.since}" if holder.since else "for longer than this role may see"
+    return f"{what} ({', '.join(filter(None, details))}), open {since}"
+
+
+def _end(holder: OpenTransaction, role: str) -> str:
+    if holder.gid is not None:
+        gid = sql.Literal(holder.gid).as_string(None)
+        return f"in database {holder.database}: COMMIT PREPARED {gid}; or ROLLBACK PREPARED {gid};"
+    see = "" if holder.since else f" -- to see since when: GRANT pg_read_all_stats TO {quoted(role)};"
+    return f"let it finish, or: SELECT pg_terminate_backend({holder.pid});{see}"
+
+
+def _mib(count: int | None) -> str:
+    return "an unknown amount" if count is None else f"{count / _MIB:,.1f} MiB"

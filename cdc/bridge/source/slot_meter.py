@@ -1,0 +1,69 @@
+"""The slot as metrics, told by each process that may ask the source: WAL fills the disk just when no bridge runs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from cdc.base.metrics import WAL_STATUSES, SlotMetrics
+from cdc.contract.slot_state import SlotState
+
+_RATE_S: Final = 300.0
+"""Over which the rate is taken: a checkpoint or a batch job within it is no trend yet."""
+
+
+class SlotMeter:
+    """Of one slot. Nothing is known before the first look, and 0 would be an alarm.
+
+    Args:
+        metrics: of the process.
+        bridge: whose slot it is, where the process tells of several.
+        clock: seconds, never going back.
+    """
+
+    def __init__(
+        self, metrics: SlotMetrics, bridge: str | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        def child(metric: Any) -> Any:
+            return metric if bridge is None else metric.labels(bridge)
+
+        self._clock = clock
+        self._gauges = [child(each) for each in metrics.gauges()]
+        self._status = child(metrics.wal_status)
+        self._room: deque[tuple[float, int]] = deque()
+        self.look(None)
+
+    def look(self, state: SlotState | None) -> None:
+        """The slot as the server sees it; None when nobody knows, or there is none. May be called from any thread."""
+        if state is None:
+            values: list[float] = [math.nan] * len(self._gauges)
+        else:
+            known = math.nan
+            values = [
+                known if state.retained_bytes is None else state.retained_bytes,
+                math.inf if state.safe_wal_size is None else state.safe_wal_size,
+                self._seconds_to_full(state.safe_wal_size),
+                known if state.lag_bytes is None else state.lag_bytes,
+                state.active,
+                state.lost,
+            ]
+            if state.wal_status in WAL_STATUSES:
+                self._status.state(state.wal_status)
+        for gauge, value in zip(self._gauges, values, strict=True):
+            gauge.set(value)
+
+    def _seconds_to_full(self, room: int | None) -> float:
+        """By how quickly the room has shrunk; a bridge that confirms makes it grow again."""
+        if room is None:
+            self._room.clear()
+            return math.inf
+        now = self._clock()
+        self._room.append((now, room))
+        while now - self._room[0][0] > _RATE_S:
+            self._room.popleft()
+        began, before = self._room[0]
+        shrunk = before - room
+        return max(room, 0) * (now - began) / shrunk if shrunk > 0 else math.inf

@@ -1,0 +1,74 @@
+"""The command line: its options that belong to no command, and its errors. The commands are in ``commands.py``.
+
+Exit codes: 0 done; 1 our own bug; 2 the configuration is wrong; 3 the operator must change something in PostgreSQL or
+Kafka; 4 a server could not be reached; 5 another process took over; 130 Ctrl-C. The Spark commands have answers of
+their own (``jobs.answers``).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from cdc import __version__
+from cdc.base import compiled, crashpoints, interrupts
+from cdc.base.errors import CdcError
+from cdc.cli import output
+from cdc.cli.commands import COMMANDS, Commands
+
+app = typer.Typer(
+    name="cdc",
+    cls=Commands,
+    help="Change data capture from PostgreSQL to compacted Kafka topics, mirrored and proven.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"cdc {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Options that stand before a command."""
+
+
+def _listed() -> None:
+    """Stands in the list for a command that is not imported; ``Commands`` never calls it."""
+
+
+for _name, _command in COMMANDS.items():
+    app.command(_name, help=_command.summary, rich_help_panel=_command.group)(_listed)
+
+
+def main() -> None:
+    """Runs the command and turns errors into their exit codes."""
+    output.escape_what_cannot_be_shown()
+    if point := os.environ.get("CDC_CRASHPOINT"):
+        crashpoints.arm(point)
+    if os.environ.get("CDC_PURE_PYTHON"):
+        compiled.avoid()
+    try:
+        app()
+    except CdcError as error:
+        from cdc.base.daemon.logs import hidden  # loaded by now: only a command raises these errors
+        from cdc.base.printed_commands import pasteable
+
+        sys.stderr.write(hidden(f"error: {pasteable(str(error))}\n"))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(interrupts.EXIT_CODE)
+    finally:
+        interrupts.end_at_once()

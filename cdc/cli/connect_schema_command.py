@@ -1,0 +1,122 @@
+"""``cdc connect-schema``: a connector that copies one topic with Kafka Connect, and what its converter cannot carry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from cdc.bridge.scope.definitions import definitions_of
+from cdc.cli.options import ConfigOption, load_config
+from cdc.contract.kinds import FLOATS, Kind, kind_of
+from cdc.contract.record import TableSchema
+
+_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
+CONNECT_TYPES: Final[Mapping[Kind, str]] = {
+    Kind.BOOL: "boolean",
+    Kind.INT16: "int16",
+    Kind.INT32: "int32",
+    Kind.INT64: "int64",
+    Kind.FLOAT32: "float",
+    Kind.FLOAT64: "double",
+    **dict.fromkeys((Kind.DECIMAL, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ), "string"),
+    **dict.fromkeys((Kind.BYTES, Kind.DOCUMENT, Kind.ASCII, Kind.TEXT), "string"),
+}
+
+
+def connect_schema(
+    table: Annotated[
+        str, typer.Argument(metavar="SCHEMA.TABLE", help="The table as cdc tables list shows it; case matters.")
+    ],
+    config: ConfigOption = None,
+) -> None:
+    """Print a Kafka Connect sink connector (Debezium's JDBC sink) that copies one table, as JSON.
+
+    It needs Kafka Connect 4.2 or newer, whose JsonConverter takes a schema from the configuration. Replace what is in
+    capitals: address, user and password of the database that takes the rows. One connector copies one table, because it
+    has one schema; print it again when the table changes its shape.
+
+    Columns that this converter would damage are named on standard error.
+
+    Examples:
+
+        cdc connect-schema public.orders -c shop.yaml > orders.json
+
+        curl -X POST -H 'Content-Type: application/json' -d @orders.json http://connect:8083/connectors
+    """
+    loaded = load_config(config)
+    schema = definitions_of(loaded, table)[-1]
+    for name, damage in damages(schema):
+        typer.echo(f"WARN column {name}: {damage}", err=True)
+    typer.echo(json.dumps(connector(schema), indent=2, ensure_ascii=False))
+
+
+def connector(schema: TableSchema) -> dict[str, Any]:
+    """The connector of a topic, as Kafka Connect's REST interface takes it."""
+    types = {column.name: column.sql_type for column in schema.columns}
+    return {
+        "name": schema.topic,
+        "config": {
+            "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
+            "topics": schema.topic,
+            "tasks.max": "1",
+            # numeric, timestamps and all others arrive as text: the server reads them as the column's type
+            "connection.url": "jdbc:postgresql://HOST:5432/DATABASE?stringtype=unspecified",
+            "connection.username": "USER",
+            "connection.password": "PASSWORD",
+            "collection.name.format": f"{schema.namespace}.{schema.name}",
+            "insert.mode": "upsert",
+            "delete.enabled": "true",
+            "primary.key.mode": "record_key",
+            "primary.key.fields": ",".join(schema.key),
+            "schema.evolution": "none",
+            "quote.identifiers": "true",
+            # the order of a key's records holds within a batch, too
+            "use.reduction.buffer": "true",
+            "consumer.override.isolation.level": "read_committed",
+            "consumer.override.auto.offset.reset": "earliest",
+            **_converter("key", {name: types[name] for name in schema.key}, is_optional=False),
+            **_converter("value", types, is_optional=True),
+        },
+    }
+
+
+def damages(schema: TableSchema) -> list[tuple[str, str]]:
+    """Columns and what Kafka's JsonConverter makes of some of their values."""
+    found = []
+    for column in schema.columns:
+        kind = kind_of(column.sql_type)
+        if kind.kind is Kind.DOCUMENT:
+            text = "objects, arrays, numbers and booleans arrive as NULL, strings without their quotes"
+            found.append((column.name, f"{column.sql_type}: {text}"))
+        elif kind.kind in FLOATS:
+            found.append((column.name, f"{column.sql_type}: NaN and the infinities arrive as 0.0"))
+        if kind.is_array:
+            text = (
+                "arrays of several dimensions arrive as NULLs or zeros, and those with lower bounds of their own empty"
+            )
+            found.append((column.name, f"{column.sql_type}: {text}"))
+    return found
+
+
+def _converter(part: str, types: dict[str, str], *, is_optional: bool) -> dict[str, str]:
+    fields = [{"field": name, **_connect_type(sql_type), "optional": is_optional} for name, sql_type in types.items()]
+    content = {"type": "struct", "optional": is_optional, "fields": fields}
+    prefix = f"{part}.converter"
+    return {
+        prefix: _CONVERTER,
+        f"{prefix}.schemas.enable": "true",
+        f"{prefix}.schema.content": json.dumps(content, ensure_ascii=False),
+    }
+
+
+def _connect_type(sql_type: str) -> dict[str, Any]:
+    kind = kind_of(sql_type)
+    connect_type = CONNECT_TYPES[kind.kind]
+    return (
+        {"type": "array", "items": {"type": connect_type, "optional": True}}
+        if kind.is_array
+        else {"type": connect_type}
+    )

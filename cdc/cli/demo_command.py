@@ -1,0 +1,86 @@
+"""``cdc demo``: its options, its servers and its exit code."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from cdc.base import extras, interrupts
+
+_DOES_NOT_HOLD = 1
+
+
+def demo(
+    rows: Annotated[
+        int, typer.Option(min=10_000, help="About how many rows the shop has before bridge and sink start.")
+    ] = 250_000,
+    changes: Annotated[int, typer.Option(min=1_000, help="Row changes to make once these rows are loaded.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="Seed of the traffic: the same one makes the same transactions.")] = 1,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave everything running after the proof, until Ctrl-C.")
+    ] = False,
+    report: Annotated[Path, typer.Option(help="Folder for the report of Spark's comparison.", metavar="FOLDER")] = Path(
+        "demo-report"
+    ),
+    backend: Annotated[
+        Literal["auto", "embedded", "docker"],
+        typer.Option(help="Where the servers come from; auto: CDC_PG_URL and CDC_KAFKA, else Docker, else embedded."),
+    ] = "auto",
+) -> None:
+    """Run everything once on real servers, and prove that nothing is lost, doubled or reordered.
+
+    It starts PostgreSQL and Kafka, fills a shop with rows, and starts bridge and sink. It shows the backfill of those
+    rows beside mixed traffic, and kills both daemons with SIGKILL. Then it compares source, topics and replica row by
+    row, and has Spark compare them again and write a report. Exit code 0 only if they are equal.
+
+    Examples:
+
+        cdc demo
+
+        cdc demo --rows 500000 --changes 60000 --seed 7
+
+        cdc demo --keep
+    """
+    interrupts.raise_at_every_polite_end()
+    try:
+        holds = _run(rows, changes, seed, keep, report.resolve(), backend)
+    except KeyboardInterrupt:
+        raise typer.Exit(interrupts.EXIT_CODE) from None
+    if not holds:
+        raise typer.Exit(_DOES_NOT_HOLD)
+
+
+def _run(
+    rows: int, changes: int, seed: int, keep: bool, report: Path, backend: Literal["auto", "embedded", "docker"]
+) -> bool:
+    extras.require("embedded", "cdc demo")
+    # Imported here: the servers' libraries are optional.
+    from rich.console import Console
+    from rich.markup import escape
+
+    from cdc.lab.demo.place import place
+    from cdc.lab.demo.run import Demo
+    from cdc.lab.demo.screen import Screen
+    from cdc.lab.demo.second_opinion import SecondOpinion
+    from cdc.lab.demo.summary import show, where_next
+    from cdc.lab.stack import open_stack
+
+    with ExitStack() as exits:
+        screen = exits.enter_context(Screen(Console()))
+        screen.say(f"{rows:,} rows, {changes:,} changes, seed {seed}; starting PostgreSQL and Kafka")
+        here = exits.enter_context(
+            place(exits.enter_context(open_stack(backend=backend, say=lambda line: screen.say(escape(line)))))
+        )
+        demo = Demo(here, screen, rows, changes, seed)
+        exits.enter_context(demo.running())
+        with SecondOpinion(here, screen, report) as opinion:
+            outcome = demo.prove(when_mirrored=opinion.begin)
+            show(outcome, screen)
+            agrees = opinion.agrees()
+        where_next(here, screen, kept=keep)
+        if keep:
+            demo.watch()
+        return outcome.holds and agrees

@@ -1,0 +1,186 @@
+"""``cdc reconcile``: does the topic hold what the table holds? Spark looks, at one snapshot of the live source."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cdc import __version__
+from cdc.base.config import Config
+from cdc.base.daemon.logs import configure
+from cdc.base.errors import ConfigError
+from cdc.cli.options import ConfigOption, LogLevelOption, load_config
+from cdc.contract.jobspec.deployment import SparkSettings
+from cdc.contract.jobspec.reconcile import ReconcileJob
+from cdc.ops.jobs.answers import SOMETHING_WRONG
+from cdc.ops.jobs.describe import describe_deployment, spark_settings
+from cdc.ops.jobs.heal import repair_and_verify
+from cdc.ops.jobs.launch import run_job
+
+Tables = Annotated[
+    list[str] | None, typer.Argument(metavar="TABLE", help="schema.table; all captured tables unless given.")
+]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--report", help="Folder for the report; reconcile-TIME unless given.", metavar="FOLDER"),
+]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        help="Compare only rows of one table for which this SQL condition holds, in source and replica.", metavar="SQL"
+    ),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(help="Compare only these columns, separated by commas; slower where many rows differ in the others."),
+]
+Replica = Annotated[
+    bool, typer.Option("--replica/--no-replica", help="Compare the replica as well, if there is a sink.")
+]
+AsksRepair = Annotated[
+    bool, typer.Option("--repair", help="Have the bridge publish the differing keys again, then look once more.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Repair without asking.")]
+Rounds = Annotated[int, typer.Option(help="How often to look again at keys that were in flight.", min=0, max=20)]
+Passes = Annotated[
+    int, typer.Option(help="Divide the keys over this many snapshots, each held for less time.", min=1, max=4096)
+]
+Connections = Annotated[int, typer.Option(help="Connections that read the source at once.", min=1, max=64)]
+MaxSnapshot = Annotated[
+    float, typer.Option(help="How long to hold a snapshot at most: it keeps VACUUM from cleaning.", min=1)
+]
+FenceTimeout = Annotated[
+    float, typer.Option(help="Seconds to wait until the bridge has published what the snapshot sees.", min=1)
+]
+Samples = Annotated[int, typer.Option(help="Samples in the report, per table and class.", min=0, max=1000)]
+Redact = Annotated[
+    bool, typer.Option("--redact", help="Keep values out of the report and its folder; show only where they differ.")
+]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder for the topics' hashes: with them, the next run reads only what is new.", metavar="FOLDER"
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Continue an interrupted run in the folder of --report, with the same options."),
+]
+Master = Annotated[str, typer.Option(help="Spark master; local[*] uses this machine.", metavar="URL")]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", help="A Spark setting; can be given several times.", metavar="NAME=VALUE")
+]
+
+
+def reconcile(
+    tables: Tables = None,
+    config: ConfigOption = None,
+    folder: Folder = None,
+    where: Where = None,
+    columns: Columns = None,
+    replica: Replica = True,
+    repair: AsksRepair = False,
+    yes: Yes = False,
+    rounds: Rounds = 3,
+    passes: Passes = 1,
+    connections: Connections = 4,
+    max_snapshot_seconds: MaxSnapshot = 1800,
+    fence_timeout: FenceTimeout = 60,
+    samples: Samples = 10,
+    redact: Redact = False,
+    state: State = None,
+    resume: Resume = False,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    log_level: LogLevelOption = "warning",
+) -> None:
+    """Compare source, topics and replica row by row with Spark, while all of them go on.
+
+    Exact at one snapshot of the source: a key that changed meanwhile is looked at again, and never called different.
+    The report is text, JSON, JUnit XML, Parquet of the differing keys, and one HTML page. Exit code 0 when all is
+    identical, 1 when something differs, 2 when something could not be verified, whatever the reason.
+
+    Examples:
+
+        cdc reconcile public.orders --where "created_at < now() - interval '1 hour'"
+
+        cdc reconcile --repair --yes
+
+        cdc reconcile --state /var/lib/cdc/reconcile    # every night: reads only what is new
+
+        cdc reconcile public.orders --master spark://spark:7077 --report /shared/reports/today
+    """
+    _check(
+        resume and folder is None,
+        (where, columns) != (None, None) and len(tables or ()) != 1,
+        bool(state) and passes > 1,
+    )
+    loaded = load_config(config)
+    configure(log_level, loaded.secrets())
+    options = {
+        "where": where,
+        "columns": {} if columns is None else {(tables or [""])[0]: tuple(map(str.strip, columns.split(",")))},
+        "fence_timeout_s": fence_timeout,
+        "max_snapshot_s": max_snapshot_seconds,
+        "connections": connections,
+        "rounds": rounds,
+        "passes": passes,
+        "state": None if state is None else str(state.resolve()),
+        "resume": resume,
+        "samples": samples,
+        "redact": redact,
+    }
+    job = _job(loaded, tables or (), folder, spark_settings(master, conf=conf or ()), replica, options)
+    raise typer.Exit(_run(loaded, job, repair, asks=not yes))
+
+
+def _run(config: Config, job: ReconcileJob, repair: bool, *, asks: bool) -> int:
+    # Keys are data: those for the repair lie where nobody else reads, and no longer than it takes.
+    with tempfile.TemporaryDirectory(prefix="cdc-repair-") as keys_to:
+        job = job.model_copy(update={"keys_to": keys_to if repair else None})
+        code = run_job("reconcile", job)
+        return repair_and_verify(config, job, asks=asks) if repair and code == SOMETHING_WRONG else code
+
+
+def _check(misses_folder: bool, misses_table: bool, keeps_parts: bool) -> None:
+    if misses_folder:
+        raise ConfigError("--resume without --report", remedy="name the folder of the interrupted run: --report FOLDER")
+    if misses_table:
+        raise ConfigError(
+            "--where and --columns need exactly one table", remedy="name it: cdc reconcile public.orders …"
+        )
+    if keeps_parts:
+        raise ConfigError(
+            "--state does not go with --passes", remedy="leave one out: --state keeps hashes of whole topics"
+        )
+
+
+def _job(
+    config: Config,
+    tables: Sequence[str],
+    folder: Path | None,
+    spark: SparkSettings,
+    replica: bool,
+    options: Mapping[str, Any],
+) -> ReconcileJob:
+    run = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    place = (folder or Path(f"reconcile-{run}")).resolve()
+    place.mkdir(parents=True, exist_ok=True)
+    deployment = describe_deployment(config, tables)
+    return ReconcileJob(
+        run=run,
+        tool_version=__version__,
+        spark=spark,
+        kafka=deployment.kafka,
+        source=deployment.source,
+        replica=deployment.replica if replica else None,
+        stream=deployment.stream,
+        tables=deployment.tables,
+        folder=str(place),
+        **options,
+    )

@@ -1,0 +1,149 @@
+"""``cdc stack``: a PostgreSQL, a Kafka and a Redis to try things on, with nothing to install."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from typing import Annotated, Literal, cast
+
+import typer
+
+from cdc.base import extras
+from cdc.base.errors import StackError
+
+stack_app = typer.Typer(
+    help="A PostgreSQL, a Kafka and a Redis to try things on: yours by URL, in Docker, or embedded.",
+    no_args_is_help=True,
+)
+
+BackendName = Literal["auto", "docker", "embedded"]
+BackendOption = Annotated[
+    BackendName,
+    typer.Option(
+        help="Insist on one way; auto: CDC_PG_URL, CDC_KAFKA and CDC_REDIS_URL, else Docker, else embedded servers."
+    ),
+]
+
+
+@stack_app.command()
+def up(
+    backend: BackendOption = "auto",
+    pg: Annotated[Literal["14", "15", "16", "17", "18"], typer.Option(help="PostgreSQL version.")] = "16",
+    redis: Annotated[bool, typer.Option("--redis", help="A Redis too, for views.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Leave it running, until: cdc stack down")] = False,
+) -> None:
+    """Start the servers and print how to reach them; Ctrl-C stops and removes them.
+
+    The first start downloads Kafka (45 MB), and PostgreSQL 14, 15 or 17 (15 MB each) and Redis (11 MB) when asked for.
+    The data are in a temporary directory.
+
+    Examples:
+
+        cdc stack up
+
+        cdc stack up --pg 18 --backend embedded
+
+        cdc stack up --redis
+
+        eval "$(cdc stack up --detach)"     # sets CDC_PG_URL and CDC_KAFKA in this shell
+    """
+    extras.require("embedded", "cdc stack")
+    from cdc.lab.stack import PostgresMajor, open_stack
+    from cdc.lab.stack.running import running
+
+    standing = [entry for entry in running() if entry.detached and entry.is_alive()]
+    if detach and standing:
+        raise StackError(
+            "a detached stack is up already: " + ", ".join(f"{entry.server} at {entry.url}" for entry in standing),
+            remedy="cdc stack down",
+        )
+    # A polite end must remove the servers as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt):
+        major = cast(PostgresMajor, int(pg))
+        stack = open_stack(backend=backend, major=major, with_redis=redis, detached=detach, say=_tell)
+        typer.echo(f"export CDC_PG_URL='{stack.postgres.dsn()}'\nexport CDC_KAFKA='{stack.kafka.bootstrap}'")
+        if stack.redis is not None:
+            typer.echo(f"export CDC_REDIS_URL='{stack.redis.url}'")
+        if detach:
+            _tell("they stay up; stop them with: cdc stack down")
+            return
+        with stack:
+            _tell("ready; copy the lines above into another shell. Ctrl-C stops and removes the servers.")
+            while True:
+                signal.pause()
+
+
+@stack_app.command()
+def down() -> None:
+    """Stop what "cdc stack up --detach" left running and remove its data.
+
+    Example:
+
+        cdc stack down
+    """
+    extras.require("embedded", "cdc stack")
+    from cdc.lab.stack.running import stop_detached, sweep
+
+    stopped = [*stop_detached(), *sweep()]
+    for entry in stopped:
+        _tell(f"stopped {entry.server} at {entry.url}")
+    if not stopped:
+        _tell("nothing was running")
+
+
+@stack_app.command()
+def status(backend: BackendOption = "auto") -> None:
+    """Show what would be started and why, what it is made from, and what runs now.
+
+    Example:
+
+        cdc stack status
+    """
+    extras.require("embedded", "cdc stack")
+    from cdc.lab.stack import probe
+    from cdc.lab.stack.running import running, sweep
+
+    for entry in sweep():
+        typer.echo(f"removed: {entry.server} at {entry.url}, whose owner was gone")
+    for choice in probe(backend=backend):
+        typer.echo(str(choice))
+    for title, found in _materials():
+        typer.echo(f"{title}: {found}")
+    alive = [entry for entry in running() if entry.is_alive()]
+    for entry in alive:
+        place = f"container {entry.container[:12]}" if entry.container else f"process {entry.pid}"
+        owner = "detached" if entry.detached else "of a running command"
+        typer.echo(f"running: {entry.server} at {entry.url}, {place}, {owner}, data in {entry.directory}")
+    if not alive:
+        typer.echo("running: nothing")
+
+
+def _materials() -> list[tuple[str, str]]:
+    """What the embedded servers are made from, found or the reason why not."""
+    from cdc.lab.stack.account import unprivileged
+    from cdc.lab.stack.binaries import materials
+    from cdc.lab.stack.cache import cache_dir
+    from cdc.lab.stack.jars import kafka_home
+    from cdc.lab.stack.java import find_java
+    from cdc.lab.stack.redis_server import redis_version
+
+    try:
+        java = find_java()
+        found = f"Java {java.major} from {java.origin}, {java.executable}"
+    except StackError as error:
+        found = error.message
+    accounts = ", else ".join(account.name for account in unprivileged()) or "none possible"
+    home = kafka_home()
+    return [
+        ("Java for Kafka", found),
+        ("PostgreSQL binaries", f"{materials()}; run as {accounts}"),
+        ("Kafka jars", f"in {home}" if home.exists() else "not downloaded yet (45 MB at the first start)"),
+        ("Redis", redis_version()),
+        ("cache", str(cache_dir())),
+    ]
+
+
+def _tell(line: str) -> None:
+    """For the person, not for ``eval``."""
+    typer.echo(f"# {line}", err=True)

@@ -1,0 +1,179 @@
+"""What PostgreSQL said: relations, row changes and transaction boundaries, as the decoder hands them on.
+
+Values are the server's text form as bytes, untouched. The three ways to have no bytes are three different things:
+``None`` is SQL NULL, ``UNCHANGED_TOAST`` is a value the server did not send, and a column absent from the relation
+is not there at all.
+
+Messages of the hot path are named tuples: as immutable as frozen dataclasses and three times cheaper to make.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from cdc.base.lsn import LSN
+from cdc.base.table_names import qualified
+
+
+class UnchangedToast(enum.Enum):
+    """The type of ``UNCHANGED_TOAST``: an out-of-line value that an UPDATE did not touch and pgoutput left out."""
+
+    UNCHANGED_TOAST = "unchanged toast"
+
+
+UNCHANGED_TOAST: Final = UnchangedToast.UNCHANGED_TOAST
+
+Row: TypeAlias = tuple[bytes | Literal[UnchangedToast.UNCHANGED_TOAST] | None, ...]
+"""One value per column of the relation, in attribute order."""
+
+
+class ReplicaIdentity(enum.Enum):
+    """``pg_class.relreplident``."""
+
+    DEFAULT = "d"
+    NOTHING = "n"
+    FULL = "f"
+    INDEX = "i"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A published column.
+
+    Attributes:
+        name: as the server sent it.
+        type_oid: ``pg_attribute.atttypid``; for a domain the domain's own oid.
+        type_modifier: ``pg_attribute.atttypmod``, -1 for none.
+        type_name: ``schema.name`` from the Type message (for a domain: of its base type), or of the built-in type.
+        in_identity: the server flagged it as part of the replica identity (all columns under FULL).
+        number: ``pg_attribute.attnum``, where the catalog was read together with the rows; the stream does not tell it.
+        labels: of each value of an enum in its type the oid, and a hash of its label; likewise.
+    """
+
+    name: str
+    type_oid: int
+    type_modifier: int
+    type_name: str
+    in_identity: bool
+    number: int = 0
+    labels: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relation:
+    """A table as one Relation message described it. Compared by identity: a new message makes a new object."""
+
+    relation_id: int
+    namespace: str
+    name: str
+    replica_identity: ReplicaIdentity
+    columns: tuple[Column, ...]
+
+    @property
+    def qualified_name(self) -> str:
+        """``namespace.name``, as ``table_names`` spells it: for people and for configuration keys."""
+        return qualified(self.namespace, self.name)
+
+
+class Begin(NamedTuple):
+    """Start of a transaction. ``final_lsn`` is its commit record's position, ``commit_ts`` µs since 1970 (UTC)."""
+
+    final_lsn: LSN
+    commit_ts: int
+    xid: int
+
+
+class Commit(NamedTuple):
+    """End of a transaction: everything below ``end_lsn`` that committed is now known."""
+
+    commit_lsn: LSN
+    end_lsn: LSN
+    commit_ts: int
+
+
+class Insert(NamedTuple):
+    """A new row."""
+
+    relation: Relation
+    new: Row
+
+
+class Update(NamedTuple):
+    """A changed row. ``old`` is None when no identity column changed and the identity is not FULL.
+
+    ``old_is_full`` tells an 'O' tuple (whole old row) from a 'K' tuple (identity columns, all else None).
+    """
+
+    relation: Relation
+    old: Row | None
+    old_is_full: bool
+    new: Row
+
+
+class Delete(NamedTuple):
+    """A removed row; ``old`` as in ``Update``, never None."""
+
+    relation: Relation
+    old: Row
+    old_is_full: bool
+
+
+class Truncate(NamedTuple):
+    """TRUNCATE of one or several relations in one statement."""
+
+    relations: tuple[Relation, ...]
+    cascade: bool
+    restart_identity: bool
+
+
+class LogicalMessage(NamedTuple):
+    """``pg_logical_emit_message``; ``lsn`` is the message's own position."""
+
+    transactional: bool
+    lsn: LSN
+    prefix: str
+    content: bytes
+
+
+class Origin(NamedTuple):
+    """Where a transaction was first committed, when it was itself replicated."""
+
+    commit_lsn: LSN
+    name: str
+
+
+class TypeDefinition(NamedTuple):
+    """A type that is not built in, announced before the relation that uses it. For a domain: its base type's name."""
+
+    oid: int
+    namespace: str
+    name: str
+
+
+class StreamStart(NamedTuple):
+    """A block of changes of a transaction still in progress (protocol 2); ``first_segment`` on its first block."""
+
+    xid: int
+    first_segment: bool
+
+
+class StreamStop(NamedTuple):
+    """End of the block that the last ``StreamStart`` opened."""
+
+
+class StreamCommit(NamedTuple):
+    """A streamed transaction committed: what ``Begin`` and ``Commit`` say of an ordinary one."""
+
+    xid: int
+    commit_lsn: LSN
+    end_lsn: LSN
+    commit_ts: int
+
+
+class StreamAbort(NamedTuple):
+    """A streamed transaction (``subxid == xid``) or one of its subtransactions was rolled back."""
+
+    xid: int
+    subxid: int

@@ -1,0 +1,43 @@
+"""JSON as a value format: keys and values are objects with a member for each column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from cdc.contract.change import Column
+from cdc.contract.formats.format import ReadColumn, RowReader, RowWriter, ValueFormat
+from cdc.contract.formats.json_rows import ObjectReader
+from cdc.contract.formats.key_text import key_texts
+from cdc.contract.formats.objects import ObjectForm
+from cdc.contract.formats.values import converter
+
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class JsonFormat:
+    """See ``ValueFormat``."""
+
+    def writer(self, columns: Sequence[Column]) -> RowWriter:
+        """Objects with a member for each column, in this order."""
+        return ObjectForm([column.name for column in columns], [converter(column) for column in columns])
+
+    def reader(self, columns: Sequence[ReadColumn], others: Sequence[str] = ()) -> RowReader:
+        """Objects whose members come in any order."""
+        return ObjectReader(columns, others)
+
+    def key_texts(self, columns: Sequence[Column], key: bytes) -> tuple[bytes, ...] | None:
+        """See ``key_text.py``."""
+        return key_texts(columns, key)
+
+    def members(self, key: bytes) -> frozenset[str] | None:
+        """The object's."""
+        try:
+            return frozenset(_MEMBERS.decode(key))
+        except msgspec.MsgspecError:
+            return None
+
+
+JSON: Final[ValueFormat] = JsonFormat()

@@ -1,0 +1,125 @@
+"""JSON objects → texts of their members: the way back from ``ObjectForm``, for the sink's hot path.
+
+A block of values is decoded row by row and rendered column by column. A value that has an escaped NUL, or another shape
+than its column promises, takes the slow way, row by row, which finds out what is wrong.
+
+``_json_rows.pyx`` does the same in C for plain rows, up to the lines of COPY text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+import msgspec
+import orjson
+from msgspec.structs import astuple
+
+from cdc.base.compiled import twin
+from cdc.contract.formats.format import NULL, ReadColumn
+from cdc.contract.formats.json_texts import FORMS, any_text, form_of
+from cdc.contract.kinds import INTEGERS, Kind, kind_of
+
+_ESCAPED_NUL: Final = b"\\u0000"
+_ESCAPED_NAME: Final = re.compile(r'["\\\x00-\x1f]')
+_ABSENT: Final = {msgspec.Raw: msgspec.Raw(b"null")}
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class ObjectReader:
+    """Reads JSON objects with these members; one that is missing is NULL.
+
+    Args:
+        columns: in the order of the texts.
+        others: members that objects may have and that are left out.
+    """
+
+    def __init__(self, columns: Sequence[ReadColumn], others: Sequence[str] = ()) -> None:
+        self._columns = tuple(columns)
+        self._known = {column.name for column in columns}.union(others)
+        forms = [form_of(column.sql_type, column.delimiter) for column in columns]
+        self._renderers = [form.render for form in forms]
+        # Field names are ours, since a column may be called anything.
+        members = [*(column.name for column in columns), *others]
+        # msgspec takes no name that JSON escapes. A name longer than any identifier stands in: the real one is then
+        # unknown to the decoder, and all rows take the slow way.
+        names = {f"c{i}": f"{i:_>70}" if _ESCAPED_NAME.search(name) else name for i, name in enumerate(members)}
+        accepted = [*(form.accepts for form in forms), *[msgspec.Raw] * len(others)]
+        fields = [(field, accepts, _ABSENT.get(accepts)) for field, accepts in zip(names, accepted, strict=True)]
+        struct = msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=True, gc=False)
+        self._decode = msgspec.json.Decoder(struct).decode
+        self._lines = _line_writer(columns, others)
+
+    def lines(self, sources: Sequence[Any], *, are_keys: bool) -> tuple[bytes, Sequence[int]]:
+        """COPY text of plain rows, and the places of all others; without the twin, these are all."""
+        if self._lines is None:
+            return b"", range(len(sources))
+        written: tuple[bytes, list[int]] = self._lines.lines(sources, are_keys)
+        return written
+
+    def block(self, sources: Sequence[Any], *, are_keys: bool) -> Sequence[Sequence[str]] | None:
+        """Texts row by row; None when one of the objects has to be looked at by itself."""
+        try:
+            joined = b"".join(sources)
+            # No key column is NULL: there, null can only be a document.
+            if _ESCAPED_NUL in joined or (are_keys and b":null" in joined):
+                return None
+            decode = self._decode
+            columns = zip(*[astuple(decode(source)) for source in sources], strict=True)
+            rendered = [render(values) for render, values in zip(self._renderers, columns, strict=False)]
+            return list(zip(*rendered, strict=True))
+        except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):
+            return None
+
+    def row(self, source: bytes | None, null_documents: Collection[str]) -> Sequence[str]:
+        """Texts by the shape of each value.
+
+        Raises:
+            ValueError: not such an object, or a value that no text of PostgreSQL can hold.
+        """
+        if not source:
+            raise ValueError("the value is empty; only a tombstone, a record without a value, deletes")
+        if source == b"null":
+            raise ValueError("the value is the JSON word null; only a tombstone, a record without a value, deletes")
+        try:
+            return self._texts(source, null_documents)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ValueError(f"cannot be read as JSON: {error}") from error
+
+    def _texts(self, source: bytes, null_documents: Collection[str]) -> list[str]:
+        members = _decode_members(source)
+        if unknown := members.keys() - self._known:
+            raise ValueError(
+                f"the value has members that no definition in the schemas topic knows: {', '.join(sorted(unknown))}"
+            )
+        texts = []
+        for name, sql_type, delimiter in self._columns:
+            member = members.get(name)
+            text = NULL if member is None else any_text(member, sql_type, delimiter)
+            if text == NULL and name in null_documents:
+                text = "null"
+            if text != NULL and "\0" in text:
+                raise ValueError(f"column {name!r} has a NUL character, which no PostgreSQL text can hold")
+            texts.append(text)
+        return texts
+
+
+def _line_writer(columns: Sequence[ReadColumn], others: Sequence[str]) -> Any:
+    """The twin's ``LineWriter`` for these columns; None when there is none."""
+    if (module := twin("cdc.contract.formats._json_rows")) is None or not columns:
+        return None
+    names = [*(column.name for column in columns), *others]
+    forms = [*(_line_form(module, column) for column in columns), *[module.LEFT_OUT] * len(others)]
+    return module.LineWriter([orjson.dumps(name) for name in names], forms)
+
+
+def _line_form(module: Any, column: ReadColumn) -> Any:
+    kind, is_array, _ = kind_of(column.sql_type)
+    is_string = FORMS[kind].accepts == str | None
+    if is_array:
+        is_plain = is_string and column.delimiter == ","
+        return module.STRINGS if is_plain else module.OTHER if is_string or kind is Kind.DOCUMENT else module.NUMBERS
+    if kind is Kind.DOCUMENT:
+        return module.DOCUMENT
+    return module.STRING if is_string else module.INTEGER if kind in INTEGERS else module.BARE

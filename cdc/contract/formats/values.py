@@ -1,0 +1,161 @@
+"""The form of a value: server text → JSON, chosen once per column by its type.
+
+| type | JSON |
+|---|---|
+| bool | ``true``, ``false`` |
+| int2, int4, int8, oid | number |
+| float4, float8 | number as the server wrote it; ``"NaN"``, ``"Infinity"``, ``"-Infinity"`` |
+| json, jsonb | the document, byte for byte; the document ``null`` is told from NULL by the header's ``json_null`` |
+| array | JSON array of the element's form, nested; with explicit bounds: the server's text as a string |
+| array of json, jsonb | that too, if it has one dimension and no document ``null``; else the text as a string |
+| all others | the server's text as a string |
+
+A domain has its base type's form: the stream names that. int2vector and oidvector are not array literals in text and so
+are strings. Of an array of a type that is not built in, domains included, the stream does not name the element, and
+today's catalog may know it no more or know another one by that name; so elements are strings, whatever they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from cdc.contract.change import Column
+from cdc.contract.formats.arrays import array_literal, parse_array
+from cdc.contract.kinds import Kind, kind_of_column
+from cdc.contract.pgtypes import CATALOG, split_type_name
+
+Converter: TypeAlias = Callable[[bytes], bytes]
+"""Server text → JSON. Given anything but bytes it raises, which is how NULL leaves the fast path."""
+
+_SPECIAL_FLOATS: Final = {b"NaN": b'"NaN"', b"Infinity": b'"Infinity"', b"-Infinity": b'"-Infinity"'}
+_BRACES: Final = bytes.maketrans(b"{}", b"[]")
+
+# A literal of one dimension in which nothing is escaped, and its elements: inside of quotes, or bare.
+_is_flat = re.compile(r'\{(?:"[^"\\]*"|[^",{}\\]+)(?:,(?:"[^"\\]*"|[^",{}\\]+))*\}').fullmatch
+_flat_elements = re.compile(r'"([^"]*)"|([^",{}]+)').findall
+
+_dumps = orjson.dumps
+
+
+def number(value: bytes) -> bytes:
+    """An integer is a JSON number already."""
+    return value
+
+
+def document(value: bytes) -> bytes:
+    """A JSON document as it is, duplicate keys, blanks and line breaks included."""
+    return value
+
+
+def plain(value: bytes) -> bytes:
+    """Text that needs no escaping."""
+    return b'"%b"' % value
+
+
+def text(value: bytes) -> bytes:
+    """Any text. orjson escapes as RFC 8785 demands: only what must be, ``\\u00xx`` in lower case."""
+    return _dumps(value.decode())
+
+
+boolean: Converter = {b"t": b"true", b"f": b"false"}.__getitem__
+
+
+def floating(value: bytes) -> bytes:
+    return _SPECIAL_FLOATS.get(value, value)
+
+
+def number_array(value: bytes) -> bytes:
+    """Of integers: braces become brackets, nothing else differs."""
+    if value[0] != 0x7B:
+        return text(value)
+    return value.translate(_BRACES).replace(b"NULL", b"null")
+
+
+def text_array(value: bytes) -> bytes:
+    """Of anything whose elements are strings."""
+    literal = value.decode()
+    special = '"' in literal or "NULL" in literal
+    if not special and not literal.rfind("{") and literal.find("}") + 1 == len(literal):
+        return _dumps(literal[1:-1].split(",") if len(literal) > 2 else [])
+    if _is_flat(literal):
+        return _dumps([None if bare == "NULL" else bare or quoted for quoted, bare in _flat_elements(literal)])
+    return _array(literal, _same, ",")
+
+
+def box_array(value: bytes) -> bytes:
+    return _array(value.decode(), _same, ";")
+
+
+def boolean_array(value: bytes) -> bytes:
+    return _array(value.decode(), {"t": True, "f": False}.__getitem__, ",")
+
+
+def floating_array(value: bytes) -> bytes:
+    return _array(value.decode(), _floating_element, ",")
+
+
+def document_array(value: bytes) -> bytes:
+    """Of JSON documents: a list of them, unless a reader could take a document for a dimension or for NULL."""
+    literal = value.decode()
+    elements = parse_array(literal, _same)
+    if elements is None or any(type(each) is list or (each and each.strip() == "null") for each in elements):
+        return _dumps(literal)
+    return _dumps([None if each is None else orjson.Fragment(each) for each in elements])
+
+
+def unknown_array(value: bytes) -> bytes:
+    """Of a type that is an array only by its name: a string, unless the text is exactly what an array's would be."""
+    literal = value.decode()
+    try:
+        elements = parse_array(literal, _same)
+    except ValueError:
+        elements = None
+    if elements is None or array_literal(elements) != literal:
+        return _dumps(literal)
+    return _dumps(elements)
+
+
+def converter(column: Column) -> Converter:
+    """How values of this column become JSON."""
+    kind, is_array, delimiter = kind_of_column(column)
+    if not is_array:
+        return CONVERTERS[kind]
+    if split_type_name(column.type_name)[0] != CATALOG:
+        return unknown_array
+    return ARRAY_CONVERTERS[kind] if delimiter == "," else box_array
+
+
+def _array(literal: str, element: Callable[[str], Any], delimiter: str) -> bytes:
+    elements = parse_array(literal, element, delimiter)
+    return _dumps(literal if elements is None else elements)
+
+
+def _same(element: str) -> str:
+    return element
+
+
+def _floating_element(element: str) -> orjson.Fragment:
+    return orjson.Fragment(floating(element.encode()))
+
+
+CONVERTERS: Final[Mapping[Kind, Converter]] = {
+    Kind.BOOL: boolean,
+    **dict.fromkeys((Kind.INT16, Kind.INT32, Kind.INT64), number),
+    **dict.fromkeys((Kind.FLOAT32, Kind.FLOAT64), floating),
+    # Their text needs no escaping
+    **dict.fromkeys((Kind.DECIMAL, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.ASCII), plain),
+    Kind.DOCUMENT: document,
+    **dict.fromkeys((Kind.BYTES, Kind.TEXT), text),
+}
+ARRAY_CONVERTERS: Final[Mapping[Kind, Converter]] = {
+    Kind.BOOL: boolean_array,
+    **dict.fromkeys((Kind.INT16, Kind.INT32, Kind.INT64), number_array),
+    **dict.fromkeys((Kind.FLOAT32, Kind.FLOAT64), floating_array),
+    **dict.fromkeys((Kind.DECIMAL, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ), text_array),
+    Kind.DOCUMENT: document_array,
+    **dict.fromkeys((Kind.BYTES, Kind.ASCII, Kind.TEXT), text_array),
+}

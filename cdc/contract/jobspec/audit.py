@@ -1,0 +1,30 @@
+"""What an audit job is told."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from cdc.contract.jobspec.deployment import STRICT, KafkaSettings, SparkSettings, Table
+
+
+class AuditJob(BaseModel):
+    """The table, which of its changes, and where to write.
+
+    Attributes:
+        table: with a history topic.
+        keys: only these, as they stand in the topic; none for all.
+        since_us, until_us: commit times in µs since 1970, the first included, the second not; None for no limit.
+        folder: absolute, and new; driver and executors see the same files there.
+        top: how many of the most changed keys the summary names.
+    """
+
+    model_config = STRICT
+
+    spark: SparkSettings
+    kafka: KafkaSettings
+    table: Table
+    keys: tuple[str, ...] = ()
+    since_us: int | None = None
+    until_us: int | None = None
+    folder: str
+    top: int = Field(default=10, ge=1, le=1000)

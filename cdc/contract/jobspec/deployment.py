@@ -1,0 +1,119 @@
+"""What every job is told: where things are, as one JSON document on standard input or in a file.
+
+A job knows nothing of the bridge's configuration file: whoever starts it describes the tables and the servers in full,
+so a job runs wherever this document can be read.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from cdc.base.table_names import qualified
+
+STRICT = ConfigDict(extra="forbid", frozen=True)
+
+ColumnKind: TypeAlias = Literal["number", "bool", "text", "json"]
+
+
+class SparkSettings(BaseModel):
+    """How Spark runs.
+
+    Attributes:
+        master: Spark master URL.
+        jars: absolute paths of the Kafka connector and the JDBC driver, with what they need.
+        java_home: for a driver that is started here; None when the environment is right.
+        java_options: for such a driver's JVM, besides those in ``conf``.
+        conf: further Spark settings, winning over the job's own.
+    """
+
+    model_config = STRICT
+
+    master: str = "local[*]"
+    jars: tuple[str, ...] = ()
+    java_home: str | None = None
+    java_options: str = ""
+    conf: dict[str, str] = Field(default_factory=dict)
+
+
+class KafkaSettings(BaseModel):
+    """The cluster, in librdkafka's option names; ``password`` is ``sasl.password``."""
+
+    model_config = STRICT
+
+    options: dict[str, str]
+    password: SecretStr | None = None
+
+
+class PostgresSettings(BaseModel):
+    """One database, as separate parts, because psycopg and JDBC spell an address differently."""
+
+    model_config = STRICT
+
+    host: str
+    port: int
+    database: str
+    user: str
+    password: SecretStr | None = None
+    sslmode: str = "prefer"
+    sslrootcert: str | None = None
+
+
+class Column(BaseModel):
+    """A published column.
+
+    Attributes:
+        sql_type: complete SQL type, e.g. ``numeric(12,2)``, ``text[]``.
+        kind: its form in the topic; of an array the form of its elements.
+        is_array: whether the value is a JSON array.
+        delimiter: what separates elements in PostgreSQL's text of the array.
+    """
+
+    model_config = STRICT
+
+    name: str
+    sql_type: str
+    kind: ColumnKind
+    is_array: bool = False
+    delimiter: str = ","
+
+
+class Table(BaseModel):
+    """A captured table and its topic.
+
+    Attributes:
+        key: key columns in key order.
+        columns: published columns in attribute order.
+        row_filter: the publication's WHERE, None for all rows.
+        history_topic: None when no history is kept.
+        replica: schema and name of the replica table, None without a sink.
+        rereads: the bridge completes rows by reading them again: some column may be stored out of line, and the replica
+            identity is not FULL.
+    """
+
+    model_config = STRICT
+
+    namespace: str
+    name: str
+    topic: str
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+    row_filter: str | None = None
+    history_topic: str | None = None
+    replica: tuple[str, str] | None = None
+    rereads: bool = False
+
+    @property
+    def qualified_name(self) -> str:
+        """``namespace.name``, for people."""
+        return qualified(self.namespace, self.name)
+
+
+class Stream(BaseModel):
+    """The bridge whose topics are read: the topics' common ``name`` and its replication slot."""
+
+    model_config = STRICT
+
+    name: str
+    slot: str

@@ -1,0 +1,152 @@
+"""The producer of an application: records into any topics, a consumer group's offsets, one Kafka transaction.
+
+Beside ``TransactionalProducer`` it knows at which offset each record landed, so that the writer of a topic knows the
+version of every key without reading its own records back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from cdc.base.errors import TopicUnavailable
+from cdc.contract.ports import Partition
+from cdc.kafka.publish.transactional import TransactionalProducer
+
+_FLUSH_DEADLINE_S: Final = 60.0
+_NOT_OURS: Final = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}
+"""What a coordinator says to a member of an older generation of the group."""
+
+
+class ApplicationProducer(TransactionalProducer):
+    """A producer with a transactional id. Arguments and errors as for ``TransactionalProducer``."""
+
+    _remedy_when_fenced = (
+        "another instance was started with the same name after this one, and is the only writer now; nothing of the "
+        "open Kafka transaction of this one is readable. Stop one of the two, or give each a name of its own"
+    )
+
+    def __init__(self, options: Mapping[str, Any], *, transactional_id: str, max_message_bytes: int) -> None:
+        super().__init__(
+            {**options, "delivery.report.only.error": False},
+            transactional_id=transactional_id,
+            max_message_bytes=max_message_bytes,
+        )
+        self._offsets: dict[tuple[str, bytes], int] = {}
+        self._undelivered: KafkaError | None = None
+
+    def produce(self, topic: str, key: bytes, value: bytes | None, header: bytes = b"", partition: int = -1) -> None:
+        """Add a record to the open Kafka transaction, opening one if there is none; waits while the queue is full.
+
+        Args:
+            topic, key, value: the record; a value of None deletes the key.
+            header: bytes of the one header ``cdc``, none when empty.
+            partition: -1 for the key's own.
+
+        Raises:
+            TopicRefused: the record is larger than the topic takes.
+            TopicUnavailable: the Kafka transaction cannot go on.
+        """
+        self._add(topic, key, value, header, partition)
+
+    def flush(self) -> Mapping[tuple[str, bytes], int]:
+        """Wait until the brokers have every record; by topic and key, the offset of the newest one that was produced.
+
+        Raises:
+            TopicUnavailable: they do not take them.
+            TopicRefused: a record or a right was refused.
+        """
+        deadline = time.monotonic() + _FLUSH_DEADLINE_S
+        while True:
+            try:
+                left = self._producer.flush(0.1)
+            except KafkaException as error:
+                raise self._error("flush", error) from error
+            if self._undelivered is not None:
+                self._raise_why(self._undelivered)
+            if not left:
+                return self._offsets
+            if time.monotonic() > deadline:
+                raise TopicUnavailable(
+                    "Kafka takes no records any more: a flush did not end within a minute",
+                    remedy="open it again once the brokers answer: nothing of this Kafka transaction is readable",
+                )
+
+    def _raise_why(self, undelivered: KafkaError) -> None:
+        """A record failed, and with it the Kafka transaction: a commit says why, where the record says only that."""
+        super().commit()
+        raise self._error("flush", KafkaException(undelivered))
+
+    def add_offsets(self, offsets: Mapping[Partition, int], group: Any, note: str = "") -> None:
+        """Make a consumer group's next offsets part of the open Kafka transaction, opening one if there is none.
+
+        Args:
+            offsets: by partition.
+            group: ``GroupReader.metadata`` of the reader that owns these partitions.
+            note: kept beside each of them, for ``GroupReader`` to tell.
+
+        Raises:
+            TopicUnavailable: the group has given a partition to somebody else meanwhile.
+            FencedError: another process joined the group under this instance's name.
+        """
+        if not self._open:
+            self._begin()
+        places = [TopicPartition(topic, number, at, metadata=note) for (topic, number), at in offsets.items()]
+        try:
+            self._until_done(
+                "send_offsets_to_transaction",
+                lambda slice_s: self._producer.send_offsets_to_transaction(places, group, slice_s),
+                _FLUSH_DEADLINE_S,
+            )
+        except TopicUnavailable as error:
+            cause = error.__cause__
+            if isinstance(cause, KafkaException) and cause.args[0].code() in _NOT_OURS:
+                raise TopicUnavailable(
+                    "the consumer group gave our partitions to another instance, because this one was silent",
+                    remedy="open it again: what this step read is the other instance's to do",
+                ) from cause
+            raise
+
+    def commit(self) -> None:
+        """Commit the open Kafka transaction; on return all of it is readable. Errors as for the superclass."""
+        super().commit()
+        self._forget()
+
+    def abort(self) -> None:
+        """Drop the open Kafka transaction, if there is one; the next record begins a new one.
+
+        Raises:
+            FencedError: another producer took over.
+            TopicUnavailable: the brokers do not answer.
+        """
+        if self._open:
+            self._open = False
+            self._until_done("abort_transaction", self._producer.abort_transaction, _FLUSH_DEADLINE_S)
+            self._until_reported()
+        self._failure = None
+        self._topics.clear()
+        self._forget()
+
+    def _until_reported(self) -> None:
+        """Take every report of a dropped record: one that came later would pass for one of the next transaction."""
+        deadline = time.monotonic() + _FLUSH_DEADLINE_S
+        while len(self._producer):
+            self._producer.poll(0.01)
+            if time.monotonic() > deadline:
+                raise TopicUnavailable(
+                    "the Kafka client does not let go of the records of an aborted transaction",
+                    remedy="open it again: nothing of this Kafka transaction is readable",
+                )
+
+    def _forget(self) -> None:
+        self._offsets, self._undelivered = {}, None
+
+    def _delivery_failed(self, error: KafkaError | None, message: Message) -> None:
+        topic, offset = message.topic(), message.offset()
+        if error is None and topic is not None and offset is not None:
+            self._offsets[topic, message.key() or b""] = offset
+        self._undelivered = self._undelivered or error
+        super()._delivery_failed(error, message)

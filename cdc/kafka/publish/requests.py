@@ -1,0 +1,103 @@
+"""What people ask of a running bridge: records of the progress topic, outside of the bridge's Kafka transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from cdc.base.broker_log import BROKER_LOG
+from cdc.base.errors import CdcError, TopicRefused, TopicUnavailable
+from cdc.contract.backfill import request_key, request_value
+from cdc.contract.record import BackfillRequest, RepairRequest
+from cdc.contract.repair import repair_request_key, repair_request_value
+from cdc.kafka.acls import Acl
+from cdc.kafka.brokers import bad_option, connect, refused_connection
+from cdc.kafka.publish.transactional import PRODUCER_SETTINGS
+
+_DEADLINE_S: Final = 20.0
+_MISSING: Final = {KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
+
+
+def write_request(options: Mapping[str, Any], topic: str, request: BackfillRequest) -> None:
+    """Ask something; on return every in-sync broker has it, and the running bridge takes it within a second.
+
+    Args:
+        options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
+        topic: the progress topic.
+
+    Raises:
+        TopicUnavailable: no broker took it in time.
+        TopicRefused: there is no such topic, or we may not write to it.
+    """
+    _write(options, topic, [(request_key(request.request), request_value(request))])
+
+
+def withdraw_request(options: Mapping[str, Any], topic: str, request: str) -> None:
+    """Take back what no bridge has taken; arguments and errors as for ``write_request``."""
+    _write(options, topic, [(request_key(request), None)])
+
+
+def write_repair(options: Mapping[str, Any], topic: str, parts: Iterable[RepairRequest]) -> None:
+    """Ask for a repair, in its parts; arguments and errors as for ``write_request``."""
+    records = [(repair_request_key(each.request, each.part), repair_request_value(each)) for each in parts]
+    _write(options, topic, records)
+
+
+def withdraw_repair(options: Mapping[str, Any], topic: str, request: str, parts: Iterable[int]) -> None:
+    """Take back the parts that no bridge has done; arguments and errors as for ``write_request``."""
+    _write(options, topic, [(repair_request_key(request, each), None) for each in parts])
+
+
+def _write(options: Mapping[str, Any], topic: str, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+    outcomes: list[KafkaError | None] = []
+    refusals: list[CdcError] = []
+
+    def delivered(error: KafkaError | None, _message: Message) -> None:
+        outcomes.append(error)
+
+    def failed(error: KafkaError) -> None:
+        if (refusal := refused_connection(error)) is not None:
+            refusals.append(refusal)
+
+    settings = {
+        **PRODUCER_SETTINGS,
+        **options,
+        "delivery.report.only.error": False,
+        "message.timeout.ms": int(_DEADLINE_S * 1000),
+        "on_delivery": delivered,
+        "error_cb": failed,
+    }
+    try:
+        producer = Producer(settings, logger=BROKER_LOG)
+    except KafkaException as error:
+        raise bad_option(error) from error
+    connect(producer)
+    try:
+        for key, value in records:
+            producer.produce(topic, value, key, 0)
+        while len(outcomes) < len(records) and not any(outcomes) and not refusals:
+            producer.poll(0.1)
+    except KafkaException as error:
+        raise _refused(options, topic, error.args[0]) from error
+    finally:
+        producer.purge()
+    if refusals:
+        raise refusals[0]
+    for outcome in filter(None, outcomes):
+        raise _refused(options, topic, outcome)
+
+
+def _refused(options: Mapping[str, Any], topic: str, error: KafkaError) -> CdcError:
+    if error.code() in _MISSING:
+        return TopicRefused(f"topic {topic!r} does not exist", remedy="start the bridge (cdc run), which creates it")
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return TopicRefused(
+            f"not authorised to write topic {topic!r}",
+            remedy=Acl("topic", topic, ("Write", "Describe")).command(options),
+        )
+    return TopicUnavailable(
+        f"Kafka does not take the request into topic {topic!r}: {error.str()}",
+        remedy="is the broker up, and kafka.bootstrap right?",
+    )

@@ -1,0 +1,267 @@
+"""Compacted topics: created when missing, and checked for drift against what the configuration asks for.
+
+A topic whose cleanup policy is not exactly ``compact`` would lose state (``delete``), so that stops the bridge, as does
+a partition count other than the recorded one: the same key would lie in two partitions and never be compacted.
+Every other difference is a warning with the command that mends it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import ClusterMetadata, ConfigResource, NewTopic, ResourceType
+
+from cdc.base.broker_log import BROKERS_AWAY
+from cdc.base.config import TopicsConfig
+from cdc.base.errors import CdcError, TopicRefused, TopicUnavailable
+from cdc.contract.naming import collisions
+from cdc.kafka.acls import BRIDGE_ON_TOPICS, Acl
+from cdc.kafka.brokers import BrokerAdmin
+
+COMPACTION_LAG = "min.compaction.lag.ms"
+_TIMEOUT_S = 15.0
+_LEADERS_TIMEOUT_S = 60.0
+"""A broker shows none of the topics of one request before it has made the files of all of them, some hundreds."""
+_METADATA_POLL_S = 0.02
+_FATAL = {"cleanup.policy", "partitions"}
+_WEEK_MS = 604_800_000
+_RECORDS_PER_REQUEST = 5_000
+"""A controller takes 10,000 metadata records in one request: one for each topic, partition and setting."""
+_IMPOSSIBLE = {KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpecification:
+    """A topic as it should be: ``settings`` are topic-level configuration entries."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """One setting of an existing topic that is not what the specification says."""
+
+    topic: str
+    setting: str
+    wanted: str
+    found: str
+
+    @property
+    def is_fatal(self) -> bool:
+        """Whether the bridge must not write to such a topic."""
+        return self.setting in _FATAL
+
+    @property
+    def remedy(self) -> str:
+        """The command, for a person to copy."""
+        if self.setting == "partitions":
+            return (
+                f"set topics.partitions to {self.found}, or give the table a new topic name under topics.names: "
+                "a topic's partition count must never change, or a key lies in two partitions"
+            )
+        return (
+            f"kafka-configs.sh --bootstrap-server … --alter --entity-type topics --entity-name {self.topic} "
+            f"--add-config {self.setting}={self.wanted}"
+        )
+
+
+class TopicAdmin:
+    """Creates and inspects topics.
+
+    Args:
+        admin: asks the brokers.
+    """
+
+    def __init__(self, admin: BrokerAdmin) -> None:
+        self._admin = admin
+
+    def partitions(self) -> dict[str, int]:
+        """Partition count of every topic that we may see.
+
+        Raises:
+            TopicRefused: the brokers will not let us in.
+            TopicUnavailable: no broker answers.
+        """
+        return {name: len(topic.partitions) for name, topic in self._metadata().topics.items()}
+
+    def create_missing(self, specifications: Iterable[TopicSpecification]) -> list[str]:
+        """Create those that do not exist; returns their names.
+
+        Raises:
+            TopicRefused: we may not create one, the cluster cannot hold it, or its name collides with another.
+        """
+        existing = self.partitions()
+        missing = [each for each in specifications if each.name not in existing]
+        if not missing:
+            return []
+        for topic, other in collisions([each.name for each in missing], [*existing, *(each.name for each in missing)]):
+            raise collision(topic, other)
+        for batch in batches(missing):
+            self._create(batch)
+            self._wait_for_leaders(batch)
+        return [each.name for each in missing]
+
+    def _create(self, specifications: Sequence[TopicSpecification]) -> None:
+        topics = [
+            NewTopic(
+                each.name,
+                num_partitions=each.partitions,
+                replication_factor=each.replication_factor,
+                config=dict(each.settings),
+            )
+            for each in specifications
+        ]
+        for name, future in self._admin.create_topics(topics, operation_timeout=_TIMEOUT_S).items():
+            try:
+                future.result(timeout=2 * _TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise self._translate("create", name, error.args[0]) from error
+
+    def _wait_for_leaders(self, specifications: Iterable[TopicSpecification]) -> None:
+        """A new topic is known to the controller first, and to the brokers that clients ask a moment later."""
+        wanted = {each.name: each.partitions for each in specifications}
+        asked = time.monotonic()
+        deadline = asked + _LEADERS_TIMEOUT_S
+        while True:
+            topics = self._metadata().topics
+            led = {
+                name
+                for name, partitions in wanted.items()
+                if name in topics
+                and len(topics[name].partitions) == partitions
+                and all(each.leader >= 0 for each in topics[name].partitions.values())
+            }
+            if led == wanted.keys():
+                return
+            now = time.monotonic()
+            if now > deadline:
+                lacking = sorted(wanted.keys() - led)
+                raise TopicUnavailable(
+                    f"{len(lacking)} new topics have no leader, {lacking[0]!r} among them",
+                    remedy=BROKERS_AWAY,
+                )
+            time.sleep(max(_METADATA_POLL_S, now - asked))
+            asked = time.monotonic()
+
+    def _metadata(self) -> ClusterMetadata:
+        return self._admin.metadata(timeout_s=_TIMEOUT_S)
+
+    def drift(self, specifications: Iterable[TopicSpecification]) -> list[Drift]:
+        """Where existing topics differ from what they should be; missing topics are not reported."""
+        existing = self.partitions()
+        wanted = {each.name: each for each in specifications if each.name in existing}
+        if not wanted:
+            return []
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in wanted]
+        drifts = []
+        for resource, future in self._admin.describe_configs(resources, request_timeout=_TIMEOUT_S).items():
+            specification = wanted[resource.name]
+            try:
+                entries = future.result(timeout=2 * _TIMEOUT_S)
+            except KafkaException as error:
+                raise self._translate("describe", resource.name, error.args[0]) from error
+            found = {name: str(entry.value) for name, entry in entries.items()}
+            found["partitions"] = str(existing[specification.name])
+            asked = {**specification.settings, "partitions": str(specification.partitions)}
+            drifts += [
+                Drift(specification.name, setting, value, found.get(setting, "?"))
+                for setting, value in asked.items()
+                if not _same(found.get(setting, "?"), value)
+            ]
+        return drifts
+
+    def _translate(self, what: str, topic: str, error: KafkaError) -> CdcError:
+        if error.code() in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}:
+            return TopicRefused(
+                f"not authorised to {what} topic {topic!r}",
+                remedy=Acl("topic", topic, BRIDGE_ON_TOPICS).remedy(self._admin.options),
+            )
+        if error.code() in _IMPOSSIBLE:
+            return TopicRefused(
+                f"Kafka refuses to {what} topic {topic!r}: {error.str()}", remedy="adapt the `topics` section"
+            )
+        return TopicUnavailable(f"cannot {what} topic {topic!r}: {error.str()}", remedy="is a broker up?")
+
+
+def batches(specifications: Iterable[TopicSpecification]) -> Iterator[list[TopicSpecification]]:
+    """Topics that can be made with one request each time; a broker refuses more as an excessively large batch."""
+    batch: list[TopicSpecification] = []
+    records = 0
+    for each in specifications:
+        needs = 1 + each.partitions + len(each.settings)
+        if batch and records + needs > _RECORDS_PER_REQUEST:
+            yield batch
+            batch, records = [], 0
+        batch.append(each)
+        records += needs
+    if batch:
+        yield batch
+
+
+def collision(topic: str, other: str) -> TopicRefused:
+    """Why a topic cannot be made beside the other one."""
+    return TopicRefused(
+        f"topic {topic!r} cannot be made beside {other!r}: Kafka takes '.' and '_' in names for the same",
+        remedy="give one of the two tables another topic under topics.names (for a new table, that costs nothing); "
+        "or choose another `name`, where the other topic is not of this bridge",
+    )
+
+
+def state_settings(topics: TopicsConfig) -> dict[str, str]:
+    """Topic-level settings of a state topic, from ``TopicsConfig``."""
+    return {
+        "cleanup.policy": "compact",
+        COMPACTION_LAG: str(topics.min_compaction_lag_ms),
+        "max.compaction.lag.ms": str(topics.max_compaction_lag_ms),
+        "delete.retention.ms": str(topics.delete_retention_ms),
+        "segment.ms": str(topics.segment_ms),
+        "min.cleanable.dirty.ratio": str(topics.min_cleanable_dirty_ratio),
+        "min.insync.replicas": str(topics.min_insync_replicas),
+        "max.message.bytes": str(topics.max_message_bytes),
+    }
+
+
+def history_settings(topics: TopicsConfig) -> dict[str, str]:
+    """Topic-level settings of a history topic. Kafka drops whole segments, so these are a tenth of the retention."""
+    retention_ms = topics.history_retention_ms
+    return {
+        "cleanup.policy": "delete",
+        "retention.ms": str(retention_ms),
+        "retention.bytes": "-1",
+        "segment.ms": str(_WEEK_MS if retention_ms < 0 else min(_WEEK_MS, retention_ms // 10)),
+        "min.insync.replicas": str(topics.min_insync_replicas),
+        "max.message.bytes": str(history_message_bytes(topics)),
+    }
+
+
+def history_message_bytes(topics: TopicsConfig) -> int:
+    """Largest record of a history: the row before and behind a change, and what stands around them."""
+    return 2 * topics.max_message_bytes + 65_536
+
+
+def bookkeeping_settings(topics: TopicsConfig) -> dict[str, str]:
+    """Topic-level settings of ``__progress`` and ``__schemas``.
+
+    Small segments, cleaned early: a busy bridge writes hundreds of progress records a second, every start reads them
+    all, and the segment being written is never compacted.
+    """
+    return {
+        "cleanup.policy": "compact",
+        "segment.ms": "60000",
+        "min.cleanable.dirty.ratio": "0.1",
+        "min.insync.replicas": str(topics.min_insync_replicas),
+    }
+
+
+def _same(found: str, wanted: str) -> bool:
+    try:
+        return float(found) == float(wanted)
+    except ValueError:
+        return found == wanted

@@ -1,0 +1,285 @@
+"""A producer with a transactional id: whatever one Kafka transaction holds becomes readable together, or not at all.
+
+One Kafka transaction is open at a time, begun by the first record. librdkafka's own threads send; this side only
+enqueues and, at ``commit``, waits. A record that fails makes the whole Kafka transaction fail, so no delivery report
+is kept per record, only the first error, to name its key. What is written, and what errors say of it, is up to the
+subclasses: ``KafkaPublisher`` for the bridge, ``ApplicationProducer`` for everybody else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from cdc.base.broker_log import BROKER_LOG
+from cdc.base.errors import CdcError, FencedError, TopicRefused, TopicUnavailable
+from cdc.base.waits import KAFKA_REMEDY, WAITS
+from cdc.contract.header import HEADER_NAME
+from cdc.kafka.acls import BRIDGE_ON_TOPICS, Acl
+from cdc.kafka.brokers import CONNECTING, bad_option, connect, refused_connection
+
+COMMIT_DEADLINE_S = 60.0
+_SLICE_S = 1.0
+"""Blocking calls into librdkafka come back this often, so that a signal handler can run between them."""
+
+_FENCED = {
+    KafkaError._FENCED,
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.FENCED_INSTANCE_ID,
+}
+TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE}
+_UNAUTHORISED = {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+
+_NOT_THE_CAUSE = {KafkaError._FATAL, KafkaError._STATE}
+"""A refusal to add a partition comes between two records, and the second one only finds that the state is wrong."""
+
+PRODUCER_SETTINGS: dict[str, Any] = {
+    **CONNECTING,
+    "enable.idempotence": True,
+    "acks": "all",
+    "partitioner": "murmur2_random",
+    "compression.type": "lz4",
+    "linger.ms": 5,
+    "socket.nagle.disable": True,
+    "queue.buffering.max.messages": 100_000,
+    "queue.buffering.max.kbytes": 32_768,
+    "transaction.timeout.ms": 60_000,
+    "delivery.report.only.error": True,
+}
+"""Ours; ``partitioner`` is what every Java client uses, and the queue bounds the producer's memory. It grows with the
+largest record: one that is larger than the whole queue would wait for room for ever.
+
+``linger.ms`` makes few big requests under load; a commit flushes at once and does not wait for it.
+"""
+
+
+class TransactionalProducer:
+    """Whoever calls ``start`` last fences all earlier ones of its transactional id.
+
+    Args:
+        options: librdkafka settings, ``bootstrap.servers`` among them.
+        transactional_id: one per writer.
+        max_message_bytes: the topics' ``max.message.bytes``: a larger record is refused here, with its key.
+
+    Raises:
+        ConfigError: librdkafka knows no such option or value.
+    """
+
+    _remedy_when_aborted = "open it again, and do the work again: this process or the brokers hung"
+    _remedy_when_unanswered = "open it again once the brokers answer: is kafka.bootstrap right, and a broker up?"
+    _remedy_when_fenced = "close this one: only the newer one may write"
+
+    def __init__(self, options: Mapping[str, Any], *, transactional_id: str, max_message_bytes: int) -> None:
+        self._options = options
+        self._transactional_id = transactional_id
+        self._open = False
+        self._began_at = time.monotonic()
+        self._topics: set[str] = set()
+        self._failure: CdcError | None = None
+        self._refused_bytes = 0
+        settings = {
+            **PRODUCER_SETTINGS,
+            "queue.buffering.max.kbytes": queue_kbytes(max_message_bytes),
+            **options,
+            "transactional.id": transactional_id,
+            "message.max.bytes": max_message_bytes,
+            "on_delivery": self._delivery_failed,
+            "error_cb": self._client_error,
+        }
+        self._timeout_s = int(settings["transaction.timeout.ms"]) / 1_000
+        try:
+            self._producer = Producer(settings, logger=BROKER_LOG)
+        except KafkaException as error:
+            raise bad_option(error) from error
+        self._send = self._producer.produce
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a Kafka transaction holds records that are not committed yet."""
+        return self._open
+
+    def start(self) -> None:
+        """Fence earlier producers of this transactional id and abort what they left open.
+
+        Raises:
+            TopicUnavailable: no broker answers.
+            TopicRefused: the broker does not let us use the transactional id.
+        """
+        connect(self._producer)
+        with WAITS.on("kafka", "Kafka to let the producer begin", KAFKA_REMEDY):
+            self._until_done("init_transactions", self._producer.init_transactions, COMMIT_DEADLINE_S)
+
+    def commit(self) -> None:
+        """Commit the open Kafka transaction; on return all of it is readable.
+
+        Raises:
+            TopicUnavailable: it was aborted, or its outcome is unknown: start again from what is stored.
+            FencedError: another producer took over.
+            TopicRefused: a record or a right was refused.
+        """
+        if not self._open:
+            return
+        with WAITS.on("kafka", "Kafka to commit a transaction", KAFKA_REMEDY):
+            self._until_done("commit_transaction", self._producer.commit_transaction, COMMIT_DEADLINE_S)
+        BROKER_LOG.answered()
+        self._open = False
+        self._topics.clear()
+
+    def close(self) -> None:
+        """Abort what is open, as far as the brokers can be reached, and end the client's threads."""
+        if self._open:
+            self._open = False
+            try:
+                self._producer.purge()
+                self._producer.abort_transaction(_SLICE_S)
+            except KafkaException:
+                pass  # the next start() of this transactional id aborts it
+        # The client holds our callbacks and we hold the client: without this it would live until a garbage collection
+        del self._send, self._producer
+
+    def _begin(self) -> None:
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            raise self._error("begin_transaction", error) from error
+        self._open = True
+        self._began_at = time.monotonic()
+
+    def _add(self, topic: str, key: bytes, value: bytes | None, header: bytes, partition: int = -1) -> None:
+        """Add a record to the open Kafka transaction, opening one if there is none; waits while the queue is full."""
+        if not self._open:
+            self._begin()
+        headers: Any = [(HEADER_NAME, header)] if header else None
+        self._topics.add(topic)
+        while True:
+            try:
+                self._send(topic, value, key, partition, None, None, 0, headers)
+                return
+            except BufferError:
+                self._wait_for_room()
+            except KafkaException as error:
+                if error.args[0].code() in TOO_LARGE:
+                    size = len(key) + len(value or b"") + len(header)
+                    raise self._too_large(topic, key, header, f"{size} bytes") from error
+                raise self._error("produce", error) from error
+
+    def _wait_for_room(self) -> None:
+        """Let librdkafka send; a queue that stays full is a broker that is gone."""
+        deadline = time.monotonic() + COMMIT_DEADLINE_S
+        full = len(self._producer)
+        with WAITS.on("kafka", "Kafka to take records: the send queue is full", KAFKA_REMEDY):
+            while len(self._producer) >= full:
+                try:
+                    self._producer.poll(0.01)
+                except KafkaException as error:
+                    raise self._error("produce", error) from error
+                if self._failure is not None:
+                    raise self._failure
+                if time.monotonic() > deadline:
+                    raise TopicUnavailable(
+                        "Kafka takes no records any more: the send queue stayed full for a minute",
+                        remedy=self._remedy_when_unanswered,
+                    )
+
+    def _until_done(self, what: str, call: Any, deadline_s: float) -> None:
+        deadline = time.monotonic() + deadline_s
+        while True:
+            try:
+                call(_SLICE_S)
+                return
+            except KafkaException as error:
+                self._take_reports()
+                if error.args[0].retriable() and time.monotonic() < deadline and self._failure is None:
+                    continue
+                raise self._error(what, error) from error
+
+    def _error(self, what: str, error: KafkaException) -> CdcError:
+        """Whose fault a failed call is. The first failed record, when there is one, explains it better."""
+        self._take_reports()
+        kafka_error: KafkaError = error.args[0]
+        if kafka_error.code() in _NOT_THE_CAUSE:
+            kafka_error = self._cause(kafka_error)
+        if kafka_error.code() in _FENCED:
+            if time.monotonic() - self._began_at > self._timeout_s:
+                # The broker ends a transaction that is older by giving our id to "a newer instance", which nobody is.
+                return TopicUnavailable(
+                    f"Kafka aborted our transaction, which was open for more than {self._timeout_s:g} s ({what})",
+                    remedy=self._remedy_when_aborted,
+                )
+            return FencedError(
+                f"another producer took over transactional id {self._transactional_id!r} ({what})",
+                remedy=self._remedy_when_fenced,
+            )
+        if self._failure is not None:
+            return self._failure
+        if kafka_error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return self._unauthorised(*sorted(self._topics))
+        if kafka_error.code() in _UNAUTHORISED:
+            return TopicRefused(
+                f"Kafka does not allow {what} for transactional id {self._transactional_id!r}: {kafka_error.str()}",
+                remedy=self._grant(Acl("transactional-id", self._transactional_id, ("Write",))),
+            )
+        return TopicUnavailable(
+            f"{what} failed: {kafka_error.str()}",
+            remedy=self._remedy_when_unanswered,
+        )
+
+    def _cause(self, unknown: KafkaError) -> KafkaError:
+        """Why the Kafka transaction failed: produce() says only that it did, and every transactional call says why."""
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            known: KafkaError = error.args[0]
+            return known
+        return unknown
+
+    def _take_reports(self) -> None:
+        """Let waiting callbacks run."""
+        with suppress(KafkaException):  # a fatal error is thrown here as well; the call that failed has told it
+            self._producer.poll(0)
+
+    def _delivery_failed(self, error: KafkaError | None, message: Message) -> None:
+        if error is None or error.code() in {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}:
+            return
+        is_too_large = error.code() in TOO_LARGE
+        # The brokers refuse a batch for its largest record, and all of it is reported
+        if self._failure is not None and not (is_too_large and 0 < self._refused_bytes < len(message)):
+            return
+        topic, key = message.topic() or "?", message.key() or b""
+        if is_too_large:
+            self._refused_bytes = len(message)
+            headers: dict[str, Any] = dict(message.headers() or ())
+            self._failure = self._too_large(topic, key, headers.get(HEADER_NAME, b""), "larger than the broker takes")
+        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            self._failure = self._unauthorised(topic)
+
+    def _too_large(self, topic: str, key: bytes, header: bytes, size: str) -> TopicRefused:  # noqa: ARG002
+        """Why a record is refused, and what to do."""
+        return TopicRefused(
+            f"the value of key {key.decode(errors='replace')} is too large for topic {topic!r} ({size})",
+            remedy=f"raise max.message.bytes of topic {topic!r}, or keep less in one value",
+        )
+
+    def _grant(self, acl: Acl) -> str:
+        """How to give us a right."""
+        return acl.command(self._options)
+
+    def _client_error(self, error: KafkaError) -> None:
+        self._failure = self._failure or refused_connection(error)
+
+    def _unauthorised(self, *topics: str) -> TopicRefused:
+        names = ", ".join(map(repr, topics))
+        return TopicRefused(
+            f"not authorised to write topic {names}" if len(topics) == 1 else f"not authorised to write one of {names}",
+            remedy="\n".join(self._grant(Acl("topic", topic, BRIDGE_ON_TOPICS)) for topic in topics),
+        )
+
+
+def queue_kbytes(max_message_bytes: int) -> int:
+    """Size of the send queue: two of the largest records, and never less than ``PRODUCER_SETTINGS`` says."""
+    return max(int(PRODUCER_SETTINGS["queue.buffering.max.kbytes"]), 2 * max_message_bytes // 1024)

@@ -1,0 +1,127 @@
+"""The keys that a topic holds rows for: what a TRUNCATE has to delete, and what a sweep finds to be ghosts.
+
+Theory of operation. Which record of a key counts is known only at the partition's end, so keys have to be kept while
+it is read, and a partition may hold more of them than memory does. So it is read in several passes, each keeping the
+keys of one range of hashes. The first pass takes all hashes; whenever it holds too much it gives up the upper half of
+its range, and the next pass, as wide as this one became, goes on from there. The number of passes follows from what is
+alive and not from how many records there are, and a small topic is read once.
+
+Between two passes the cleaner may take away superseded records below the end, and nothing that counts there. The end
+stays where it was, so the caller may meanwhile write behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from typing import Final
+from zlib import crc32
+
+from cdc.contract.ports import Partition, StoredRecord
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.bounded import open_once, partitions_of, read_until
+from cdc.kafka.replay.reader import TopicReader
+
+MAX_KEY_BYTES: Final = 32 * 1024 * 1024
+"""Memory for the keys of one pass, about: a quarter of a million short ones. A partition of a million live keys is
+then read four times, while the bridge stays below the ceiling that it keeps for everything else."""
+
+_ENTRY_BYTES: Final = 110
+"""What CPython needs for a key in a dictionary besides its bytes."""
+
+_HASHES: Final = 1 << 32
+
+
+def live_keys(admin: BrokerAdmin, topic: str, *, before_poll: Callable[[], object] = lambda: None) -> Iterator[bytes]:
+    """Every key whose latest committed record is not a tombstone, up to the topic's end when the first is asked for.
+
+    Args:
+        admin: asks, and has the settings of whoever reads.
+        topic: a state topic.
+        before_poll: called several times a second while the topic is read.
+
+    Raises:
+        TopicRefused: there is no such topic, or we may not read it.
+        TopicUnavailable: no broker answers.
+    """
+    partitions = partitions_of(admin, topic)
+    with closing(open_once(admin)) as reader:
+        for partition, end in reader.high_watermarks(partitions).items():
+            yield from _of_partition(reader, partition, end, end, before_poll)
+
+
+def stale_keys(
+    admin: BrokerAdmin,
+    partition: Partition,
+    below: int,
+    end: int,
+    *,
+    before_poll: Callable[[], object] = lambda: None,
+) -> Iterator[bytes]:
+    """Every key whose latest committed record before ``end`` is a row and lies before ``below``.
+
+    It speaks of the partition up to ``end``: a key in the answer may have a newer record behind that.
+
+    Args:
+        admin: asks, and has the settings of whoever reads.
+        partition: topic and number.
+        below: an offset at or before ``end``; records from there on count as fresh.
+        end: a high watermark; the Kafka transactions that have records before it must end, or this fails after
+            two minutes.
+        before_poll: called several times a second while the partition is read.
+
+    Raises:
+        TopicRefused: there is no such topic, or we may not read it.
+        TopicUnavailable: no broker answers, or an open Kafka transaction hides the end for minutes.
+    """
+    with closing(open_once(admin)) as reader:
+        yield from _of_partition(reader, partition, below, end, before_poll)
+
+
+def _of_partition(
+    reader: TopicReader, partition: Partition, below: int, end: int, before_poll: Callable[[], object]
+) -> Iterator[bytes]:
+    def read() -> Iterator[StoredRecord]:
+        reader.add({partition: 0})
+        yield from read_until(reader, {partition: end}, before_poll)
+        reader.remove([partition])
+
+    return keys_below(read, below, MAX_KEY_BYTES) if below and end else iter(())
+
+
+def keys_below(read: Callable[[], Iterable[StoredRecord]], below: int, max_key_bytes: int) -> Iterator[bytes]:
+    """Keys whose latest record is a row at an offset before ``below``, in as many passes as memory asks for.
+
+    Args:
+        read: the records of one partition in order; called once per pass.
+        below: records from this offset on only take keys out.
+        max_key_bytes: what one pass may hold, about.
+    """
+    low, width = 0, _HASHES
+    while low < _HASHES:
+        keys, high = _one_pass(read(), below, low, min(low + width, _HASHES), max_key_bytes)
+        yield from keys
+        low, width = high, high - low
+
+
+def _one_pass(
+    records: Iterable[StoredRecord], below: int, low: int, high: int, max_key_bytes: int
+) -> tuple[Iterable[bytes], int]:
+    """The keys with hashes from ``low`` on, and the hash at which it had to stop."""
+    keys: dict[bytes, None] = {}  # a set in order of appearance: the same answer each time
+    held = 0
+    for _, _, offset, key, value, _ in records:
+        if key is None or not low <= crc32(key) < high:
+            continue
+        if value is not None and offset < below:
+            if key not in keys:
+                keys[key] = None
+                held += len(key) + _ENTRY_BYTES
+                while held > max_key_bytes and len(keys) > 1 and high - low > 1:
+                    high = (low + high) // 2
+                    keys = {each: None for each in keys if crc32(each) < high}
+                    held = sum(map(len, keys)) + len(keys) * _ENTRY_BYTES
+        elif key in keys:
+            del keys[key]
+            held -= len(key) + _ENTRY_BYTES
+    return keys, high

@@ -1,0 +1,131 @@
+"""What the brokers say of a topic itself: which one it is, where it begins and ends, for how long it keeps what."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType, TopicDescription
+
+from cdc.contract.ports import Partition, TopicFacts
+from cdc.kafka.acls import SINK_ON_TOPICS
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.client import REQUEST_TIMEOUT_S, translated
+
+_MISSING: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+_LAG, _RETENTION, _POLICY = "min.compaction.lag.ms", "delete.retention.ms", "cleanup.policy"
+
+
+class TopicExtent(NamedTuple):
+    """Which topic it is, and by partition its first offset and its high watermark."""
+
+    topic_id: str
+    low: tuple[int, ...]
+    ends: tuple[int, ...]
+
+
+def described_topics(
+    admin: BrokerAdmin, topics: Collection[str], *, needs: Sequence[str] = ("Read",)
+) -> dict[str, TopicDescription]:
+    """Kafka's descriptions; a topic that does not exist is left out.
+
+    Args:
+        admin: asks.
+        topics: names.
+        needs: the rights that a refusal asks for.
+
+    Raises:
+        TopicUnavailable: no broker answers.
+        TopicRefused: we may not see a topic.
+    """
+    found: dict[str, TopicDescription] = {}
+    if not topics:
+        return found
+    asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_S)
+    for name, future in asked.items():
+        try:
+            found[name] = future.result()
+        except KafkaException as error:
+            if error.args[0].code() not in _MISSING:
+                raise translated(error.args[0], name, admin.options, needs=needs) from error
+    return found
+
+
+def topic_extents(
+    admin: BrokerAdmin, topics: Collection[str], *, needs: Sequence[str] = ("Read",)
+) -> dict[str, TopicExtent]:
+    """Id, beginning and end; arguments and errors as for ``described_topics``."""
+    described = described_topics(admin, topics, needs=needs)
+    partitions = [(name, each.id) for name, topic in described.items() for each in topic.partitions]
+    # The client gives OffsetSpec no types.
+    low = _offsets(admin, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+    ends = _offsets(admin, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    found: dict[str, TopicExtent] = {}
+    for name, topic in described.items():
+        places = sorted((name, each.id) for each in topic.partitions)
+        if all(each in low and each in ends for each in places):
+            found[name] = TopicExtent(
+                str(topic.topic_id), tuple(low[each] for each in places), tuple(ends[each] for each in places)
+            )
+    return found
+
+
+def topic_facts(admin: BrokerAdmin, topics: Collection[str]) -> dict[str, TopicFacts]:
+    """The topics as they are now; arguments and errors as for ``described_topics``."""
+    extents = topic_extents(admin, topics, needs=SINK_ON_TOPICS)
+    found: dict[str, TopicFacts] = {}
+    if not extents:
+        return found
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in extents]
+    for resource, future in admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S).items():
+        try:
+            settings = future.result()
+        except KafkaException as error:
+            if error.args[0].code() in _MISSING:
+                continue
+            raise translated(error.args[0], resource.name, admin.options, needs=SINK_ON_TOPICS) from error
+        lag_s, retention_s = (int(settings[name].value) / 1_000 for name in (_LAG, _RETENTION))
+        found[resource.name] = TopicFacts(*extents[resource.name], lag_s, retention_s, settings[_POLICY].value)
+    return found
+
+
+def high_watermarks(admin: BrokerAdmin, partitions: Collection[Partition]) -> dict[Partition, int]:
+    """End offsets, asked of the brokers now; open Kafka transactions count.
+
+    Raises:
+        TopicUnavailable: no broker answers.
+        TopicRefused: a topic is gone, or we may not see it.
+    """
+    return _ends(admin, partitions, IsolationLevel.READ_UNCOMMITTED)
+
+
+def stable_ends(admin: BrokerAdmin, partitions: Collection[Partition]) -> dict[Partition, int]:
+    """Last stable offsets, asked of the brokers now: how far can be read without waiting for a Kafka transaction.
+
+    Raises:
+        TopicUnavailable: no broker answers.
+        TopicRefused: a topic is gone, or we may not see it.
+    """
+    return _ends(admin, partitions, IsolationLevel.READ_COMMITTED)
+
+
+def _ends(admin: BrokerAdmin, partitions: Collection[Partition], isolation: IsolationLevel) -> dict[Partition, int]:
+    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client gives it no types
+    ends: dict[Partition, int] = {}
+    for place, answer in admin.offsets(partitions, latest, timeout_s=REQUEST_TIMEOUT_S, isolation=isolation).items():
+        if isinstance(answer, KafkaError):
+            raise translated(answer, place[0], admin.options)
+        ends[place] = answer
+    return ends
+
+
+def _offsets(admin: BrokerAdmin, partitions: Iterable[Partition], wanted: OffsetSpec) -> dict[Partition, int]:
+    """Offsets by partition; those of a topic that is just being deleted are left out."""
+    found: dict[Partition, int] = {}
+    for place, answer in admin.offsets(partitions, wanted, timeout_s=REQUEST_TIMEOUT_S).items():
+        if not isinstance(answer, KafkaError):
+            found[place] = answer
+        elif answer.code() not in _MISSING:
+            raise translated(answer, place[0], admin.options)
+    return found

@@ -1,0 +1,105 @@
+"""Where a demo runs: two databases on one PostgreSQL, a Kafka, and a directory with the configuration and the logs."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import yaml
+from confluent_kafka.admin import AdminClient
+from psycopg import sql
+
+from cdc.base.broker_log import BROKER_LOG
+from cdc.lab.stack.embedded import free_port
+from cdc.lab.stack.stack import GivenKafka, GivenPostgres, Stack
+
+_CONFIG_HEAD: Final = "# Written by `cdc demo`.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Everything that bridge and sink are told, and where.
+
+    Attributes:
+        name: of the captured database's configuration; begins the topics' names.
+        source_dsn, replica_dsn: two empty databases.
+        bootstrap: the Kafka cluster.
+        directory: of ``config`` and the logs, private to this user.
+        bridge_port, sink_port: of their HTTP pages.
+    """
+
+    name: str
+    source_dsn: str
+    replica_dsn: str
+    bootstrap: str
+    directory: Path
+    bridge_port: int
+    sink_port: int
+
+    @property
+    def config(self) -> Path:
+        """The YAML file of bridge and sink."""
+        return self.directory / f"{self.name}.yaml"
+
+    def write_config(self) -> None:
+        """Write ``config``."""
+        content = {
+            "name": self.name,
+            "source": {"dsn": self.source_dsn},
+            "kafka": {"bootstrap": self.bootstrap},
+            # No record is compacted away within the hour, so that the proof can look at every single one.
+            "topics": {"min_compaction_lag_ms": 3_600_000},
+            "sink": {"dsn": self.replica_dsn},
+            "http": {"bridge_port": self.bridge_port, "sink_port": self.sink_port},
+        }
+        self.config.write_text(_CONFIG_HEAD + yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+
+
+@contextmanager
+def place(stack: Stack) -> Iterator[Place]:
+    """A place on these servers; on servers of the user's under a name of its own, and leaving nothing behind."""
+    given = isinstance(stack.postgres, GivenPostgres) or isinstance(stack.kafka, GivenKafka)
+    name = f"shop_{secrets.token_hex(3)}" if given else "shop"
+    source, replica = name, f"{name}_replica"
+    with (
+        tempfile.TemporaryDirectory(prefix="cdc-demo-") as directory,
+        psycopg.connect(stack.postgres.dsn(), autocommit=True) as connection,
+    ):
+        for database in (source, replica):
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
+        try:
+            yield Place(
+                name=name,
+                source_dsn=stack.postgres.dsn(source),
+                replica_dsn=stack.postgres.dsn(replica),
+                bootstrap=stack.kafka.bootstrap,
+                directory=Path(directory),
+                bridge_port=free_port(),
+                sink_port=free_port(),
+            )
+        finally:
+            if given:
+                _remove(connection, stack.kafka.bootstrap, name, (source, replica))
+
+
+def _remove(connection: psycopg.Connection[Any], bootstrap: str, name: str, databases: tuple[str, ...]) -> None:
+    with contextlib.suppress(psycopg.Error):
+        connection.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s",
+            (f"cdc_{name}",),
+        )
+    for database in databases:
+        with contextlib.suppress(psycopg.Error):
+            connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(database)))
+    admin = AdminClient({"bootstrap.servers": bootstrap}, logger=BROKER_LOG)
+    topics = [topic for topic in admin.list_topics(timeout=10).topics if topic.startswith(f"{name}.")]
+    if topics:
+        for future in admin.delete_topics(topics, operation_timeout=10).values():
+            future.result()

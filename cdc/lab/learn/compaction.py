@@ -1,0 +1,83 @@
+"""Lesson: eight records before and after compaction, with their offsets."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from confluent_kafka import TopicPartition
+
+from cdc.kafka.replay.client import open_consumer
+from cdc.lab.learn.classroom import AT_ONCE, Classroom, Record, Topic, fold
+
+_WRITTEN = [("A", "1"), ("B", "2"), ("A", "3"), ("C", "1"), ("B", "4"), ("A", "5"), ("C", "2"), ("B", "6")]
+
+
+def teach(room: Classroom) -> None:
+    """Write, look, let the cleaner pass, look again."""
+    page, topic = room.page, room.topic("compaction")
+    topic.put(_WRITTEN)
+    before = topic.records()
+    room.check([(each.key, each.value) for each in before] == _WRITTEN, "all eight records are there")
+    page.say(
+        f"Eight records were written to {topic.name}, a topic with cleanup.policy=compact. The cleaner is held off "
+        "for now: min.cleanable.dirty.ratio is 1, and it starts when the dirty share is above that."
+    )
+    newest = {each.key: each.offset for each in before}
+    page.table(
+        "Before",
+        ("offset", "key", "value", "superseded by"),
+        [
+            (each.offset, each.key, each.value, _next(before, each) if newest[each.key] != each.offset else None)
+            for each in before
+        ],
+    )
+    page.say(
+        "They lie in the active segment, the one that is written to, and the cleaner never touches that. No clock "
+        "closes a segment either: the next append does, once segment.ms (half a second here) has gone by. So a "
+        "ninth record follows, after a while, and then the cleaner may start."
+    )
+    topic.close_segments("D", "7")
+    topic.set(min_cleanable_dirty_ratio=AT_ONCE)
+    after = room.until("the cleaner removes what is superseded", lambda: _clean(topic))
+
+    kept = {each.offset: each for each in after}
+    room.check(set(before) >= set(after[:-1]), "every record that stayed has its old offset")
+    room.check(fold(after) == {**fold(before), "D": "7"}, "the state is the same as before")
+    page.table(
+        "After one pass of the cleaner",
+        ("offset", "key", "value", ""),
+        [
+            (each.offset, each.key, each.value, "kept" if each.offset in kept else "gone")
+            for each in [*before, after[-1]]
+        ],
+    )
+    landed = _first_at(topic, 0)
+    room.check(landed == after[0].offset, "a read at a removed offset lands on the next one")
+    page.say(
+        f"{len(before) + 1 - len(after)} records are gone, and {len(after)} are left. Nothing was renumbered or "
+        f"reordered. Who asks for offset 0 now gets the next one that is there: offset {landed}. So end minus start, "
+        f"{after[-1].offset + 1 - before[0].offset}, is not the number of records."
+    )
+    page.remember(
+        "Of each key, the newest record stays for ever, with its offset, in its place. Older records stay until the "
+        "cleaner passes, so keep the last one while you read, and never take a topic for deduplicated. Only closed "
+        "segments are cleaned, and only an append closes one.",
+        "cdc topics inspect users -b localhost:9092",
+    )
+
+
+def _next(records: list[Record], old: Record) -> str:
+    newer = next(each for each in records if each.key == old.key and each.offset > old.offset)
+    return f"offset {newer.offset}"
+
+
+def _clean(topic: Topic) -> list[Record] | None:
+    records = topic.records()
+    return records if len(records) == len({each.key for each in records}) else None
+
+
+def _first_at(topic: Topic, offset: int) -> int | None:
+    with closing(open_consumer(topic.options)) as consumer:
+        consumer.assign([TopicPartition(topic.name, 0, offset)])
+        message = consumer.poll(30)
+        return None if message is None or message.error() is not None else message.offset()

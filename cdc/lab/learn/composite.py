@@ -1,0 +1,86 @@
+"""Lesson: keys of several columns, and why they are not joined to one string."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from cdc.lab.learn.classroom import AT_ONCE, Classroom, Record, Topic, fold
+
+_ROWS = [{"region": "a-b", "user": "c"}, {"region": "a", "user": "b-c"}]
+_NAMES = ["Ann", "Ben"]
+
+
+def teach(room: Classroom) -> None:
+    """Two rows under joined keys and under JSON keys; then the same row under two spellings."""
+    page = room.page
+    joined, apart = room.topic("joined"), room.topic("composite")
+    page.say(
+        "Two rows have keys of two columns. One topic gets the columns joined with a dash, the other one gets them as "
+        "a JSON object, which is how the bridge writes keys."
+    )
+    page.table(
+        "Two rows, two ways to write a key",
+        ("region", "user", "name", "joined", "as JSON"),
+        [(row["region"], row["user"], name, _join(row), _json(row)) for row, name in zip(_ROWS, _NAMES, strict=True)],
+    )
+    left = {
+        joined.name: _cleaned(room, joined, [(_join(row), name) for row, name in zip(_ROWS, _NAMES, strict=True)]),
+        apart.name: _cleaned(room, apart, [(_json(row), name) for row, name in zip(_ROWS, _NAMES, strict=True)]),
+    }
+    page.table(
+        "After a pass of the cleaner",
+        ("topic", "offset", "key", "name"),
+        [(name, each.offset, each.key, each.value) for name, records in left.items() for each in records],
+    )
+    room.check(fold(left[joined.name]) == {"a-b-c": "Ben"}, "one row is left under joined keys")
+    room.check(len(fold(left[apart.name])) == 2, "both rows are left under JSON keys")
+    page.say(
+        "“a-b” with “c” and “a” with “b-c” are the same joined text. To Kafka that is one key: Ben is Ann's new "
+        "version, and the cleaner took Ann away. Deleting one of them deletes both. No separator helps, as long as a "
+        "value may contain it."
+    )
+
+    spelled = orjson.dumps({"user": "c", "region": "a-b"}).decode()
+    both = _cleaned(room, apart, [(spelled, "Anna")])
+    page.table(
+        "A second writer spells the same key in another way",
+        ("offset", "key", "name"),
+        [(each.offset, each.key, each.value) for each in both],
+    )
+    room.check(len(both) == 3, "both spellings stay")
+    page.say(
+        "The cleaner compares bytes. The same columns in another order, one more space, or 1.0 for 1, and it is "
+        "another key: the old row stays for ever, and a tombstone misses it. So one function writes every key. The "
+        "bridge takes the columns in the order of the primary key, without spaces."
+    )
+    page.remember(
+        "Write a key of several columns as an object or an array, never as a joined text. Let everybody who writes a "
+        "topic make its keys with the same code, down to the byte. Columns in a fixed order also let a view answer for "
+        "“everything in region a”.",
+        "cdc health public.stock -c shop.yaml",
+    )
+
+
+def _join(row: dict[str, str]) -> str:
+    return "-".join(row.values())
+
+
+def _json(row: dict[str, str]) -> str:
+    return orjson.dumps(row).decode()
+
+
+def _cleaned(room: Classroom, topic: Topic, records: Sequence[tuple[str, str]]) -> list[Record]:
+    """Write records, and tell what a pass over everything leaves."""
+    # Two records of a key of their own: when the first is gone, the pass was there.
+    topic.put([*records, ("witness", "1"), ("witness", "2")])
+    topic.close_segments("witness", "3")
+    topic.set(min_cleanable_dirty_ratio=AT_ONCE)
+
+    def look() -> list[Record] | None:
+        found = topic.records()
+        witnesses = [each.value for each in found if each.key == "witness"]
+        return [each for each in found if each.key != "witness"] if witnesses == ["2", "3"] else None
+
+    return room.until("the cleaner passes", look)

@@ -1,0 +1,170 @@
+"""Lesson: the life of a tombstone, a reader that misses it, and what a view does about that."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing
+
+from msgspec.structs import replace
+
+from cdc.base.config import OtherTopic
+from cdc.kafka.replay.reader import TopicReader
+from cdc.lab.learn.classroom import AT_ONCE, Classroom, Topic, fold
+from cdc.topics.census import Tombstones
+from cdc.views.feed.topics import TopicSession
+from cdc.views.store.memory import MemoryStore
+from cdc.views.store.port import Item
+from cdc.views.table.answers import Evidence
+from cdc.views.table.facts import encode
+from cdc.views.table.feed_facts import FEED, read_feed, topic_key
+from cdc.views.table.table_view import TableView
+from cdc.views.table.topic_writer import TopicWriter
+
+_RETENTION_MS = 3_000
+_AWAY_S = 3_600.0
+
+
+def teach(room: Classroom) -> None:
+    """Delete a key while two readers are away, and have the cleaner remove the tombstone."""
+    page, topic = room.page, room.topic("tombstones", delete_retention_ms=_RETENTION_MS)
+    topic.put([("ann", '"Oslo"'), ("ben", '"Rome"'), ("eve", '"Kyiv"')])
+    cache = fold(topic.records())
+    stopped_at = topic.records()[-1].offset + 1
+    view = _View(topic)
+    view.follow()
+    page.say(
+        f"{topic.name} holds three keys. Two readers read them and then go away: a cache that will go on at offset "
+        f"{stopped_at}, and a view of cdc. While they are away, ben is deleted: a record with the key and no value, "
+        "a tombstone."
+    )
+    _show_life(room, topic)
+    late = [each for each in topic.records() if each.offset >= stopped_at]
+    cache = fold(late, cache)
+    room.check("ben" in cache, "the cache has not heard of the delete")
+    fresh = fold(topic.records())
+    resumed = ", ".join(str(each.offset) for each in late)
+    page.say(
+        f"Now the cache goes on at offset {stopped_at}. It gets offsets {resumed}: "
+        "nothing about ben, and no error. It has a row that everybody else lost, a zombie. Reading on will never "
+        "correct it, unless somebody writes ben again."
+    )
+    view.pretend_away()
+    states = view.follow()
+    page.table(
+        "Who knows ben?",
+        ("reader", "keys", "ben"),
+        [
+            ("the cache that went on", len(cache), cache.get("ben")),
+            ("a reader that begins at offset 0", len(fresh), fresh.get("ben", "not there")),
+            _row(*states[0]),
+            _row(*states[-1]),
+        ],
+    )
+    first, last = states[0][0], states[-1][0]
+    room.check((first.state, last.state, last.generation) == ("suspect", "exact", 2), "the view became suspect")
+    room.check(states[-1][2] is None and states[-1][1] == len(fresh), "the view lost ben")
+    page.say(
+        f"A view notes when it last had read everything. It was told here that this is an hour ago, which saves you "
+        f"the hour. So it said: “{first.reason}”, and answered with the state suspect while it read the topic "
+        "from offset 0 into a second generation beside the old rows. Then it swapped them. The sink does the same with "
+        "replica tables."
+    )
+    page.remember(
+        "A reader that is away, or behind, for longer than delete.retention.ms + min.compaction.lag.ms may miss a "
+        "delete, and reading on never shows it. The only cure is to read from the beginning and to drop what was not "
+        "met. So set delete.retention.ms to at least twice what your slowest reader, and a rebuild, need.",
+        "cdc topics tombstones users -b localhost:9092 --slowest-reader 3d",
+    )
+
+
+def _show_life(room: Classroom, topic: Topic) -> None:
+    """Delete ben, and tell what becomes of the tombstone until the cleaner takes it away."""
+    topic.put([("ben", None)])
+    tombstone = topic.records()[-1]
+    room.page.table(
+        f"The life of the tombstone at offset {tombstone.offset}",
+        ("seconds", "not met", "clock runs", "time is over", "what happened"),
+        _life(room, topic),
+    )
+    room.page.say(
+        f"delete.retention.ms ({_RETENTION_MS:,} here, a day unless set) does not count from the write. It counts from "
+        "the first pass of the cleaner that meets the tombstone, and only a later pass takes it away. Passes come only "
+        "where something new was written: on an idle partition a tombstone stays for ever."
+    )
+    room.check(all(each.key != "ben" for each in topic.records()), "no record of ben is left")
+
+
+def _life(room: Classroom, topic: Topic) -> list[tuple[str, int, int, int, str]]:
+    """Everything that becomes of the only tombstone, and when."""
+    began, rows = time.monotonic(), []
+
+    def note(what: str, seen: Tombstones) -> None:
+        seconds = f"{time.monotonic() - began:.1f}"
+        rows.append((seconds, seen.waiting, seen.fresh, seen.expired, what))
+
+    def when(what: str, waiting: int, fresh: int, expired: int) -> None:
+        wanted = Tombstones(waiting, fresh, expired)
+        note(what, room.until(f"a tombstone, and {what}", lambda: wanted if _count(topic) == wanted else None))
+
+    when("written", 1, 0, 0)
+    topic.close_segments("ann", '"Oslo"')
+    topic.set(min_cleanable_dirty_ratio=AT_ONCE)
+    when("a first pass met it: ben's row goes, the tombstone stays", 0, 1, 0)
+    when("its time is over, and nothing happens: no pass", 0, 0, 1)
+    topic.put([("eve", '"Lviv"')])
+    topic.close_segments("eve", '"Kyiv"')
+    when("something was written, so a second pass came: gone", 0, 0, 0)
+    return rows
+
+
+def _count(topic: Topic) -> Tombstones:
+    (partition,) = topic.report().partitions
+    return partition.tombstones
+
+
+def _row(evidence: Evidence, count: int, ben: str | None) -> tuple[str, int, str]:
+    return f"the view, {evidence.state}, generation {evidence.generation}", count, ben or "not there"
+
+
+class _View:
+    """A view in memory over one topic, which is filled as ``cdc serve`` fills it."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        self._contents = MemoryStore().contents
+
+    def follow(self) -> list[tuple[Evidence, int, str | None]]:
+        """Read until the table is exact; after each commit: what it is worth, how many rows it has, and ben's."""
+        seen: list[tuple[Evidence, int, str | None]] = []
+        exact = threading.Event()
+        name = self._topic.name
+        view = TableView(MemoryStore(self._contents))
+
+        def look(_rows: object) -> None:
+            state = view.tables()[name].state
+            if state == "loading":
+                return
+            found = view.get(name, ["ben"])
+            seen.append((found.evidence, view.count(name)[0], found.row.row.decode() if found.row else None))
+            if state == "exact":
+                exact.set()
+
+        topics = {name: OtherTopic(key="string", value="json")}
+        with (
+            closing(TopicWriter(MemoryStore(self._contents), "learn", topics)) as writer,
+            closing(TopicReader(self._topic.options, stamps=True)) as reader,
+        ):
+            writer.lock()
+            TopicSession(reader, writer, [name], exact, look).run()
+        return seen
+
+    def pretend_away(self) -> None:
+        """Turn back the note of when everything was read: as if the view had been away for an hour since."""
+        with closing(MemoryStore(self._contents)) as store:
+            store.lock()
+            known = store.read(read_feed).topics[self._topic.name]
+            transaction = store.begin()
+            earlier = replace(known, read_since=(known.read_since or 0.0) - _AWAY_S)
+            transaction.put(FEED, [Item(topic_key(self._topic.name), encode(earlier))])
+            transaction.commit()

@@ -1,0 +1,96 @@
+"""From a topic value back to the server's text, by the topic contract alone.
+
+A second reading of the contract on purpose: it shares no line with ``contract/formats`` or ``sink``, so that a mistake
+there cannot hide itself here. In: the JSON of one column as raw bytes. Out: what the type's output function prints.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import msgspec
+
+from cdc.base.errors import CdcError
+
+
+class Form(enum.Enum):
+    """How a type is written in a topic value."""
+
+    BOOL = "true or false"
+    NUMBER = "a JSON number, or NaN and the infinities as strings"
+    DOCUMENT = "the JSON document itself"
+    TEXT = "the server's text as a JSON string"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnShape:
+    """A published column: the form of its value, or of its elements when ``array_delimiter`` says it is an array."""
+
+    name: str
+    form: Form
+    array_delimiter: bytes | None
+
+
+class FormError(CdcError):
+    """A topic value is not in the form that the contract gives for its type.
+
+    Args:
+        message: as for ``CdcError``.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, remedy="find out who else writes into this topic: cdc topics lint")
+
+
+def server_text(raw: bytes, shape: ColumnShape) -> bytes | None:
+    """The server's text of one column's JSON, None for SQL NULL.
+
+    Raises:
+        FormError: the JSON has not the contract's form for this type.
+    """
+    if raw == b"null":
+        return None
+    if shape.array_delimiter is None:
+        return _scalar(raw, shape.form)
+    if raw.startswith(b'"'):  # an array whose lower bounds are not 1 travels as the server's text
+        return _string(raw)
+    return _array(raw, shape.form, shape.array_delimiter)
+
+
+def _string(raw: bytes) -> bytes:
+    return msgspec.json.decode(raw, type=str).encode()
+
+
+def _scalar(raw: bytes, form: Form) -> bytes:
+    first = raw[:1]
+    if form is Form.DOCUMENT:
+        return raw
+    if form is Form.BOOL and raw in (b"true", b"false"):
+        return first
+    if form is Form.NUMBER and first in b"-0123456789":
+        return raw
+    if first == b'"' and (form is Form.TEXT or _string(raw) in (b"NaN", b"Infinity", b"-Infinity")):
+        return _string(raw)
+    raise FormError(f"{raw[:60]!r} is not {form.value}")
+
+
+def _array(raw: bytes, form: Form, delimiter: bytes) -> bytes:
+    """``array_out``: braces, delimiter, and quotes where an element could be misread."""
+    elements = []
+    for element in msgspec.json.decode(raw, type=list[msgspec.Raw]):
+        item = bytes(element)
+        if item == b"null":
+            elements.append(b"NULL")
+        elif item.startswith(b"[") and form is not Form.DOCUMENT:
+            elements.append(_array(item, form, delimiter))
+        else:
+            elements.append(_quoted(_scalar(item, form), delimiter))
+    return b"{" + delimiter.join(elements) + b"}"
+
+
+def _quoted(text: bytes, delimiter: bytes) -> bytes:
+    special = b'"\\{} \t\n\r\v\f' + delimiter
+    if text and text.upper() != b"NULL" and not any(byte in special for byte in text):
+        return text
+    return b'"' + text.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'

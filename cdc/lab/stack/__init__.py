@@ -1,0 +1,27 @@
+"""Real PostgreSQL, Kafka and Redis for the demo and the tests: given by URL, in containers, or embedded."""
+
+from cdc.lab.stack.binaries import PostgresMajor
+from cdc.lab.stack.choice import Backend, Choice, choose, probe
+from cdc.lab.stack.kafka import KafkaBroker
+from cdc.lab.stack.postgres import PostgresServer
+from cdc.lab.stack.redis_server import RedisServer
+from cdc.lab.stack.stack import Kafka, Postgres, Redis, Stack, open_kafka, open_postgres, open_redis, open_stack
+
+__all__ = [
+    "Backend",
+    "Choice",
+    "Kafka",
+    "KafkaBroker",
+    "Postgres",
+    "PostgresMajor",
+    "PostgresServer",
+    "Redis",
+    "RedisServer",
+    "Stack",
+    "choose",
+    "open_kafka",
+    "open_postgres",
+    "open_redis",
+    "open_stack",
+    "probe",
+]

@@ -1,0 +1,67 @@
+"""Where downloads and the records of running servers are kept: one directory per user, or ``CDC_CACHE_DIR``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import platformdirs
+from filelock import FileLock
+
+from cdc.base.errors import StackError
+
+_APPLICATION = "cdc-bridge"
+
+Say = Callable[[str], None]
+"""Takes one line about what is going on, for a person who waits."""
+
+
+def silent(_line: str) -> None:
+    """The ``Say`` of a caller who wants to hear nothing."""
+
+
+def cache_dir() -> Path:
+    """The caller's own cache, made when missing.
+
+    Raises:
+        StackError: it cannot be made or written.
+    """
+    given = os.environ.get("CDC_CACHE_DIR")
+    path = Path(given).absolute() if given else platformdirs.user_cache_path(_APPLICATION)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        writable = os.access(path, os.W_OK | os.X_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        raise StackError(
+            f"the cache directory {path} cannot be written", remedy="set CDC_CACHE_DIR to a directory of your own"
+        )
+    return path
+
+
+def readable_dir() -> Path:
+    """A cache that other accounts can read too: servers that must not run as root are started from there."""
+    given = os.environ.get("CDC_CACHE_DIR")
+    return Path(given).absolute() if given else platformdirs.site_cache_path(_APPLICATION)
+
+
+def make_once(target: Path, make: Callable[[Path], None]) -> Path:
+    """``target``, made by ``make(directory)`` if it is not there: by one process at a time, and whole or not at all.
+
+    ``make`` fills a directory beside the target, which takes the target's name only when it is complete.
+    """
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(target.with_name(f"{target.name}.lock")):
+        if target.exists():
+            return target
+        unfinished = target.with_name(f"{target.name}.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        make(unfinished)
+        unfinished.replace(target)
+    return target

@@ -1,0 +1,75 @@
+"""Which PostgreSQL, Kafka and Redis are used: given by URL, else containers, else embedded; and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from cdc.base.errors import StackError
+from cdc.lab.stack.containers import KAFKA_IMAGE, REDIS_IMAGE, postgres_image
+from cdc.lab.stack.engine import why_not_docker
+
+Backend = Literal["auto", "docker", "embedded"]
+Server = Literal["PostgreSQL", "Kafka", "Redis"]
+
+URL_VARIABLES: Mapping[Server, str] = {
+    "PostgreSQL": "CDC_PG_URL",
+    "Kafka": "CDC_KAFKA",
+    "Redis": "CDC_REDIS_URL",
+}
+
+
+class Choice(NamedTuple):
+    """What was chosen for one server. ``url`` is set only for the backend of that name."""
+
+    server: Server
+    backend: Literal["url", "docker", "embedded"]
+    reason: str
+    url: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.server}: {self.backend}, because {self.reason}"
+
+
+def choose(server: Server, *, url: str | None = None, backend: Backend = "auto", pg_major: int = 16) -> Choice:
+    """Decide for one server.
+
+    A named backend is taken or refused, never replaced. ``auto`` takes the URL from the environment
+    (``URL_VARIABLES``), else Docker when an engine answers that has the image already, else embedded.
+
+    Args:
+        server: which of them.
+        url: the caller's own server; goes before everything else.
+        backend: what the caller insists on.
+        pg_major: the PostgreSQL version whose image must be there.
+
+    Raises:
+        StackError: Docker was asked for and no engine answers.
+    """
+    if url:
+        return Choice(server, "url", "its address was given", url)
+    if backend == "embedded":
+        return Choice(server, "embedded", "it was asked for")
+    if backend == "docker":
+        missing = why_not_docker()
+        if missing:
+            raise StackError(
+                f"{server} was asked for in Docker, but {missing}",
+                remedy="start the Docker engine (or set DOCKER_HOST), or ask for the embedded servers",
+            )
+        return Choice(server, "docker", "it was asked for")
+    variable = URL_VARIABLES[server]
+    url = os.environ.get(variable)
+    if url:
+        return Choice(server, "url", f"{variable} is set", url)
+    image = {"PostgreSQL": postgres_image(pg_major), "Kafka": KAFKA_IMAGE, "Redis": REDIS_IMAGE}[server]
+    missing = why_not_docker(image)
+    if missing:
+        return Choice(server, "embedded", f"{variable} is not set and {missing}")
+    return Choice(server, "docker", f"{variable} is not set and a Docker engine with {image} answers")
+
+
+def probe(*, backend: Backend = "auto", pg_major: int = 16) -> list[Choice]:
+    """What ``open_stack`` would use for each server; starts nothing."""
+    return [choose(server, backend=backend, pg_major=pg_major) for server in URL_VARIABLES]

@@ -1,0 +1,194 @@
+"""What the embedded servers have in common: a process in a private directory on a free loopback port."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+import psutil
+
+from cdc.base.errors import StackError
+from cdc.lab.stack.account import Account
+from cdc.lab.stack.running import Record, kill_tree
+
+HOST = "127.0.0.1"
+# Below every system's range for outgoing connections (Linux 32768+, macOS 49152+). Inside it, a client that retries
+# while its server restarts can be given the server's own port as source, connect to itself, and keep it.
+_PORTS = (20000, 32000)
+_PORT_ATTEMPTS = 5
+_START_TIMEOUT_S = 120.0  # a cold JVM on a busy machine took 13 s; crash recovery may come on top
+_STOP_TIMEOUT_S = 15.0
+_POLL_INTERVAL_S = 0.03
+_TAKEN = ("Address already in use", "Address in use")
+"""What a server says of a port that is not free: with glibc, and with musl."""
+
+
+class PortTaken(Exception):
+    """Somebody took the port between our look and the server's bind."""
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now."""
+    for _ in range(200):
+        port = random.randrange(*_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((HOST, port))
+            return port
+    raise StackError(f"no free port between {_PORTS[0]} and {_PORTS[1]}", remedy="stop what listens there")
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Ask ``condition`` again and again; whether it came true in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_INTERVAL_S)
+    return True
+
+
+class EmbeddedServer(ABC):
+    """A server that this process started and owns.
+
+    Its data live in a temporary directory until ``close``; ``stop``, ``kill`` and ``restart`` keep directory and port.
+    It ends with this process, however that ends (at the latest when the next stack is started), unless ``detached``.
+    """
+
+    name: str
+    _stop_signals: ClassVar[tuple[signal.Signals, ...]]
+    _death_signal: ClassVar[signal.Signals]
+
+    def __init__(self, record: Record, account: Account, *, detached: bool) -> None:
+        self.directory = record.directory
+        self.port = 0
+        self._record = record
+        self._account = account
+        self._detached = detached
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = os.getpid()
+        if not detached:
+            atexit.register(self.close)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server; 0 when it does not run."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else 0
+
+    @property
+    def log_path(self) -> Path:
+        """What the server printed, over all its starts."""
+        return self.directory / "server.log"
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """What a client needs to connect."""
+
+    @abstractmethod
+    def _command(self) -> list[str | Path]:
+        """Program and arguments for the present port."""
+
+    @abstractmethod
+    def _environment(self) -> Mapping[str, str]: ...
+
+    @abstractmethod
+    def _answers(self) -> bool:
+        """Whether a client is served now."""
+
+    def start(self) -> Self:
+        """Start on a free port and return when clients are served.
+
+        Raises:
+            StackError: the server ended at once or stayed silent; carries the end of its log.
+        """
+        for _ in range(_PORT_ATTEMPTS):
+            self.port = free_port()
+            try:
+                self._launch()
+            except PortTaken:
+                continue
+            return self
+        raise StackError(f"{self.name} found its port taken {_PORT_ATTEMPTS} times", remedy="try again")
+
+    def restart(self) -> None:
+        """Stop if it runs, then start on the same directory and port; returns when clients are served."""
+        self.stop()
+        try:
+            self._launch()
+        except PortTaken as error:
+            raise StackError(f"port {self.port} of {self.name} was taken meanwhile", remedy="try again") from error
+
+    def stop(self) -> None:
+        """End the server in an orderly way, harder after 15 seconds; no error when it does not run."""
+        process = self._process
+        if process is None:
+            return
+        for wanted in self._stop_signals:
+            if process.poll() is None:
+                process.send_signal(wanted)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_STOP_TIMEOUT_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL the server and its children, as a machine failure would; returns when they are gone."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                kill_tree(psutil.Process(process.pid))
+        process.wait(_STOP_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Stop and remove everything. Can be called twice; a forked child of ours changes nothing."""
+        if os.getpid() != self._owner:
+            return
+        atexit.unregister(self.close)
+        self.stop()
+        self._record.remove()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _launch(self) -> None:
+        command = self._account.command(self._command(), death_signal=0 if self._detached else self._death_signal)
+        said_before = self.log_path.stat().st_size if self.log_path.exists() else 0
+        with self.log_path.open("ab") as log:
+            self._process = process = subprocess.Popen(
+                command,
+                cwd=self.directory,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C in the terminal is ours to handle, not the server's
+            )
+        self._record.update(pid=process.pid, url=self.url, stop_signal=self._stop_signals[0])
+        answered = wait_until(lambda: process.poll() is not None or self._answers(), _START_TIMEOUT_S)
+        if answered and process.poll() is None:
+            return
+        self.kill()
+        said = self.log_path.read_text(encoding="utf-8", errors="replace")[said_before:]
+        if any(words in said for words in _TAKEN):
+            raise PortTaken
+        verb = "ended at once" if answered else f"did not answer within {_START_TIMEOUT_S:.0f} s"
+        last_lines = "\n".join(said.splitlines()[-12:])
+        raise StackError(f"{self.name} {verb}; the end of its log:\n{last_lines}", remedy="run: cdc stack status")

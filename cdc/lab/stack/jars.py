@@ -1,0 +1,67 @@
+"""The jars that run the broker and that Spark needs: which ones is committed in locks, fetched once per user."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from cdc.lab.stack.artefacts import Artefact, Download, fetch, read_lock
+from cdc.lab.stack.cache import Say, cache_dir, make_once, silent
+
+KAFKA_LOCK = Path(__file__).with_name("kafka.lock")
+SPARK_LOCK = Path(__file__).with_name("spark.lock")
+
+
+def kafka_version(lock: Path = KAFKA_LOCK) -> str:
+    """Version of the broker in the lock."""
+    return next(artefact.version for artefact in read_lock(lock) if artefact.name.startswith("kafka_"))
+
+
+def kafka_home(lock: Path = KAFKA_LOCK) -> Path:
+    """Where everything made from this lock is cached; jars are in ``libs`` below it. Another lock, another place."""
+    return _home("kafka", kafka_version(lock), lock)
+
+
+def fetch_jars(lock: Path = KAFKA_LOCK, *, say: Say = silent, download: Download | None = None) -> Path:
+    """The directory with every jar of the broker's lock, downloaded and checked at the first call.
+
+    Args:
+        lock: the committed list.
+        say: told about the progress of a download every few seconds.
+        download: how to get one artefact; see ``artefacts.fetch``.
+
+    Raises:
+        StackError: an artefact cannot be had, or is not the locked one.
+    """
+    what, instead = f"Kafka {kafka_version(lock)}", "set CDC_KAFKA to a broker of yours"
+    return _libs(kafka_home(lock), read_lock(lock), what, instead, say, download)
+
+
+def fetch_spark_jars(*, say: Say = silent, download: Download | None = None) -> tuple[Path, ...]:
+    """The jars that Spark's jobs need besides pyspark: its Kafka connector and PostgreSQL's JDBC driver.
+
+    Raises:
+        StackError: as ``fetch_jars``.
+    """
+    artefacts = read_lock(SPARK_LOCK)
+    version = next(artefact.version for artefact in artefacts if artefact.name.startswith("spark-sql-kafka"))
+    what, instead = f"Spark's connectors {version}", "name jars that you have: --jars"
+    libs = _libs(_home("spark", version, SPARK_LOCK), artefacts, what, instead, say, download)
+    return tuple(libs / artefact.file_name for artefact in artefacts)
+
+
+def _home(program: str, version: str, lock: Path) -> Path:
+    digest = hashlib.sha256(lock.read_bytes()).hexdigest()[:12]
+    return cache_dir() / f"{program}-{version}-{digest}"
+
+
+def _libs(
+    home: Path, artefacts: Sequence[Artefact], what: str, instead: str, say: Say, download: Download | None
+) -> Path:
+    def make(directory: Path) -> None:
+        libs = directory / "libs"
+        libs.mkdir()
+        fetch(artefacts, libs, what=what, instead=instead, say=say, download=download)
+
+    return make_once(home, make) / "libs"

@@ -1,0 +1,187 @@
+"""A real Apache Kafka: one KRaft node that is broker and controller, started from the jars of the lock."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import uuid
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import ClassVar, Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from cdc.base.errors import StackError
+from cdc.lab.stack.account import CURRENT
+from cdc.lab.stack.cache import Say, make_once, silent
+from cdc.lab.stack.embedded import HOST, EmbeddedServer, free_port
+from cdc.lab.stack.jars import fetch_jars
+from cdc.lab.stack.java import ClassArchive, Java, find_java
+from cdc.lab.stack.running import Record, sweep
+
+SETTINGS: Mapping[str, str] = {
+    "auto.create.topics.enable": "false",
+    # One node holds everything.
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    # The cleaner looks often, so that a topic that asks for it is seen compacted within seconds. No more often: each
+    # look is at every partition, and at 200 ms a thousand partitions of idle topics took 3 % of a core.
+    "log.cleaner.backoff.ms": "500",
+    "log.cleaner.dedupe.buffer.size": "4194304",
+    "log.retention.check.interval.ms": "1000",
+    "log.initial.task.delay.ms": "100",
+    "log.segment.delete.delay.ms": "1000",
+    # A controller of one node has nobody to tell twice a second that it lives.
+    "metadata.max.idle.interval.ms": "10000",
+    # A broker that was killed is let in again only when its last session has run out.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+}
+"""Broker settings besides node, listeners and directory; also given to a broker in a container."""
+
+
+class KafkaBroker(EmbeddedServer):
+    """A single Kafka node on the loopback, plain text, no authorisation unless its settings ask for some."""
+
+    _stop_signals: ClassVar[tuple[signal.Signals, ...]] = (signal.SIGTERM,)
+    _death_signal: ClassVar[signal.Signals] = signal.SIGKILL
+
+    def __init__(self, record: Record, java: Java, libs: Path, *, say: Say, detached: bool) -> None:
+        super().__init__(record, CURRENT, detached=detached)
+        self.name = "Kafka"
+        self._java = java
+        self._libs = libs
+        self._archive = ClassArchive(java, libs.parent, say)
+        self._options: list[str] = []
+        self._settings: Mapping[str, str] = {}
+        self._listeners: Mapping[str, int] = {}
+
+    @classmethod
+    def open(
+        cls,
+        *,
+        settings: Mapping[str, str] | None = None,
+        listeners: Collection[str] = (),
+        heap_mb: int = 768,
+        quick_start: bool = False,
+        detached: bool = False,
+        say: Say = silent,
+    ) -> Self:
+        """Format a new node and start it, after downloading Kafka when it is not cached.
+
+        Args:
+            settings: broker settings on top of ``SETTINGS``.
+            listeners: names of more listeners beside PLAINTEXT, for instance SASL_SSL; ``settings`` say how they work.
+            heap_mb: Java heap; the default carries the demo and the benchmarks, 512 is enough for tests.
+            quick_start: compile less; half a second saved at the start is paid back in throughput. For tests.
+            detached: let it outlive this process.
+            say: told what takes longer than a moment.
+
+        Raises:
+            StackError: no Java, no jars, or the broker did not start.
+        """
+        sweep()
+        java, libs = find_java(), fetch_jars(say=say)
+        broker = cls(Record("Kafka", detached=detached), java, libs, say=say, detached=detached)
+        broker._options = [f"-Xmx{heap_mb}m", *(["-XX:TieredStopAtLevel=1"] if quick_start else [])]
+        broker._settings = {**SETTINGS, **(settings or {})}
+        broker._listeners = {name: free_port() for name in listeners}
+        try:
+            shutil.copytree(_formatted(java, libs, say), broker.directory / "data")
+            return broker.start()
+        except BaseException:
+            broker.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """Same as ``bootstrap``."""
+        return self.bootstrap
+
+    @property
+    def bootstrap(self) -> str:
+        """``host:port`` for clients."""
+        return f"{HOST}:{self.port}"
+
+    def listener(self, name: str) -> str:
+        """``host:port`` of one of ``listeners``."""
+        return f"{HOST}:{self._listeners[name]}"
+
+    def stop(self) -> None:
+        """End the broker in an orderly way, harder after 15 seconds; no error when it does not run."""
+        super().stop()
+        self._archive.keep()
+
+    def _command(self) -> list[str | Path]:
+        properties, ports = self.directory / "server.properties", {"PLAINTEXT": self.port, **self._listeners}
+        properties.write_text(_properties(self.directory / "data", ports, free_port(), self._settings))
+        archive = self._archive.flags(train=not self._detached)
+        options = [*self._options, *archive, "-XX:+ExitOnOutOfMemoryError", "-Dlog4j2.level=INFO"]
+        return [*_java(self._java, self._libs), *options, "kafka.Kafka", properties]
+
+    def _environment(self) -> Mapping[str, str]:
+        return os.environ
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection((HOST, self.port), timeout=1).close()
+        except OSError:
+            return False
+        try:
+            # Asked of the cluster, not only the port: a node is listed once the controller has let it in.
+            return bool(
+                AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(timeout=2).brokers
+            )
+        except KafkaException:
+            return False
+
+
+def _java(java: Java, libs: Path) -> list[str | Path]:
+    # Single files in a fixed order: a class archive fits one class path, and a wildcard's order is not fixed.
+    class_path = ":".join(str(jar) for jar in sorted(libs.glob("*.jar")))
+    return [java.executable, "-XX:+UseSerialGC", "-cp", class_path]
+
+
+def _properties(data: Path, ports: Mapping[str, int], controller_port: int, settings: Mapping[str, str]) -> str:
+    listeners = ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
+    node = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@{HOST}:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"{listeners},CONTROLLER://{HOST}:{controller_port}",
+        "advertised.listeners": listeners,
+        "log.dirs": str(data),
+    }
+    return "".join(f"{name}={value}\n" for name, value in {**node, **settings}.items())
+
+
+def _formatted(java: Java, libs: Path, say: Say) -> Path:
+    """A freshly formatted node directory, made once and copied for each broker: a second less per start."""
+
+    def make(directory: Path) -> None:
+        say("formatting a Kafka node (once)")
+        properties = directory / "server.properties"
+        properties.write_text(_properties(directory / "data", {"PLAINTEXT": 1}, 2, {}))
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        tool = [*_java(java, libs), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
+        done = subprocess.run(tool, cwd=directory, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise StackError(
+                f"a Kafka node cannot be formatted: {done.stdout}{done.stderr}".strip(),
+                remedy="correct what it says above; the folder must be writable, with some GB free",
+            )
+
+    return make_once(libs.parent / "node", make) / "data"

@@ -1,0 +1,70 @@
+"""Who may look: the rules of ``cdc serve``, for the ports of all daemons."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from cdc.base.web.hosts import Hosts
+from cdc.base.web.problem import Headers, Problem
+from cdc.base.web.tokens import Access, Tokens
+
+
+class Door:
+    """Checks each request for data. The page itself holds none, and a browser sends no token for it.
+
+    Args:
+        host: the address that is listened on.
+        tokens_file: bearer tokens; None where none are needed, which is on this machine only.
+        option: the configuration's name of that file.
+
+    Raises:
+        ConfigError: the file cannot be read, or says what it should not.
+    """
+
+    def __init__(self, host: str, tokens_file: str | None, option: str) -> None:
+        self._tokens: Final = Tokens(None if tokens_file is None else Path(tokens_file), option)
+        self._hosts: Final = Hosts(host)
+        self._is_shut: Final = tokens_file is None and not _is_loopback(host)
+        self._option = option
+
+    def access(self, headers: Headers) -> Access:
+        """Of the caller, who may read what ``/metrics`` tells.
+
+        Raises:
+            Problem: ``no-token``, ``not-allowed`` or ``foreign-host``.
+        """
+        if self._is_shut:
+            raise Problem(
+                "not-allowed",
+                f"Other machines reach this port, and nobody needs a token. The dashboard shows rows, so it stays "
+                f"shut: set {self._option}, or listen on 127.0.0.1.",
+            )
+        if not self._tokens.needed:
+            self._hosts.check(headers)
+        self._tokens.refresh()
+        access = self._tokens.access(headers)
+        if not access.metrics:
+            raise Problem("not-allowed", f"The token {access.name} may not see the dashboard: set metrics: true.")
+        return access
+
+    def still_open(self, headers: Headers) -> Callable[[], bool]:
+        """Whether the same caller may still look, for whoever watches for hours."""
+
+        def ask() -> bool:
+            try:
+                self.access(headers)
+            except Problem:
+                return False
+            return True
+
+        return ask
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,127 @@
+"""All that is known of one key: its record in the topic, the row of the source beside it, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Final
+
+from cdc.base.config import Config
+from cdc.base.errors import CdcError, SourceRefused
+from cdc.bridge.capture.chunk import open_chunk_reader
+from cdc.bridge.capture.key_rows import read_keys
+from cdc.bridge.encode import TableEncoder
+from cdc.bridge.scope.definitions import definitions_of
+from cdc.bridge.source.catalog import find_tables
+from cdc.bridge.source.connect import LOOK_S
+from cdc.bridge.source.locks import naming_locks
+from cdc.contract.formats.json_format import JSON
+from cdc.contract.header import parse_header
+from cdc.contract.history import members
+from cdc.contract.naming import history_topic
+from cdc.contract.patterns import in_scope
+from cdc.contract.record import TableSchema
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.topics.history.display import as_changes
+from cdc.topics.history.key import key_columns, record_key
+from cdc.topics.history.scan import KeyScan
+from cdc.topics.history.trail import with_changes
+from cdc.topics.lookup.display import operation
+from cdc.topics.lookup.record import of_table
+from cdc.topics.lookup.scan import key_in_topic, newest_of_key
+
+_LONGEST_HISTORY: Final = 50
+"""Changes, the newest ones; cdc history shows all."""
+
+
+def key_facts(config: Config, table: str, text: str) -> dict[str, Any]:
+    """What ``cdc get``, the source and ``cdc history`` say of a key, as plain values.
+
+    Args:
+        config: of the deployment.
+        table: ``namespace.table``.
+        text: the key as people write it.
+
+    Raises:
+        ConfigError: no such table was published, or this is no key of it.
+        CdcError: Kafka does not answer.
+    """
+    schemas = definitions_of(config, table)
+    options, topic = config.kafka.client_options(), schemas[-1].topic
+    key = record_key(text, schemas, "the key")
+    key = key_in_topic(options, topic, key, key_columns(schemas, key))
+    return {
+        "key": key.decode(),
+        "topic": _record(options, topic, key),
+        "source": _row(config, table, key),
+        "history": _history(config, topic, key, schemas),
+    }
+
+
+def _record(options: Mapping[str, Any], topic: str, key: bytes) -> dict[str, Any]:
+    found = newest_of_key(options, topic, key, is_ours=True)
+    if not found:
+        return {"topic": topic, "row": None, "why": "no record of this key"}
+    stored = found[-1]
+    shown, header = of_table(stored), parse_header(stored.header)
+    return {
+        "topic": topic,
+        "partition": shown.partition,
+        "offset": shown.offset,
+        "op": operation(shown),
+        "lsn": str(header.lsn),
+        "xid": header.xid,
+        "committed": datetime.fromtimestamp(header.ts / 1e6, UTC).isoformat(),
+        "row": None if shown.row is None else members(shown.row.decode()),
+        "why": "deleted" if shown.row is None else None,
+    }
+
+
+def _row(config: Config, table: str, key: bytes) -> dict[str, Any]:
+    """The row now, in the form in which the bridge would write it; what is out of reach is said instead."""
+    source, application = config.source, f"cdc {config.name} dashboard"
+    try:
+        with closing(
+            open_chunk_reader(source.connection(), application_name=application, lock_timeout_s=LOOK_S)
+        ) as conn:
+            infos = find_tables(conn, [table], (), source.keys)
+            if not infos:
+                raise SourceRefused(
+                    f"the source has no table {table}",
+                    remedy="look at another table, or run `cdc tables list` for what is captured",
+                )
+            with naming_locks(conn, [infos[0].oid], "AccessShareLock"):
+                found = read_keys(
+                    conn,
+                    infos[0],
+                    source.publication,
+                    lambda columns: [JSON.key_texts(columns, key)],
+                    lambda _: True,
+                    None,
+                )
+            row = None if found is None else found.answers[0].row
+            if found is None or row is None:
+                return {"row": None, "why": "no such row"}
+            return {"row": members(TableEncoder(found.relation, found.key, "").value(row).decode())}
+    except CdcError as error:
+        return {"row": None, "why": error.message}
+
+
+def _history(config: Config, topic: str, key: bytes, schemas: Sequence[TableSchema]) -> dict[str, Any]:
+    newest = schemas[-1]
+    if not in_scope(newest.namespace, newest.name, config.topics.history, ()):
+        return {"why": f"No history is kept of {newest.qualified_name}: topics.history does not name it."}
+    try:
+        admin = BrokerAdmin(config.kafka.client_options())
+        trail = KeyScan(admin, topic, history_topic(topic), key).trail(schemas)
+    except CdcError as error:
+        return {"why": f"The history cannot be read: {error.message}."}
+    if not trail.entries:
+        return {"why": "The history holds no change of this key."}
+    entries = reversed(list(with_changes(trail.entries)))
+    return {
+        "count": len(trail.entries),
+        "entries": [as_changes(entry, changes) for entry, changes in islice(entries, _LONGEST_HISTORY)],
+    }

@@ -1,0 +1,130 @@
+"""What there is to ask for: the page, its files, and what it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qsl
+
+import orjson
+import structlog
+
+from cdc.base.daemon.pages import Reply, Request
+from cdc.base.web.problem import PROBLEM_JSON, Problem
+from cdc.ops.dashboard.assets import SECURITY, Assets
+from cdc.ops.dashboard.board import MAX_WATCHERS, Board
+from cdc.ops.dashboard.door import Door
+
+Inspect: TypeAlias = Callable[[int, str, str], dict[str, Any]]
+"""Deployment, table, key → what is known of the key."""
+
+ROOT: Final = "/dashboard/"
+
+log = structlog.get_logger("cdc.dashboard")
+
+
+class DashboardPages:
+    """Answers from any thread.
+
+    Args:
+        board: what is shown.
+        door: who may see it.
+        inspect: looks a key up.
+    """
+
+    def __init__(self, board: Board, door: Door, inspect: Inspect) -> None:
+        self._board = board
+        self._door = door
+        self._inspect = inspect
+        self._assets = Assets()
+
+    def __call__(self, request: Request) -> Reply | None:
+        """The answer; None for what is no page of the dashboard."""
+        if request.path == "/":
+            return self._file("index.html", request)
+        if not request.path.startswith(ROOT):
+            return None
+        name = request.path.removeprefix(ROOT)
+        try:
+            match name:
+                case "state":
+                    return self._state(request)
+                case "events":
+                    return self._events(request)
+                case "key":
+                    return self._key(request)
+            return self._file(name, request)
+        except Problem as problem:
+            return _refusal(problem)
+        except Exception:
+            log.error(
+                "a page of the dashboard met a bug of ours",
+                exc_info=True,
+                remedy="report it with this traceback; all else goes on",
+            )
+            return _refusal(Problem("our-bug", "The log says what went wrong. Please report it."))
+
+    def _file(self, name: str, request: Request) -> Reply | None:
+        return self._assets.reply(name, _header(request, b"if-none-match"))
+
+    def _state(self, request: Request) -> Reply:
+        self._door.access(request.headers)
+        for each in self._board.recorders:
+            each.touch()
+        looks = b",".join(each.latest for each in self._board.recorders)
+        return _json(b'{"deployments":[%b]}\n' % looks)
+
+    def _events(self, request: Request) -> Reply:
+        self._door.access(request.headers)
+        is_open = self._door.still_open(request.headers)
+        headers = [
+            ("Content-Type", "text/event-stream; charset=utf-8"),
+            ("Cache-Control", "no-store"),
+            ("X-Accel-Buffering", "no"),
+            *SECURITY,
+        ]
+        if self._board.is_full:
+            raise Problem(
+                "too-many-watches",
+                f"{MAX_WATCHERS} pages are open already. Close one, or try again later.",
+                [(b"retry-after", b"10")],
+            )
+        return Reply(200, headers, _while_open(self._board.events(), is_open))
+
+    def _key(self, request: Request) -> Reply:
+        access = self._door.access(request.headers)
+        given = dict(parse_qsl(request.query, keep_blank_values=True))
+        number, table, key = given.get("deployment", "0"), given.get("table", ""), given.get("key", "")
+        if (
+            not table
+            or not key
+            or not (number.isascii() and number.isdigit())
+            or int(number) >= len(self._board.recorders)
+        ):
+            raise Problem("bad-parameter", "Name a table, a key, and the number of a deployment.")
+        access.check(table)
+        return _json(orjson.dumps(self._inspect(int(number), table, key)) + b"\n")
+
+
+def _while_open(events: Generator[bytes, None, None], is_open: Callable[[], bool]) -> Generator[bytes, None, None]:
+    try:
+        for each in events:
+            if not is_open():
+                return
+            yield each
+    finally:
+        events.close()
+
+
+def _json(body: bytes) -> Reply:
+    return Reply(200, [("Content-Type", "application/json"), ("Cache-Control", "no-store"), *SECURITY], body)
+
+
+def _refusal(problem: Problem) -> Reply:
+    headers = [(name.decode(), value.decode()) for name, value in problem.headers]
+    kind = ("Content-Type", PROBLEM_JSON.decode())
+    return Reply(problem.status, [kind, ("Cache-Control", "no-store"), *headers, *SECURITY], problem.body())
+
+
+def _header(request: Request, name: bytes) -> bytes:
+    return next((value for key, value in request.headers if key == name), b"")

@@ -1,0 +1,207 @@
+"""What a Spark job is told of a deployment: servers from the configuration, tables from the source's catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import psycopg
+import typer
+from pydantic import SecretStr
+
+from cdc.base import extras
+from cdc.base.config import Config
+from cdc.base.errors import ConfigError
+from cdc.bridge.capture.reading import describe, published_part
+from cdc.bridge.scope.choice import choose
+from cdc.bridge.scope.topics import history_topics, state_topic
+from cdc.bridge.source.connect import connect, source_errors
+from cdc.bridge.source.table import TableInfo
+from cdc.contract.change import Column, ReplicaIdentity
+from cdc.contract.jobspec import deployment as job
+from cdc.contract.kinds import Kind, kind_of_column
+from cdc.contract.pgtypes import sql_type
+from cdc.contract.record import TableSchema
+from cdc.sink.postgres.naming import ReplicaName, naming_of
+
+_APPLICATION: Final = "cdc job"
+_DELIMITERS: Final = """
+WITH RECURSIVE base AS (
+  SELECT oid AS named, oid, typbasetype FROM pg_catalog.pg_type WHERE oid = ANY (%s::oid[])
+  UNION ALL
+  SELECT base.named, d.oid, d.typbasetype FROM pg_catalog.pg_type d JOIN base ON d.oid = base.typbasetype
+)
+SELECT base.named::bigint, e.typdelim FROM base JOIN pg_catalog.pg_type e ON e.typarray = base.oid
+"""
+"""By type, or domain over it, of those that are arrays: what stands between elements."""
+
+TOPIC_FORMS: Final[Mapping[Kind, job.ColumnKind]] = {
+    Kind.BOOL: "bool",
+    **dict.fromkeys((Kind.INT16, Kind.INT32, Kind.INT64, Kind.FLOAT32, Kind.FLOAT64), "number"),
+    Kind.DOCUMENT: "json",
+    **dict.fromkeys((Kind.DECIMAL, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ), "text"),
+    **dict.fromkeys((Kind.BYTES, Kind.ASCII, Kind.TEXT), "text"),
+}
+
+
+class Deployment(NamedTuple):
+    """A configuration as jobs see it; ``replica`` is None without a sink."""
+
+    source: job.PostgresSettings
+    replica: job.PostgresSettings | None
+    kafka: job.KafkaSettings
+    stream: job.Stream
+    tables: tuple[job.Table, ...]
+
+
+def describe_deployment(config: Config, wanted: Sequence[str] = ()) -> Deployment:
+    """Servers and tables; ``wanted`` are tables as ``schema.table``, none for all that are captured.
+
+    Raises:
+        ConfigError: a wanted table is not captured, or a server's address does not suit a JDBC driver.
+        SourceRefused: a table cannot be captured or read.
+        SourceUnavailable: the source does not answer.
+    """
+    with connect(config.source.connection(), application_name=_APPLICATION) as conn:
+        infos = _chosen(choose(conn, config, None).tables, wanted)
+        replicas, histories = _replica_names(config, infos), history_topics(config, infos)
+        tables = tuple(_table(conn, config, info, histories, replicas.get(info.qualified_name)) for info in infos)
+        source = _address(conn.info, config.source.password, "source.dsn")
+    return Deployment(
+        source=source,
+        replica=_replica(config),
+        kafka=kafka_settings(config),
+        stream=job.Stream(name=config.name, slot=config.source.slot),
+        tables=tables,
+    )
+
+
+def kafka_settings(config: Config) -> job.KafkaSettings:
+    """The cluster."""
+    options = {name: str(value) for name, value in config.kafka.client_options().items() if name != "sasl.password"}
+    return job.KafkaSettings(options=options, password=config.kafka.password)
+
+
+def spark_settings(master: str, jars: Sequence[str] = (), conf: Sequence[str] = ()) -> job.SparkSettings:
+    """How to run Spark: with the jars given, else those of the lock, downloaded at the first call.
+
+    Args:
+        master: Spark master URL.
+        jars: absolute paths, instead of the lock's.
+        conf: ``name=value``.
+
+    Raises:
+        ConfigError: the extra is not installed, or a setting has no ``=``.
+        StackError: a jar or a Java cannot be had.
+    """
+    extras.require("spark", "this command")
+    settings = dict(each.split("=", 1) for each in conf if "=" in each)
+    if len(settings) < len(conf):
+        raise ConfigError("--conf wants name=value", remedy="for instance --conf spark.executor.memory=4g")
+    if jars:
+        return job.SparkSettings(master=master, jars=tuple(jars), conf=settings)
+    # Imported here: its libraries are part of the extra.
+    from cdc.lab.stack.spark import spark_runtime
+
+    runtime = spark_runtime(say=lambda line: typer.echo(line, err=True))
+    return job.SparkSettings(
+        master=master,
+        jars=tuple(map(str, runtime.jars)),
+        java_home=str(runtime.java_home),
+        java_options=runtime.classes.options(),
+        conf=settings,
+    )
+
+
+def _chosen(infos: Sequence[TableInfo], wanted: Sequence[str]) -> list[TableInfo]:
+    by_name = {info.qualified_name: info for info in infos}
+    unknown = [name for name in wanted if name not in by_name]
+    if unknown:
+        raise ConfigError(
+            f"not captured: {', '.join(unknown)}", remedy=f"the captured tables are {', '.join(sorted(by_name))}"
+        )
+    return [by_name[name] for name in wanted] if wanted else list(infos)
+
+
+def _table(
+    conn: psycopg.Connection[Any],
+    config: Config,
+    info: TableInfo,
+    histories: Mapping[str, str],
+    replica: tuple[str, str] | None,
+) -> job.Table:
+    with source_errors(f"looking at {info.qualified_name}"):
+        published = published_part(conn, info, config.source.publication)
+        relation = describe(conn, info, published.columns)
+        delimiters = _delimiters(conn, [column.type_oid for column in relation.columns])
+    topic = state_topic(config, info.namespace, info.name)
+    return job.Table(
+        namespace=info.namespace,
+        name=info.name,
+        topic=topic,
+        key=info.key,
+        columns=tuple(_column(each, delimiters) for each in relation.columns),
+        row_filter=published.row_filter,
+        history_topic=histories.get(topic),
+        replica=replica,
+        rereads=bool(info.toastable) and info.replica_identity is not ReplicaIdentity.FULL,
+    )
+
+
+def _column(column: Column, delimiters: Mapping[int, str]) -> job.Column:
+    """Its form in the topic, as the topic contract has it: an array's elements are known for built-in types only.
+
+    The catalog says what is an array; the stream's names only suggest it (an enum may be called ``_mood``).
+    """
+    return job.Column(
+        name=column.name,
+        sql_type=sql_type(column),
+        kind=TOPIC_FORMS[kind_of_column(column).kind],
+        is_array=column.type_oid in delimiters,
+        delimiter=delimiters.get(column.type_oid, ","),
+    )
+
+
+def _delimiters(conn: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int, str]:
+    """By array type, and no other, what stands between elements; ``box`` has a semicolon."""
+    rows = conn.execute(_DELIMITERS.encode(), (list(oids),))
+    return dict(rows.fetchall())
+
+
+def _replica_names(config: Config, infos: Sequence[TableInfo]) -> dict[str, ReplicaName]:
+    sink = config.sink
+    if sink is None:
+        return {}
+    naming = naming_of(sink)
+    names = {}
+    for info in infos:
+        topic = state_topic(config, info.namespace, info.name)
+        schema = TableSchema("", info.namespace, info.name, topic, key=info.key, columns=())
+        names[info.qualified_name] = naming.name(schema)
+    return names
+
+
+def _replica(config: Config) -> job.PostgresSettings | None:
+    if config.sink is None:
+        return None
+    with connect(config.sink.connection(), application_name=_APPLICATION) as conn:
+        return _address(conn.info, config.sink.password, "sink.dsn")
+
+
+def _address(info: psycopg.ConnectionInfo, password: SecretStr | None, option: str) -> job.PostgresSettings:
+    """Where libpq went, with everything that it took from the environment and its files."""
+    parameters = info.get_parameters()
+    if info.host.startswith("/"):
+        raise ConfigError(
+            f"{option} names a Unix socket, which Spark's JDBC driver cannot use",
+            remedy=f"name a host for this command: {option} with host=127.0.0.1",
+        )
+    return job.PostgresSettings(
+        host=info.host,
+        port=info.port,
+        database=info.dbname,
+        user=info.user,
+        password=SecretStr(info.password) if info.password else password,
+        sslmode=parameters.get("sslmode", "prefer"),
+        sslrootcert=parameters.get("sslrootcert"),
+    )

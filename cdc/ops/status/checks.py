@@ -1,0 +1,160 @@
+"""What ``cdc check`` finds at the source and in Kafka. A part that is down is a finding like any other."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from cdc.base.compiled import language
+from cdc.base.config import Config
+from cdc.base.errors import CdcError
+from cdc.bridge.capture.copy_both import CopyBoth
+from cdc.bridge.scope.topics import history_topics, state_topic, topic_specifications
+from cdc.bridge.source.catalog import find_others, find_tables, out_of_line, unmatched
+from cdc.bridge.source.connect import LOOK_S, connect, describe
+from cdc.bridge.source.failover import check_failover, failover_facts
+from cdc.bridge.source.preflight import Finding, check_server, check_slot
+from cdc.bridge.source.preflight_tables import check_publication, check_scope, check_table
+from cdc.bridge.source.publication import inspect_publication
+from cdc.bridge.source.rights import table_rights
+from cdc.bridge.source.server import server_facts
+from cdc.bridge.source.slot import inspect_slot
+from cdc.bridge.source.table import TableInfo, why_unusable
+from cdc.contract.naming import collisions
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.publish.topics import COMPACTION_LAG, TopicAdmin, collision
+from cdc.kafka.replay.horizon import MARGIN_S, SHORT_LAG_S
+
+_APPLICATION: Final = "cdc check"
+_DELIVERIES: Final[Mapping[str, str]] = {
+    "transactional": "transactional: readers see rows of the stream together with the progress that covers them",
+    "idempotent": "idempotent: rows are readable at once. Readers other than sinks and views may see part of a source "
+    "transaction, and must ignore what is older in (lsn, seq) than what they have of a key",
+}
+
+
+@contextlib.contextmanager
+def failing(findings: list[Finding], subject: str) -> Iterator[None]:
+    """Turn an error in the block into a finding, and go on."""
+    try:
+        yield
+    except CdcError as error:
+        findings.append(Finding.failure(subject, error))
+
+
+def check_program() -> list[Finding]:
+    """What of the program itself is worth knowing before the start."""
+    if language() == "C":
+        return [Finding("OK", "hot path", "in C")]
+    text = "in Python: the same records, at about half the speed"
+    return [
+        Finding(
+            "OK", "hot path", text, "to have it in C, install gcc or clang, install cdc again, unset CDC_PURE_PYTHON"
+        )
+    ]
+
+
+def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
+    """Findings about the source, and the tables in scope as far as they could be read."""
+    findings: list[Finding] = []
+    tables: tuple[TableInfo, ...] = ()
+    source = config.source
+    with (
+        failing(findings, "connection"),
+        connect(source.connection(), application_name=_APPLICATION, lock_timeout_s=LOOK_S) as conn,
+    ):
+        findings.append(Finding("OK", "connection", describe(source.connection())))
+        facts = server_facts(conn)
+        findings += check_server(facts, reads_tables=config.snapshot.mode != "never")
+        findings += check_slot(facts, source.slot, inspect_slot(conn, source.slot))
+        if not facts.in_recovery:
+            findings += check_failover(failover_facts(conn, source.slot), source.slot)
+        if facts.can_replicate and facts.senders_used < facts.senders_max:
+            findings += _walsender(config)
+        tables = find_tables(conn, source.tables, source.exclude, source.keys)
+        others = find_others(conn, source.tables, source.exclude)
+        findings += check_scope(tables, others, unmatched(source.tables, tables))
+        rights = table_rights(conn, tables)
+        stored = out_of_line(conn, tables)
+        usable = tuple(each for each in tables if why_unusable(each) is None)
+        for info in tables:
+            is_needed = not usable or info.qualified_name in source.tables
+            findings += check_table(info, rights, facts.role, has_out_of_line=stored.get(info.oid), is_needed=is_needed)
+        tables = usable or tables
+        if usable:  # in a publication, the others could not be updated any more
+            findings += check_publication(
+                inspect_publication(conn, source.publication),
+                name=source.publication,
+                mode=source.publication_mode,
+                tables=usable,
+                rights=rights,
+                facts=facts,
+            )
+    return findings, tables
+
+
+def _walsender(config: Config) -> list[Finding]:
+    """Whether a walsender really takes us: pg_hba.conf and connection limits have a say, too."""
+    findings: list[Finding] = []
+    with failing(findings, "walsender connection"):
+        session = CopyBoth(config.source.connection(), application_name=_APPLICATION)
+        try:
+            system = session.identify()
+        finally:
+            session.close()
+        findings.append(
+            Finding("OK", "walsender connection", f"timeline {system.timeline}, WAL up to {system.flush_lsn}")
+        )
+    return findings
+
+
+def check_kafka(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
+    """Findings about the brokers and the topics of these tables."""
+    findings = [Finding("OK", "delivery", _DELIVERIES[config.delivery])]
+    nameable: list[TableInfo] = []
+    for info in tables:
+        with failing(findings, f"table {info.qualified_name}"):
+            state_topic(config, info.namespace, info.name)
+            history_topics(config, [info])
+            nameable.append(info)
+    findings += [
+        Finding("WARN", "topics.history", f"{pattern} reaches no captured table", "correct topics.history")
+        for pattern in unmatched(config.topics.history, tables)
+    ]
+    if caution := _short_lag(config.topics.min_compaction_lag_ms):
+        text = f"is {config.topics.min_compaction_lag_ms}{caution}"
+        findings.append(Finding("WARN", "topics.min_compaction_lag_ms", text, "set it to 60000, the default, or more"))
+    with failing(findings, "brokers"):
+        admin = TopicAdmin(BrokerAdmin(config.kafka.client_options()))
+        existing = admin.partitions()
+        findings.append(Finding("OK", "brokers", f"{config.kafka.bootstrap} answers"))
+        specifications = topic_specifications(config, nameable)
+        drifts = admin.drift(specifications)
+        for drift in drifts:
+            text = f"has {drift.setting}={drift.found}, the configuration says {drift.wanted}"
+            if drift.setting == COMPACTION_LAG and drift.found.isdigit():
+                text += _short_lag(int(drift.found))
+            findings.append(Finding("FAIL" if drift.is_fatal else "WARN", f"topic {drift.topic}", text, drift.remedy))
+        drifted = {drift.topic for drift in drifts}
+        names = [each.name for each in specifications]
+        colliding = dict(collisions([name for name in names if name not in existing], [*existing, *names]))
+        for each in specifications:
+            if each.name in colliding:
+                findings.append(Finding.failure(f"topic {each.name}", collision(each.name, colliding[each.name])))
+            elif each.name not in existing:
+                findings.append(Finding("OK", f"topic {each.name}", f"will be made with {each.partitions} partitions"))
+            elif each.name not in drifted:
+                findings.append(Finding("OK", f"topic {each.name}", "as the configuration says"))
+    return findings
+
+
+def _short_lag(lag_ms: int) -> str:
+    """What a short lag means for readers, to go on with; empty when it is long enough."""
+    if lag_ms >= SHORT_LAG_S * 1_000:
+        return ""
+    slack_s = max(lag_ms / 1_000 - MARGIN_S, 0)
+    return (
+        f": a sink that is more than {slack_s:g} s behind cannot tell which moment of the source it shows, and says "
+        "catching_up until it is level again; so does cdc snapshot, without an end when it cannot keep up"
+    )

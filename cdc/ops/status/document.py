@@ -1,0 +1,322 @@
+"""What ``cdc status`` answers, as plain values, and what in it wants attention. No I/O."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+from cdc.base.lsn import LSN
+from cdc.base.waits import LONG_S
+from cdc.bridge.backfill.intake import NOT_CAPTURED
+from cdc.bridge.backfill.pace import average_rate, seconds_left, share
+from cdc.bridge.source.retention import Retention, dangers
+from cdc.contract.record import BackfillProgress, Progress
+from cdc.contract.slot_state import SlotState
+from cdc.ops.status.parts import SourceStatus, Status
+from cdc.ops.status.standing import Standing, bridge_standing, sink_standing, view_standing
+from cdc.sink.postgres.status import SinkStatus, TableStatus
+
+Document: TypeAlias = dict[str, Any]
+
+DOWN: Final = 4
+"""Exit code: a part does not answer or does not run (as the ``…Unavailable`` errors)."""
+
+SICK: Final = 3
+"""Exit code: all parts answer, and one needs the operator (as the ``…Refused`` errors)."""
+
+
+_SECTIONS: Final[Mapping[str, str]] = {"source": "source", "topics": "kafka", "sink": "sink"}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What wants attention, and what to do; ``exit_code`` is ``DOWN`` or ``SICK``."""
+
+    part: str
+    text: str
+    remedy: str
+    exit_code: int
+
+
+def problems(status: Status) -> list[Problem]:
+    """Everything that is not as it should be, part by part."""
+    found = []
+    for name, part in (("source", status.source), ("topics", status.topics), ("sink", status.sink)):
+        if part is not None and part.error is not None:
+            remedy = part.error.remedy or f"is it up, and is the section {_SECTIONS[name]} of the configuration right?"
+            found.append(Problem(name, part.error.message, remedy, DOWN))
+    bridge = bridge_standing(status)
+    if (source := status.source.answer) is not None:
+        found += _slot_problems(status.slot_name, source, bridge)
+    if status.topics.error is None and status.topics.answer is None:
+        found.append(Problem("topics", "nothing is published yet", "start the bridge: cdc run", DOWN))
+    for backfill in status.backfills:
+        found += _backfill_problems(backfill)
+    found += _standing_problems("bridge", bridge)
+    if status.sink is not None:
+        found += _standing_problems("sink", sink_standing(status))
+        if (sink := status.sink.answer) is not None:
+            found += _stopped_tables(sink)
+    found += _standing_problems("view", view_standing(status))
+    return found
+
+
+def _standing_problems(part: str, standing: Standing) -> list[Problem]:
+    code = SICK if standing.state == "blocked" else DOWN
+    return [Problem(part, text, remedy, code) for text, remedy in standing.reasons]
+
+
+def _slot_problems(name: str, source: SourceStatus, bridge: Standing) -> list[Problem]:
+    slot = source.slot
+    if slot is None:
+        if bridge.reasons:
+            return []  # a bridge is there, and says why it has not made one
+        return [Problem("source", f"there is no slot {name}", "start the bridge, which makes it: cdc run", DOWN)]
+    if slot.lost:
+        why = slot.invalidation_reason or slot.wal_status
+        return [Problem("source", f"slot {name} is lost ({why}): changes are missing", "see cdc check", SICK)]
+    found = []
+    if not slot.active and not bridge.reasons:
+        found.append(Problem("source", f"no bridge reads slot {name}", "start the bridge: cdc run", DOWN))
+    found += [
+        Problem("source", f"{each.reason}; it is not captured", each.remedy, SICK)
+        for each in source.left_out
+        if each.is_named
+    ]
+    retention = Retention(slot, source.limit_bytes, source.oldest, source.role)
+    found += [Problem("source", each.text, each.remedy, SICK) for each in dangers(retention)]
+    return found
+
+
+def _backfill_problems(backfill: BackfillProgress) -> list[Problem]:
+    if backfill.reason == NOT_CAPTURED:
+        text = f"table {backfill.table} is not captured any more: its topic and its replica table miss changes"
+        remedy = f"capture it again, then: cdc backfill {shlex.quote(backfill.table)} --sweep"
+        return [Problem("topics", text, remedy, SICK)]
+    if backfill.state == "failed":
+        why, _, remedy = backfill.reason.partition("\n  remedy: ")
+        again = _again(backfill)
+        text = f"the backfill of {backfill.table} failed: {why}"
+        return [Problem("topics", text, f"{remedy}\nthen: {again}" if remedy else again, SICK)]
+    if not backfill.whole and not backfill.is_open:
+        text = f"the topic of {backfill.table} does not hold every row: its backfill was {backfill.state}"
+        return [Problem("topics", text, _again(backfill), SICK)]
+    if not backfill.whole and backfill.cause == "gap":  # rows that were there are missing, or under keys of before
+        text = f"the topic of {backfill.table} is published anew behind a gap, and does not hold every row until then"
+        return [Problem("topics", text, "wait for its backfill, which the line of its table shows", SICK)]
+    return []
+
+
+def _again(backfill: BackfillProgress) -> str:
+    """The command that does what this backfill was to do. Without its sweep, rows that went away stay in the topic."""
+    command = f"cdc backfill {shlex.quote(backfill.table)}"
+    if backfill.sweep:
+        return f"{command} --sweep"
+    # A condition was enough for a topic that had all other rows; one that lacks rows needs all of them.
+    return f"{command} --where {shlex.quote(backfill.where)}" if backfill.where and backfill.whole else command
+
+
+def _stopped_tables(sink: SinkStatus) -> list[Problem]:
+    found = []
+    for table in sink.tables:
+        if table.state == "stopped":
+            reason, _, remedy = table.reason.partition("\n  remedy: ")
+            remedy = remedy or "correct what it names, then restart the sink"
+            found.append(Problem("sink", f"table {table.replica_table} is stopped: {reason}", remedy, SICK))
+    return found
+
+
+def as_document(status: Status, *, now_us: int) -> Document:
+    """The status as plain values.
+
+    Args:
+        now_us: this machine's clock, µs since 1970, for when the source's own is out of reach.
+    """
+    source, published = status.source.answer, status.topics.answer
+    clock_us = source.now_us if source is not None else now_us
+    trouble = problems(status)
+    document: Document = {
+        "name": status.name,
+        "healthy": not trouble,
+        "problems": [{"part": each.part, "text": each.text, "remedy": each.remedy} for each in trouble],
+        "source": {"reachable": status.source.reachable, **_source(source)},
+        "topics": {"reachable": status.topics.reachable, **_topics(published, source, clock_us)},
+        "backfills": [_backfill(each) for each in status.backfills],
+        "bridge": _standing(bridge_standing(status)),
+        "sink": None,
+        "view": _standing(view_standing(status)),
+    }
+    if status.sink is not None:
+        backfills = {each.topic: each for each in status.backfills}
+        standing = sink_standing(status)
+        document["sink"] = {
+            "reachable": status.sink.reachable,
+            **_standing(standing),
+            **_sink(status.sink.answer, standing, published, backfills, clock_us),
+        }
+    return document
+
+
+def _standing(standing: Standing) -> Document:
+    """``state`` and, where it is not as it should be, ``why`` and for how long."""
+    why = "; ".join(text for text, _ in standing.reasons)
+    return {"state": standing.state, "why": why or None, "state_seconds": standing.since_s}
+
+
+def _source(source: SourceStatus | None) -> Document:
+    if source is None:
+        return {}
+    slot = source.slot
+    left_out = [{"table": each.table, "reason": each.reason, "remedy": each.remedy} for each in source.left_out]
+    if slot is None:
+        return {"wal_lsn": str(source.wal_lsn), "left_out": left_out, "slot": None}
+    return {
+        "wal_lsn": str(source.wal_lsn),
+        "left_out": left_out,
+        "slot": {
+            "name": slot.name,
+            "active": slot.active,
+            "active_pid": slot.active_pid,
+            "waiting_bridges": source.waiting,
+            "confirmed_flush_lsn": _lsn(slot.confirmed_flush_lsn),
+            "lag_bytes": slot.lag_bytes,
+            "lag_seconds": _slot_lag_s(slot, source),
+            "wal_status": slot.wal_status,
+            "retained_bytes": slot.retained_bytes,
+            "safe_wal_size": slot.safe_wal_size,
+            "max_slot_wal_keep_size": source.limit_bytes,
+            "invalidation_reason": slot.invalidation_reason,
+        },
+    }
+
+
+def _slot_lag_s(slot: SlotState, source: SourceStatus) -> float | None:
+    """Seconds that the slot is behind; None without a reader, when bytes alone tell: there may be no commit in them.
+
+    PostgreSQL measures it when something is confirmed. From a reader that is silent it hears nothing, and says 0.
+    """
+    if slot.lag_bytes == 0:
+        return 0.0
+    if not slot.active:
+        return None
+    silent_s = source.heard_s if source.heard_s is not None and source.heard_s >= LONG_S else 0.0
+    return max(source.confirm_lag_s or 0.0, silent_s)
+
+
+def _topics(published: Progress | None, source: SourceStatus | None, clock_us: int) -> Document:
+    if published is None:
+        return {}
+    return {
+        "published_lsn": str(published.lsn),
+        "partial": published.partial is not None,
+        "lag_bytes": max(source.wal_lsn - published.lsn, 0) if source is not None else None,
+        "commit_time": _time(published.commit_ts),
+        "age_seconds": _age_s(published.commit_ts, clock_us),
+    }
+
+
+def _backfill(backfill: BackfillProgress) -> Document:
+    rate = average_rate(backfill) if backfill.state == "running" else None
+    return {
+        "table": backfill.table,
+        "state": backfill.state,
+        "cause": backfill.cause,
+        "whole": backfill.whole,
+        "rows": backfill.rows,
+        "estimated_rows": backfill.estimated_rows,
+        "done": round(share(backfill), 4),
+        "rows_per_second": rate,
+        "seconds_left": seconds_left(backfill, rate),
+        "reason": backfill.reason or None,
+        "updated": _time(backfill.updated_at),
+    }
+
+
+def _sink(
+    sink: SinkStatus | None,
+    standing: Standing,
+    published: Progress | None,
+    backfills: Mapping[str, BackfillProgress],
+    clock_us: int,
+) -> Document:
+    """``exact``: the replica shows one moment of the source. Not yet is no problem, but something to alert on."""
+    if sink is None:
+        return {}
+    left_out = {each.table for each in sink.blockers if each.is_left_out}
+    lag_bytes = lag_seconds = None
+    unapplied_bytes = None
+    if sink.applied_lsn is not None and published is not None:
+        unapplied_bytes = max(published.lsn - sink.applied_lsn, 0)
+    if sink.lsn is not None and published is not None:
+        lag_bytes = max(published.lsn - sink.lsn, 0)
+        lag_seconds = _sink_lag_s(sink, published, clock_us)
+    return {
+        "running": standing.state != "down",
+        "exact": sink.lsn is not None and all(each.state == "exact" for each in sink.tables),
+        "cut_lsn": _lsn(sink.lsn),
+        "applied_lsn": _lsn(sink.applied_lsn),
+        "commit_time": _time(sink.commit_ts),
+        "lag_bytes": lag_bytes,
+        "lag_seconds": lag_seconds,
+        "unapplied_bytes": unapplied_bytes,
+        "tables": [
+            {
+                "topic": each.topic,
+                "replica_table": each.replica_table,
+                "state": each.state,
+                "rows_applied": each.rows_applied,
+                "under_way": (
+                    "it is left out until a lock in the replica is gone"
+                    if each.replica_table in left_out
+                    else _under_way(each, backfills.get(each.topic))
+                ),
+                "reason": each.reason or None,
+            }
+            for each in sink.tables
+        ],
+    }
+
+
+def _sink_lag_s(sink: SinkStatus, published: Progress, clock_us: int) -> float | None:
+    """Age of the oldest thing in the topics that is not in the replica yet; 0 when all is there.
+
+    Its commit is younger than the replica's newest one, and it came into the topics after they held nothing that the
+    replica did not. Where there is no newer commit, only the position moved, since the last cut at the earliest.
+    """
+    assert sink.lsn is not None
+    if published.lsn <= sink.lsn:
+        return 0.0
+    if published.commit_ts <= sink.commit_ts:
+        return sink.applied_s
+    ages = [each for each in (_age_s(sink.commit_ts, clock_us), sink.level_s) if each is not None]
+    return min(ages, default=None)
+
+
+def _under_way(table: TableStatus, backfill: BackfillProgress | None) -> str | None:
+    """What makes a table exact without anybody's doing, in words; None when it is, or when somebody must act."""
+    match table.state:
+        case "loading" if backfill is not None:
+            return f"its backfill is {backfill.state}, {share(backfill):.0%} of it is published"
+        case "loading":
+            return "its topic does not hold every row yet"
+        case "catching_up":
+            return "the sink is too far behind to know at which LSN the table equals the source"
+        case "rebuilding":
+            return f"it is replayed from its topic: {table.reason}" if table.reason else "it is replayed from its topic"
+        case _:
+            return None
+
+
+def _lsn(lsn: LSN | None) -> str | None:
+    return None if lsn is None else str(lsn)
+
+
+def _time(commit_ts: int) -> str | None:
+    return datetime.fromtimestamp(commit_ts / 1e6, UTC).isoformat() if commit_ts else None
+
+
+def _age_s(then_us: int, now_us: int) -> float | None:
+    return max(now_us - then_us, 0) / 1e6 if then_us else None

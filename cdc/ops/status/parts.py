@@ -1,0 +1,275 @@
+"""What ``cdc status`` asks: slot, published position and backfills, the replica's cut. Each answers or says why not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+import psycopg
+
+from cdc.base.config import Config
+from cdc.base.daemon.threads import Threads
+from cdc.base.errors import CdcError, ReplicaUnavailable, SourceUnavailable, TopicUnavailable
+from cdc.base.lsn import LSN
+from cdc.base.waits import LONG_S
+from cdc.bridge.capture.stream import FEEDBACK_INTERVAL_S
+from cdc.bridge.scope.choice import LeftOut, choose
+from cdc.bridge.slot_wait import waiting_application
+from cdc.bridge.source.connect import LOOK_S, connect, source_errors
+from cdc.bridge.source.retention import OpenTransaction, inspect_retention
+from cdc.bridge.source.slot import WAL_END
+from cdc.contract.naming import progress_topic
+from cdc.contract.progress import stream_key
+from cdc.contract.record import BackfillProgress, Progress
+from cdc.contract.slot_state import SlotState
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.backfills import Published, read_published
+from cdc.ops.status.processes import ProcessStatus, Role, ask_ready, roles_of, url_of
+from cdc.sink.postgres.database import open_replica
+from cdc.sink.postgres.status import SinkStatus
+
+_PATIENCE_S: Final = 4.0
+"""For each part: a server that has not answered by then is told of as one that does not. A busy one answers within two;
+and a server that stands still is to be told of within ten, with two looks one after the other."""
+
+_APPLICATION: Final = "cdc status"
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[Answer]):
+    """A part's answer, or the error that stood in its way."""
+
+    answer: Answer | None
+    error: CdcError | None = None
+
+    @property
+    def reachable(self) -> bool:
+        """Whether anybody was there; it may have refused to answer."""
+        return self.error is None or not self.error.retryable
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """The source server.
+
+    Attributes:
+        wal_lsn: end of its WAL now.
+        now_us: its clock, µs since 1970: lags are measured by the clock that stamped the commits.
+        slot: None when there is none.
+        confirm_lag_s: how long the walsender waits for the newest WAL to be confirmed; None when it does not know.
+        waiting: bridges that stand by, to take over when the active one ends.
+        limit_bytes: ``max_slot_wal_keep_size``; None without a limit.
+        oldest: the oldest transaction with an id in the cluster, for which the slot may keep WAL.
+        role: as which we looked.
+        left_out: tables that the patterns reach and that are not captured.
+        heard_s: since the bridge last said anything to its walsender; None without one, or when we may not see it.
+    """
+
+    wal_lsn: LSN
+    now_us: int
+    slot: SlotState | None
+    confirm_lag_s: float | None
+    waiting: int = 0
+    limit_bytes: int | None = None
+    oldest: OpenTransaction | None = None
+    role: str = ""
+    left_out: tuple[LeftOut, ...] = ()
+    heard_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """All parts at about the same moment; ``sink`` is None when the configuration has none.
+
+    ``backfills`` are the newest of each table, by name.
+    """
+
+    name: str
+    slot_name: str
+    source: Part[SourceStatus]
+    topics: Part[Progress]
+    sink: Part[SinkStatus] | None
+    backfills: tuple[BackfillProgress, ...] = ()
+    processes: tuple[ProcessStatus, ...] = ()
+
+
+ReadPublished: TypeAlias = Callable[[Config], Published]
+
+
+def read_once(config: Config) -> Published:
+    """What the progress topic holds, read from its beginning.
+
+    Raises:
+        CdcError: it cannot be read.
+    """
+    admin = BrokerAdmin(config.kafka.client_options())
+    return read_published(admin, progress_topic(config.name), stream_key(config.source.slot))
+
+
+class StatusReader:
+    """Looks again and again. For one thread, which waits for no part longer than it says.
+
+    A part that hangs is not asked again before it has answered, so that no more than one thread hangs with it. What it
+    answers at last is old, and is not used.
+
+    Args:
+        published_now: reads the progress topic; who looks often remembers what was read.
+        patience_s: how long a look waits for each part.
+    """
+
+    def __init__(self, published_now: ReadPublished = read_once, patience_s: float = _PATIENCE_S) -> None:
+        self._published_now = published_now
+        self._patience_s = patience_s
+        self._hanging: dict[str, tuple[Future[Any], float]] = {}
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the progress topic is still being read for an earlier look."""
+        return "topics" in self._hanging and not self._hanging["topics"][0].done()
+
+    def look(self, config: Config) -> Status:
+        """Ask all servers at once, so that one that is down delays only itself; then the processes.
+
+        They come last because they know for whom they wait: of a server that has just fallen silent, only at the end of
+        our own wait for it.
+        """
+        roles = roles_of(config)
+        threads = Threads(3 + len(roles), "status")
+        asked: dict[str, tuple[Future[Any], float]] = {}
+
+        def ask(questions: Mapping[str, Callable[[], Any]]) -> None:
+            fresh = []
+            for name, question in questions.items():
+                hanging = self._hanging.get(name)
+                if hanging is not None and not hanging[0].done():
+                    asked[name] = hanging  # an earlier look has waited for it
+                    continue
+                asked[name] = threads.submit(question), time.monotonic()
+                fresh.append(asked[name][0])
+            wait(fresh, self._patience_s)
+
+        servers: dict[str, Callable[[], Any]] = {
+            "source": lambda: _ask(lambda: _source(config)),
+            "topics": lambda: _ask(lambda: self._published_now(config)),
+        }
+        if config.sink is not None:
+            servers["sink"] = lambda: _ask(lambda: _replica(config))
+        ask(servers)
+        ask({role_key(role): partial(ask_ready, config, role) for role in roles})
+        threads.shutdown()
+        self._hanging = {name: each for name, each in asked.items() if not each[0].done()}
+
+        def part(name: str) -> Part[Any]:
+            future, began = asked[name]
+            return _no_answer(name, time.monotonic() - began) if name in self._hanging else future.result()
+
+        published = part("topics")
+        known: Published | None = published.answer
+        processes = [
+            ProcessStatus(role, "hangs", url_of(config, role) or "")
+            if role_key(role) in self._hanging
+            else asked[role_key(role)][0].result()
+            for role in roles
+        ]
+        return Status(
+            name=config.name,
+            slot_name=config.source.slot,
+            source=part("source"),
+            topics=Part(known.stream if known is not None else None, published.error),
+            sink=None if config.sink is None else part("sink"),
+            backfills=tuple(each.progress for _, each in sorted(known.backfills.items())) if known is not None else (),
+            processes=tuple(processes),
+        )
+
+
+def role_key(role: Role) -> str:
+    """A process among the parts that are asked."""
+    return f"process {role}"
+
+
+def _no_answer(name: str, seconds: float) -> Part[Any]:
+    kinds: dict[str, tuple[type[CdcError], str]] = {
+        "source": (SourceUnavailable, "the source takes connections or queries"),
+        "topics": (TopicUnavailable, "Kafka takes requests"),
+        "sink": (ReplicaUnavailable, "the replica takes connections or queries"),
+    }
+    kind, does = kinds[name]
+    return Part(
+        None,
+        kind(
+            f"no answer for {seconds:.0f} s: {does} and answers none",
+            remedy="look at that server: is it stopped, is its disk full, is the network to it cut?",
+        ),
+    )
+
+
+def _ask(question: Callable[[], Answer | None]) -> Part[Answer]:
+    try:
+        return Part(question())
+    except CdcError as error:
+        return Part(None, error)
+
+
+def _source(config: Config) -> SourceStatus:
+    with connect(config.source.connection(), application_name=_APPLICATION, lock_timeout_s=LOOK_S) as conn:
+        retention = inspect_retention(conn, config.source.slot)
+        slot = retention.slot
+        with source_errors("asking for the WAL's end"):
+            row = conn.execute(
+                f"SELECT ({WAL_END})::text,"
+                " (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,"
+                " (SELECT extract(epoch FROM flush_lag)::float8 FROM pg_stat_replication WHERE pid = %s),"
+                " (SELECT count(*) FROM pg_stat_activity"
+                " WHERE application_name = %s AND datname = current_database())",
+                (slot and slot.active_pid, waiting_application(config.name)),
+            ).fetchone()
+        assert row is not None
+        return SourceStatus(
+            LSN.parse(row[0]),
+            row[1],
+            slot,
+            row[2],
+            row[3],
+            retention.limit_bytes,
+            retention.oldest,
+            retention.role,
+            choose(conn, config, may_be_empty=True).left_out,
+            None if slot is None or slot.active_pid is None else _heard_s(conn, slot.active_pid),
+        )
+
+
+def _heard_s(conn: psycopg.Connection[Any], pid: int) -> float | None:
+    """Since the bridge last spoke. It stamps that by its own clock, which may differ: what looks old is asked twice.
+
+    Args:
+        conn: to the source.
+        pid: of the walsender.
+    """
+
+    def look() -> tuple[Any, float] | None:
+        with source_errors("asking for the bridge's last word"):
+            found = conn.execute(
+                "SELECT reply_time, extract(epoch FROM clock_timestamp() - reply_time)::float8"
+                " FROM pg_stat_replication WHERE pid = %s AND reply_time IS NOT NULL",
+                (pid,),
+            ).fetchone()
+        return found if found is None else (found[0], found[1])
+
+    before = look()
+    if before is None or before[1] < LONG_S:
+        return None if before is None else max(before[1], 0.0)
+    time.sleep(FEEDBACK_INTERVAL_S + 0.5)
+    now = look()
+    if now is None:
+        return None
+    return 0.0 if now[0] != before[0] else now[1]
+
+
+def _replica(config: Config) -> SinkStatus:
+    return open_replica(config, application_name=_APPLICATION).status()

@@ -1,0 +1,100 @@
+"""What the processes of a deployment say of themselves, at the port of each: ``/ready``, with what it waits for."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from cdc.base.config import Config
+
+Role: TypeAlias = Literal["bridge", "sink", "serve"]
+ROLES: Final[Mapping[Role, str]] = {"bridge": "cdc run", "sink": "cdc sink", "serve": "cdc serve"}
+
+_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+_PATIENCE_S: Final = 3.0
+"""A process that is busy answers within milliseconds, on a machine that is overloaded within a second or two."""
+_LARGEST: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SaidWait:
+    """A process has waited for so many seconds, for this."""
+
+    what: str
+    seconds: float
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """One process.
+
+    Attributes:
+        state: answers; hangs: the kernel takes connections for it, or drops them, and nobody answers; silent: nobody is
+            there; unasked: there is no port to ask.
+        url: of its port.
+        is_ready: what it says of itself.
+        waits: for whom it has waited for long.
+        error: why it tries again and again; empty when it does not.
+    """
+
+    role: Role
+    state: Literal["answers", "hangs", "silent", "unasked"]
+    url: str = ""
+    is_ready: bool = False
+    waits: tuple[SaidWait, ...] = ()
+    error: str = ""
+    remedy: str = ""
+
+
+def url_of(config: Config, role: Role) -> str | None:
+    """Where to ask the process; None when the configuration does not say, or it speaks TLS."""
+    host, port = config.http.host, config.http.bridge_port if role == "bridge" else config.http.sink_port
+    if role == "serve":
+        host, port = config.serve.host, config.serve.port
+        if config.serve.tls_cert:
+            return None
+    if not port:
+        return None
+    host = _ANYWHERE.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{host}:{port}"
+
+
+def roles_of(config: Config) -> list[Role]:
+    """The processes that the configuration describes."""
+    wanted: list[Role] = ["bridge"]
+    wanted += ["sink"] if config.sink is not None else []
+    wanted += ["serve"] if config.view is not None else []
+    return wanted
+
+
+def ask_ready(config: Config, role: Role) -> ProcessStatus:
+    """What it says of itself; one that does not answer is an answer, too."""
+    url = url_of(config, role)
+    if url is None:
+        return ProcessStatus(role, "unasked")
+    try:
+        with urllib.request.urlopen(f"{url}/ready", timeout=_PATIENCE_S) as answer:
+            return _said(role, url, answer.read(_LARGEST))
+    except urllib.error.HTTPError as error:
+        with error:
+            return _said(role, url, error.read(_LARGEST))
+    except OSError as error:
+        is_slow = isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError)
+        return ProcessStatus(role, "hangs" if is_slow else "silent", url)
+
+
+def _said(role: Role, url: str, body: bytes) -> ProcessStatus:
+    try:
+        said: dict[str, Any] = json.loads(body)
+        waits = tuple(
+            SaidWait(str(each["for"]), float(each["seconds"]), str(each["remedy"])) for each in said.get("waits", ())
+        )
+        is_ready = bool(said.get("ready", True))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return ProcessStatus(role, "silent", url)  # somebody else has the port
+    return ProcessStatus(role, "answers", url, is_ready, waits, str(said.get("error", "")), str(said.get("remedy", "")))

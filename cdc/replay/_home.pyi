@@ -1,7 +1,0 @@
-from collections.abc import Mapping, Sequence
-
-from cdc.ports import StoredRecord
-
-def sift(
-    records: Sequence[StoredRecord], counts: Mapping[str, int]
-) -> tuple[list[StoredRecord], list[StoredRecord]]: ...

@@ -1,7 +1,0 @@
-from collections.abc import Sequence
-
-from cdc.ports import StoredRecord
-
-def split(
-    bits: bytearray, salt: int, upserts: Sequence[StoredRecord]
-) -> tuple[list[StoredRecord], list[StoredRecord]]: ...

@@ -1,0 +1,114 @@
+"""Topic → replica: the sink's loop, and what ends one session and begins the next.
+
+Everything is rebuilt from what the replica stores (cut, offsets, table states) whenever anything fails: the caller
+tries again after an outage, and rows that the replica rejects end the session, stops its table and begins a
+session without that table. So there is one way to start and no half-undone state. A stopped table is tried again when
+the process, or the caller's next attempt, starts.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Final
+
+import structlog
+
+from cdc.base.config import Config
+from cdc.contract.ports import ReplicaPlace, TableHeld, TableRejected
+from cdc.kafka.replay.client import TopicMissing
+from cdc.kafka.replay.reader import TopicReader
+from cdc.sink.apply.session import CutReport, MirrorSession
+from cdc.sink.apply.topics import BeginAnew, RebuildOrder
+
+__all__ = ["CutReport", "run_mirror", "wait_for_lock"]
+
+_LOCK_POLL_S: Final = 0.5
+_ALLOCATIONS_PER_COLLECTION: Final = 100_000
+
+log = structlog.get_logger("cdc.sink")
+
+
+def run_mirror(
+    config: Config,
+    replica: ReplicaPlace,
+    stop: threading.Event,
+    on_cut: Callable[[CutReport], None] = lambda _: None,
+    order: RebuildOrder | None = None,
+) -> None:
+    """Mirror topics into replica tables until ``stop`` is set; then the cut under way is finished.
+
+    Args:
+        config: names the topics.
+        replica: the tables' place.
+        stop: ends it.
+        on_cut: told in this thread after each commit of the replica.
+        order: what the operator wants rebuilt; used up by the first session that knows the tables.
+
+    Raises:
+        CdcError: retryable after an outage: call again, everything goes on from what the replica stores.
+    """
+    _collect_rarely()
+    stopped: set[str] = set()
+    order = order or RebuildOrder()
+    with replica.watching(stop.set):
+        replica.upgrade()
+        while not stop.is_set():
+            with (
+                closing(replica.writer(stopped)) as rows,
+                closing(TopicReader(config.kafka.client_options())) as reader,
+                ThreadPoolExecutor(max_workers=1, thread_name_prefix="replica") as thread,
+            ):
+                if not wait_for_lock(rows.lock, config.name, stop):
+                    return
+                session = MirrorSession(
+                    config,
+                    reader=reader,
+                    replica=rows,
+                    called=replica.called,
+                    writer=thread,
+                    stop=stop,
+                    on_cut=on_cut,
+                    order=order,
+                )
+                try:
+                    session.run()
+                except TableRejected as error:
+                    session.abandon()
+                    log.error("a record stops its table, the others go on", error=error.message, remedy=error.remedy)
+                    rows.stop_table(error.topic, error.reason_and_remedy, error.record)
+                    stopped.add(error.topic)
+                except (BeginAnew, TableHeld):
+                    session.abandon()
+                except TopicMissing as error:
+                    session.abandon()
+                    log.warning(
+                        "a topic is gone",
+                        error=error.message,
+                        remedy="wait: a topic made anew is read again; start the bridge (cdc run) if it does not run",
+                    )
+                    stop.wait(_LOCK_POLL_S)
+
+
+def _collect_rarely() -> None:
+    """Rows wait in memory by the ten thousand and form no cycles: looking through them took a quarter of the CPU."""
+    gc.set_threshold(_ALLOCATIONS_PER_COLLECTION, *gc.get_threshold()[1:])
+
+
+def wait_for_lock(lock: Callable[[], bool], name: str, stop: threading.Event) -> bool:
+    """Become the only writer of this name; False when told to stop meanwhile."""
+    refusals = 0
+    while not lock():
+        refusals += 1
+        if refusals == 2:  # the first may be our own last session, which the server has not ended yet
+            log.warning(
+                "waiting: another process of this name writes there",
+                name=name,
+                remedy="leave it waiting: it takes over when the other one ends; or stop one of the two",
+            )
+        if stop.wait(_LOCK_POLL_S):
+            return False
+    return True

@@ -1,0 +1,474 @@
+"""Topic → replica, one attempt: from what the replica stores until it is told to stop or an error ends it.
+
+Theory of operation. The calling thread reads, finds cuts (``replay.cut``) and renders rows; one writer thread gives
+them to the replica. At most one cut is under way, so the replica works on one while the next is read and rendered, and
+what arrives meanwhile forms the next: cuts grow by themselves with the load.
+
+Definitions come first: all of ``__schemas`` is read before any row, again before rows are spilled, and its end is part
+of every fence. So no row is applied by an older idea of its table.
+
+Backfills have records in the progress topic, too: a table is exact from the cut on that includes the one which says
+that its topic is whole (``replay.loading``).
+
+Nothing is called exact that the topics' cleaner may have touched (``replay.horizon``). While the mirror is too far
+behind for that, it *catches up*: it still goes from cut to cut, but for its tables no LSN is recorded. A cut that is
+not true is put off for a moment when a little reading may lead to one that is; so a short pause is not seen at all.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from typing import Any, Final, NamedTuple, TypeVar
+
+import structlog
+
+from cdc.base.compiled import language
+from cdc.base.config import Config
+from cdc.base.errors import ReplicaRefused
+from cdc.base.lsn import LSN, ZERO
+from cdc.base.waits import WAITS
+from cdc.contract.backfill import is_backfill_key, parse_backfill
+from cdc.contract.known_topic import named_topic, parse_known_topic
+from cdc.contract.naming import progress_topic, schemas_topic
+from cdc.contract.ports import (
+    Partition,
+    PreparedRows,
+    RecordReader,
+    ReplicaTable,
+    ReplicaWriter,
+    Standing,
+    StoredRecord,
+    TopicFacts,
+)
+from cdc.contract.progress import parse_progress, stream_key
+from cdc.contract.record import Progress, SourceIdentity, TableSchema
+from cdc.contract.schema import parse_schema
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.backfills import Published, read_published
+from cdc.kafka.replay.cut import Cut, CutBuffer, Held
+from cdc.kafka.replay.foreign import ForeignWatch
+from cdc.kafka.replay.horizon import why_anew
+from cdc.kafka.replay.loading import LoadingTopics
+from cdc.sink.apply.cut_judge import CutJudge
+from cdc.sink.apply.topics import BeginAnew, MirroredTopics, RebuildOrder
+
+MAX_RECORDS: Final = 30_000
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""What may wait in memory before a cut or a spill. One such batch is read while another is applied."""
+
+Answer = TypeVar("Answer")
+
+_RECORDS_PER_POLL: Final = 5_000
+_POLL_S: Final = 0.1
+_BUSY_POLL_S: Final = 0.01
+"""With a cut under way: how late it may be reported when nothing new comes in."""
+_BRIDGE_STARTS_S: Final = 10.0
+"""A bridge that was started at the same time has made its topics by then, on a busy machine, too."""
+_TOPIC_POLL_S: Final = 1.0
+
+_REPLICA_REMEDY: Final = "look at its load and at its disk; who holds a lock there is said by: cdc status"
+
+log = structlog.get_logger("cdc.sink")
+
+
+class CutReport(NamedTuple):
+    """A cut that the replica committed.
+
+    Attributes:
+        progress: where the replica stands now.
+        is_true: tables that are part of the cut equal the source there; else the sink catches up.
+        rows: upserts and deletes by topic.
+        tables: every known replica table by topic.
+    """
+
+    progress: Progress
+    is_true: bool
+    rows: Mapping[str, int]
+    tables: Mapping[str, ReplicaTable]
+
+
+class MirrorSession:
+    """One attempt.
+
+    Args:
+        config: the whole configuration.
+        reader: fresh.
+        replica: fresh, and locked.
+        called: what it is, for people.
+        writer: runs one job at a time.
+        stop: ends it; the cut under way is finished.
+        on_cut: told after each commit of the replica.
+        order: what the operator wants rebuilt.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        reader: RecordReader,
+        replica: ReplicaWriter[Any],
+        called: str,
+        writer: Executor,
+        stop: threading.Event,
+        on_cut: Callable[[CutReport], None],
+        order: RebuildOrder,
+    ) -> None:
+        self._kafka = config.kafka.client_options()
+        self._progress_topic = progress_topic(config.name)
+        self._schemas_topic = schemas_topic(config.name)
+        self._stream_key = stream_key(config.source.slot)
+        self._reader = reader
+        self._replica = replica
+        self._called = called
+        self._writer = writer
+        self._stop = stop
+        self._on_cut = on_cut
+        self._restored = replica.restore()
+        self._start = self._restored.progress.lsn if self._restored.progress else ZERO
+        self._buffer = CutBuffer(MAX_RECORDS, MAX_BYTES, self._start)
+        self._source: SourceIdentity | None = None
+        self._loading = LoadingTopics((), 0, ())
+        self._order = order
+        self._judge = CutJudge(reader, self._buffer, (self._progress_topic, 0), self._restored)
+        self._topics = MirroredTopics(reader, replica, self._buffer, self._restored, {}, order)
+        self._foreign = ForeignWatch()
+        self._published_at = 0.0
+        self._tables: dict[str, str] = {}
+        self._told: set[str] = set()
+        self._rows: Counter[str] = Counter()
+        self._under_way: Future[CutReport | None] | None = None
+        self._is_spilled = False
+        self._held_at: LSN | None = None
+
+    def run(self) -> None:
+        """Mirror until ``stop`` is set.
+
+        Raises:
+            TableRejected: rows stop their table.
+            BeginAnew: start anew.
+            CdcError: the supervisor decides by its class.
+        """
+        if not self._begin():
+            return
+        log.info("mirroring", tables=len(self._topics.watched), start=str(self._start), hot_path=language())
+        while not self._stop.is_set():
+            self._take(self._reader.poll(_RECORDS_PER_POLL, _POLL_S if self._under_way is None else _BUSY_POLL_S))
+            if self._under_way is not None and self._under_way.done():
+                self._settle()
+            self._topics.look()
+            self._take_back()
+            self._judge.ask()
+            self._leave_behind()
+            self._advance()
+        self._settle()
+
+    def abandon(self) -> None:
+        """Wait for the writer, whatever comes of it."""
+        if self._under_way is not None:
+            self._under_way.exception()
+
+    def _begin(self) -> bool:
+        """Wait for the bridge's topics, learn every definition, assign every partition; False when told to stop."""
+        schemas = self._wait(lambda: self._reader.partitions(self._schemas_topic), self._schemas_topic)
+        progress = self._wait(lambda: self._reader.partitions(self._progress_topic), self._progress_topic)
+        published = self._wait(self._published, self._progress_topic)
+        if not schemas or not progress or published is None:
+            return False
+        newest = self._restored.progress or published.stream
+        assert newest is not None
+        self._source = newest.source
+        progress_start = self._progress_start()
+        if published.stream is not None:
+            self._judge.published(self._published_at, published.stream)
+        exact = [each.topic for each in self._replica.tables().values() if each.state == "exact"]
+        self._loading = LoadingTopics(published.backfills.values(), progress_start, exact)
+        self._topics = MirroredTopics(
+            self._reader, self._replica, self._buffer, self._restored, published.topics, self._order
+        )
+        self._reader.add(dict.fromkeys(schemas, 0))
+        self._buffer.watch(schemas, state=False)
+        self._replica.meet_source(self._source)
+        self._learn(self._read_schemas())
+        if not self._stop.is_set():
+            self._order.close(self._tables.values(), self._held())
+        self._reader.add(dict.fromkeys(progress, progress_start))
+        return not self._stop.is_set()
+
+    def _progress_start(self) -> int:
+        """Where to read on in the progress topic; from its beginning when it is not the one that it was."""
+        topic = self._progress_topic
+        facts: TopicFacts | None = self._reader.look_at([topic]).get(topic)
+        if facts is None:
+            raise BeginAnew
+        stored = {number: at for (name, number), at in self._restored.offsets.items() if name == topic}
+        self._replica.know(topic, facts.topic_id)
+        if why_anew(stored, self._restored.topic_ids.get(topic, ""), facts):
+            return 0
+        return stored.get(0, 0)
+
+    def _take_back(self) -> None:
+        """Tables that somebody's lock kept out come in again with a new session; parts of a transaction come first."""
+        if not self._is_spilled and self._replica.may_return():
+            self._settle()
+            raise BeginAnew
+
+    def _leave_behind(self) -> None:
+        """A first backfill may bring more than the replica can take; the other tables go on without its table."""
+        if not self._loading.topics:
+            return
+        if flooded := self._buffer.flooded(self._loading.topics, self._reader.positions()):
+            self._settle()
+            self._topics.fall_behind(flooded, self._judge.caught_up_at)
+            log.info("a table that is loading is left behind for now", topics=sorted(flooded))
+
+    def _advance(self) -> None:
+        """A cut when one is possible and the fence or memory asks for it; else, with full memory, a spill."""
+        buffer, positions = self._buffer, self._reader.positions()
+        if self._held_at not in (None, self._judge.published_at_most):
+            self._reader.hold(())
+            self._held_at = None
+        if not (buffer.is_full or buffer.is_fence_reached(positions)):
+            return
+        place = buffer.cut(positions, again=True)
+        if place is not None:
+            if joining := buffer.joining(place, positions):
+                joining -= _doubtful(buffer.beyond(self._judge.published_at_most))
+            if self._judge.is_of_use(place, joining):
+                is_true = self._judge.is_true(place, joining)
+                if buffer.is_full or is_true or self._judge.may_be_untrue(place):
+                    self._cut(place, joining if is_true else frozenset(), is_true)
+                    return
+        if buffer.is_full:
+            self._spill()
+
+    def _spill(self) -> None:
+        """A part of a transaction that memory does not hold. Where nothing may go, what fills memory has to wait."""
+        self._leave_foreign()  # or it would keep what is behind it in memory, and with that the cut from coming
+        if spilled := self._buffer.spill(self._judge.published_at_most):
+            self._learn(self._read_schemas())
+            batches = self._prepare(spilled)
+            self._hand_over(lambda: self._replica.write(batches))
+            self._is_spilled = True
+        else:
+            self._hold()
+
+    def _hold(self) -> None:
+        """What only fills memory is not read for now: until the next cut, or, while none is known, more progress."""
+        buffer, published = self._buffer, self._judge.published_at_most
+        self._reader.hold(buffer.ahead(published) if buffer.is_full else ())
+        self._held_at = published if buffer.is_full and not buffer.knows_next else None
+
+    def _cut(self, place: Cut, joining: Collection[str], is_true: bool) -> None:
+        buffer = self._buffer
+        if is_true:
+            self._topics.refuse_overdue(self._judge.caught_up_at, joining, time.time())
+        batches = self._prepare(buffer.take_cut(place))
+        self._leave_foreign()
+        self._hold()
+        offsets = {**buffer.next_offsets(self._reader.positions()), (self._progress_topic, 0): place.offset}
+        buffer.join(joining)
+        self._judge.took(place, is_true)
+        read_to = self._reader.positions()[self._progress_topic, 0]
+        standing = Standing(
+            is_true=is_true,
+            loading=self._loading.at(place, read_to) | self._topics.unmet(place),
+            behind=buffer.behind,
+            joining=joining,
+            caught_up_at=self._judge.caught_up_at,
+        )
+        rows, self._rows = self._rows, Counter()
+        self._is_spilled = False
+        self._hand_over(lambda: self._write_cut(batches, place, offsets, rows, standing))
+
+    def _leave_foreign(self) -> None:
+        """Leave out what the bridge cannot have written; tables that have such records are not exact."""
+        published = self._judge.published_at_most
+        held = self._buffer.beyond(published)
+        foreign = self._foreign.look(held, published, time.monotonic())
+        if apart := (_doubtful(held) | {each.record.topic for each in foreign}) - self._buffer.behind:
+            self._settle()
+            self._topics.fall_behind(apart, self._judge.caught_up_at)
+        for each in foreign:
+            first, *others = self._buffer.set_apart(each, published)
+            self._reader.again({(first.topic, first.partition): first.offset})
+            log.error(
+                "a record lies beyond everything that the bridge has published: another program wrote it; it is left "
+                "out, and its table is not exact until the bridge has written the key again",
+                topic=first.topic,
+                partition=first.partition,
+                offset=first.offset,
+                key=None if first.key is None else first.key.decode(errors="backslashreplace"),
+                header=first.header.decode(errors="backslashreplace"),
+                more=len(others),
+                remedy="find who else writes there and stop it (cdc topics lint), then cdc reconcile --repair",
+            )
+
+    def _write_cut(
+        self,
+        batches: Sequence[PreparedRows],
+        place: Cut,
+        offsets: Mapping[Partition, int],
+        rows: Mapping[str, int],
+        standing: Standing,
+    ) -> CutReport:
+        """In the writer thread."""
+        self._replica.write(batches)
+        self._replica.commit(place.progress, offsets, standing)
+        tables = dict(self._replica.tables())
+        return CutReport(place.progress, standing.is_true, rows, tables)
+
+    def _prepare(self, records: Mapping[str, Sequence[StoredRecord]]) -> list[PreparedRows]:
+        batches = [self._replica.prepare(topic, of_topic) for topic, of_topic in records.items()]
+        self._rows.update({batch.topic: len(batch) for batch in batches})
+        return batches
+
+    def _hand_over(self, job: Callable[[], CutReport | None]) -> None:
+        self._settle()
+
+        def waited() -> CutReport | None:
+            with WAITS.on("replica", f"{self._called} to take rows", _REPLICA_REMEDY):
+                return job()
+
+        self._under_way = self._writer.submit(waited)
+
+    def _settle(self) -> None:
+        """Wait for the job under way, raise what it raised, report its cut."""
+        if self._under_way is None:
+            return
+        report = self._under_way.result()
+        self._under_way = None
+        if report is not None:
+            self._on_cut(report)
+
+    def _take(self, records: Sequence[StoredRecord]) -> None:
+        if definitions := self._sort(records):
+            self._learn(definitions)
+
+    def _sort(self, records: Sequence[StoredRecord]) -> list[TableSchema]:
+        """Rows into the buffer, progress noted; definitions are returned, for what they need may take time."""
+        rows: list[StoredRecord] = []
+        definitions: list[TableSchema] = []
+        for record in records:
+            if record.topic == self._schemas_topic:
+                if record.value is not None:
+                    definitions.append(parse_schema(record.value))
+            elif record.topic == self._progress_topic:
+                self._see(record)
+            else:
+                rows.append(record)
+        self._buffer.add(self._topics.at_home(rows))
+        self._judge.read()
+        return definitions
+
+    def _see(self, record: StoredRecord) -> None:
+        if record.value is None:
+            return
+        if is_backfill_key(record.key):
+            self._loading.saw(parse_backfill(record.value), record.offset)
+        if (topic := named_topic(record.key)) is not None:
+            self._topics.saw(topic, parse_known_topic(record.value), record.offset)
+        if record.key != self._stream_key:
+            return
+        progress = parse_progress(record.value)
+        self._judge.saw(progress, record.offset)
+        assert self._source is not None
+        if not _is_same_database(progress.source, self._source):
+            raise ReplicaRefused(
+                f"the replica mirrors {_named(self._source)}, but the topics now come from {_named(progress.source)}",
+                remedy="use an empty replica (or another sink.schema, or view.store) and a new `name`",
+            )
+        if progress.partial is None:
+            self._buffer.saw(Cut(progress, record.offset))
+
+    def _read_schemas(self) -> list[TableSchema]:
+        """Every definition published until now that was not read yet; meanwhile no rows are read."""
+        definitions: list[TableSchema] = []
+        mine = (self._schemas_topic, self._progress_topic)
+        targets = {each: end for each, end in self._reader.fence().items() if each[0] == self._schemas_topic}
+        if self._is_before(targets):  # else not: the client drops what it has fetched ahead of what is held
+            self._reader.hold([each for each in self._reader.positions() if each[0] not in mine])
+        while self._is_before(targets) and not self._stop.is_set():
+            definitions += self._sort(self._reader.poll(_RECORDS_PER_POLL, _POLL_S))
+        self._reader.hold(())
+        return definitions
+
+    def _is_before(self, targets: Mapping[Partition, int]) -> bool:
+        positions = self._reader.positions()
+        return any(positions[each] < end for each, end in targets.items())
+
+    def _learn(self, definitions: Sequence[TableSchema]) -> None:
+        """Give definitions to the replica and read the topics of tables that are new."""
+        if not definitions:
+            return
+        self._settle()
+        with WAITS.on("replica", f"{self._called} to take a table's definition", _REPLICA_REMEDY):
+            emptied = self._replica.learn(definitions)
+        if emptied:
+            self._loading.begin_anew(
+                emptied, self._reader.look_at([self._progress_topic])[self._progress_topic].ends[0]
+            )
+        self._tables.update({each.topic: each.qualified_name for each in definitions})
+        active = set(self._replica.active())
+        if not active.issuperset(self._topics.watched):
+            raise BeginAnew
+        self._topics.take_up({each: self._tables[each] for each in active.difference(self._topics.watched)})
+        self._judge.bound(self._topics.compaction_lag_s)
+        for table in self._replica.tables().values():
+            is_stopped = table.state == "stopped" and table.topic not in self._topics.watched
+            if is_stopped and table.topic not in self._told:
+                self._told.add(table.topic)
+                log.error(
+                    "table is stopped",
+                    table=table.name,
+                    topic=table.topic,
+                    reason=table.reason,
+                    remedy="cdc status says why, and what lets it go on",
+                )
+
+    def _held(self) -> list[str]:
+        """``namespace.table`` of those that take no rows for now, though nothing is wrong with them."""
+        active, tables = self._replica.active(), self._replica.tables()
+        return [
+            name
+            for topic, name in self._tables.items()
+            if topic not in active and topic in tables and tables[topic].state != "stopped"
+        ]
+
+    def _published(self) -> Published | None:
+        """What the progress topic holds; None while it does not say, and we do not know, whose topics these are."""
+        self._published_at = time.time()
+        found = read_published(BrokerAdmin(self._kafka), self._progress_topic, self._stream_key)
+        return found if found.stream is not None or self._restored.progress is not None else None
+
+    def _wait(self, ask: Callable[[], Answer], topic: str) -> Answer | None:
+        """The first answer that is not empty; None when told to stop. A sink may be started before its bridge."""
+        if answer := ask():
+            return answer
+        log.info("waiting for the bridge to write topic", topic=topic)
+        warns_at = time.monotonic() + _BRIDGE_STARTS_S
+        while not self._stop.wait(_TOPIC_POLL_S):
+            if answer := ask():
+                return answer
+            if time.monotonic() >= warns_at:
+                log.warning("the bridge does not write topic", topic=topic, remedy="cdc run")
+                warns_at = math.inf
+        return None
+
+
+def _named(source: SourceIdentity) -> str:
+    return f"database {source.database_oid} of system {source.system_identifier}"
+
+
+def _doubtful(held: Iterable[Held]) -> frozenset[str]:
+    """Topics that miss in a cut what was read behind a newer record, long before anybody knows who wrote that."""
+    return frozenset(each.record.topic for each in held if each.falls)
+
+
+def _is_same_database(one: SourceIdentity, other: SourceIdentity) -> bool:
+    """A failover changes the timeline and nothing else."""
+    return (one.system_identifier, one.database_oid) == (other.system_identifier, other.database_oid)

@@ -1,0 +1,253 @@
+"""The topics that a mirror reads: how each begins, whether it is still the one that it was, and since when it is read.
+
+Offsets are good for one topic only, and only while nothing that lies behind them can have been cleaned away unseen.
+Whatever speaks against that makes the table be rebuilt from its topic's beginning (``sink.rebuild``): a topic that was
+made anew or lost records, an absence for longer than tombstones are kept, or the operator.
+
+A topic that was made anew holds its table again when the bridge has noticed and published it. The bridge writes down
+which topic it knows in the Kafka transaction that demands the rows; until a cut includes that record, the table loads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+import structlog
+
+from cdc.base.errors import ConfigError
+from cdc.contract.known_topic import KnownTopic
+from cdc.contract.ports import RecordReader, ReplicaWriter, Restored, StoredRecord, TopicFacts
+from cdc.kafka.replay.backfills import StoredTopic
+from cdc.kafka.replay.cut import Cut, CutBuffer
+from cdc.kafka.replay.home import sifter
+from cdc.kafka.replay.horizon import longest_absence_s, why_anew
+
+_LOOK_S: Final = 5.0
+
+log = structlog.get_logger("cdc.sink")
+
+
+class BeginAnew(Exception):
+    """What the session rests on has changed; another one finds its way from what the replica stores."""
+
+
+class RebuildOrder:
+    """What the operator wants rebuilt: each table once, when the process starts.
+
+    Args:
+        tables: as ``namespace.table`` in the source.
+        everything: all that there are.
+    """
+
+    def __init__(self, tables: Collection[str] = (), *, everything: bool = False) -> None:
+        self._tables = set(tables)
+        self._everything = everything
+
+    def names(self, table: str) -> bool:
+        """Whether this one is to be rebuilt."""
+        return self._everything or table in self._tables
+
+    def close(self, known: Collection[str], held: Collection[str] = ()) -> None:
+        """All known tables were begun: nothing is left of it but for those that somebody's lock keeps out.
+
+        Raises:
+            ConfigError: it names a table that nobody publishes.
+        """
+        if unknown := sorted(self._tables.difference(known)):
+            raise ConfigError(
+                f"--rebuild: the bridge publishes no table {', '.join(unknown)}",
+                remedy=f"name some of: {', '.join(sorted(known))}",
+            )
+        self._tables = {each for each in held if self.names(each)}
+        self._everything = False
+
+
+class MirroredTopics:
+    """The state topics of one session.
+
+    Args:
+        reader: tells about topics, and is told which to read.
+        replica: holds their tables.
+        buffer: is told which records are to come.
+        restored: what the replica remembers.
+        published: the topics as the bridge knew them last.
+        order: what the operator wants.
+    """
+
+    def __init__(
+        self,
+        reader: RecordReader,
+        replica: ReplicaWriter[Any],
+        buffer: CutBuffer,
+        restored: Restored,
+        published: Mapping[str, StoredTopic],
+        order: RebuildOrder,
+    ) -> None:
+        self._reader = reader
+        self._replica = replica
+        self._buffer = buffer
+        self._restored = restored
+        self._published = published
+        self._order = order
+        self._facts: dict[str, TopicFacts] = {}
+        self._since: dict[str, float] = {}
+        self._met_at: dict[str, int | None] = {}
+        self._ids: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+        self._sift = sifter()
+        self._told: set[str] = set()
+        self._missing: set[str] = set()
+        self._look_due = time.monotonic() + _LOOK_S
+
+    @property
+    def watched(self) -> Collection[str]:
+        """Topics that are read."""
+        return self._facts.keys()
+
+    @property
+    def compaction_lag_s(self) -> float:
+        """The shortest of them all."""
+        return min((each.compaction_lag_s for each in self._facts.values()), default=0.0)
+
+    def take_up(self, tables: Mapping[str, str]) -> None:
+        """Begin to read topics.
+
+        Args:
+            tables: ``namespace.table`` by topic.
+        """
+        now = time.time()
+        found = self._reader.look_at(tables)
+        for topic in sorted(tables):
+            facts = found.get(topic)
+            if facts is None:
+                self._missing.add(topic)
+                self._replica.stop_topic(topic, f"topic {topic!r} does not exist")
+                continue
+            self._take_up(topic, facts, self._order.names(tables[topic]), now)
+
+    def _take_up(self, topic: str, facts: TopicFacts, is_asked: bool, now: float) -> None:
+        stored = {number: at for (name, number), at in self._restored.offsets.items() if name == topic}
+        since = self._restored.read_since.get(topic, self._restored.caught_up_at)
+        why = why_anew(stored, self._restored.topic_ids.get(topic, ""), facts)
+        is_other = why is not None
+        if why is None and stored and now - since >= longest_absence_s(facts):
+            why = "it was not read for longer than its topic keeps tombstones (delete.retention.ms)"
+        beginning = self._replica.begin(
+            topic,
+            facts.topic_id,
+            ends=facts.ends,
+            resumes=bool(stored),
+            why_anew=why or "",
+            is_asked=is_asked,
+            now=now,
+        )
+        if beginning == "stopped":
+            return
+        partitions = [(topic, number) for number in range(len(facts.ends))]
+        begins = {} if beginning == "anew" else stored
+        self._reader.add({each: begins.get(each[1], 0) for each in partitions})
+        self._buffer.watch(partitions, state=True, behind=beginning != "joined")
+        self._facts[topic] = facts
+        self._ids[topic] = f"{facts.topic_id}/{len(facts.ends)}"
+        self._since[topic] = now if beginning == "anew" else since
+        published = self._published.get(topic)
+        self._counts[topic] = len(facts.ends)
+        if published is not None:
+            self._spread(topic, facts, published.known)
+        if published is not None and not _is_met(published.known, facts):
+            self._met_at[topic] = None
+        elif published is not None and is_other:
+            self._met_at[topic] = published.offset
+
+    def fall_behind(self, topics: Collection[str], joined_since: float) -> None:
+        """Topics that the cut waits for no more.
+
+        Args:
+            topics: whose tables are not whole.
+            joined_since: up to when everything was read of topics that are part of the cut.
+        """
+        for topic in topics:
+            self._replica.fall_behind(topic)
+            self._since[topic] = joined_since
+        self._buffer.fall_behind(topics)
+
+    def saw(self, topic: str, known: KnownTopic, offset: int) -> None:
+        """The bridge wrote down how it knows a topic."""
+        facts = self._facts.get(topic)
+        if facts is not None:
+            self._spread(topic, facts, known)
+        if facts is not None and self._met_at.get(topic, offset) is None and _is_met(known, facts):
+            self._met_at[topic] = offset
+
+    def _spread(self, topic: str, facts: TopicFacts, known: KnownTopic) -> None:
+        """Keys are spread among the partitions that the bridge knows; one that was added since has none."""
+        if known.topic_id == facts.topic_id:
+            self._counts[topic] = len(known.low)
+
+    def unmet(self, cut: Cut) -> frozenset[str]:
+        """Topics of which the bridge has not noticed, as of a cut, that they are not what they were."""
+        return frozenset(topic for topic, at in self._met_at.items() if at is None or cut.offset <= at)
+
+    def at_home(self, rows: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
+        """Without those that somebody wrote into partitions where their keys do not belong."""
+        at_home, strays = self._sift(rows, self._counts)
+        for stray in strays:
+            if stray.value is not None and stray.topic not in self._told:
+                self._told.add(stray.topic)
+                log.warning(
+                    "another program wrote records into partitions where their keys do not belong: they are left out",
+                    topic=stray.topic,
+                    partition=stray.partition,
+                    offset=stray.offset,
+                    remedy="cdc reconcile --repair",
+                )
+        return at_home
+
+    def refuse_overdue(self, joined_since: float, joining: Collection[str], now: float) -> None:
+        """Make sure that no tombstone can have come and gone unseen.
+
+        Args:
+            joined_since: up to when everything was read of topics that are part of the cut.
+            joining: topics that are to be part of it.
+            now: seconds since 1970.
+
+        Raises:
+            BeginAnew: one can; the next session rebuilds.
+        """
+        behind = self._buffer.behind
+        for topic, facts in self._facts.items():
+            if topic in behind and topic not in joining:
+                continue
+            since = self._since[topic] if topic in behind else joined_since
+            if now - since >= longest_absence_s(facts):
+                raise BeginAnew
+
+    def look(self) -> None:
+        """See now and then whether all topics are still those that they were.
+
+        Raises:
+            BeginAnew: one is gone, was made anew, or is there at last.
+            TopicUnavailable: no broker answers.
+            TopicRefused: we may not see a topic.
+        """
+        if time.monotonic() < self._look_due:
+            return
+        found = self._reader.ids([*self._ids, *self._missing])
+        self._look_due = time.monotonic() + _LOOK_S
+        if found != self._ids:
+            changed = sorted(topic for topic, _ in {*found.items()} ^ {*self._ids.items()})
+            log.warning(
+                "topics have changed: looking at them again",
+                topics=changed,
+                remedy="wait: the tables are looked at again by themselves",
+            )
+            raise BeginAnew
+
+
+def _is_met(known: KnownTopic, facts: TopicFacts) -> bool:
+    """Whether the bridge knows the topic as it is, with all that it lost."""
+    return known.topic_id == facts.topic_id and all(
+        seen >= now for seen, now in zip(known.low, facts.low, strict=False)
+    )

@@ -1,0 +1,430 @@
+"""For whom the sink waits in the replica, and which tables are left out until somebody's lock is gone.
+
+Theory of operation. PostgreSQL cancels a statement after ``lock_timeout`` without a word about what it waited for, and
+without a timeout it says nothing at all. So a thread with a connection of its own asks, four times a second, whether
+the sink's sessions wait, and for whom.
+
+A statement on a replica table waits for a moment only. Then its transaction is undone, the table is *held*, and the
+next session goes on without it: its state and the place where it has to be read on are what the replica stores, as for
+a table that was stopped. When none of those who were in the way holds that lock any more, the next session takes the
+table up again, behind the others, until a cut includes it.
+
+What is kept here is for people, and says when to try again. Nothing about rows rests on it: a process that forgets it
+finds the lock again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import psycopg
+import structlog
+from psycopg.errors import LockNotAvailable
+
+from cdc.base.crashpoints import reach
+from cdc.base.daemon.worker import Worker
+from cdc.base.errors import CdcError
+from cdc.contract.ports import TableHeld
+
+WAIT_FOR_ROWS: Final = "SET LOCAL lock_timeout = '3s'"
+"""For so long everybody waits for one table. Most locks are gone sooner, and to leave a table out costs a session."""
+WAIT_FOR_SHAPE: Final = "SET LOCAL lock_timeout = '1s'"
+"""Whoever waits to alter a table keeps its new readers waiting: so briefly, and again when the old ones are gone."""
+WAIT_LONG: Final = "SET LOCAL lock_timeout = 0"
+"""For what every cut needs: the sink's own tables, and constraints over several tables."""
+
+_LOOK_S: Final = 0.25
+_TOLD_AFTER_S: Final = 2.0
+"""Shorter waits are everyday life. Less than ``WAIT_FOR_ROWS``, so that who is in the way is known by then."""
+_TELL_AGAIN_S: Final = 60.0
+_STILL_KNOWN_S: Final = 2.0
+"""A wait that was seen so recently is the one that timed out just now."""
+_TRY_ANYWAY_S: Final = 10.0
+"""After this, a table is tried again of which nobody saw who held it."""
+_PAUSE_S: Final = 5.0
+"""Until the next attempt to connect."""
+_SHOWN_QUERY: Final = 100
+_CHAIN: Final = 3
+"""Of those who wait for others, so many are named one behind the other."""
+HELD_REMEDY: Final = "\n  remedy: "
+"""Stands in ``held_by`` between who is in the way and what ends it, as in every other reason that is kept."""
+NOBODY: Final = "wait: it is tried again every ten seconds; if that lasts, look at pg_locks in the replica"
+_PREPARED: Final = (
+    "SELECT gid, prepared, owner FROM pg_prepared_xacts;  -- in the replica; then COMMIT PREPARED or ROLLBACK PREPARED "
+    "the gid that is in the way"
+)
+_OWN: Final = "the sink's own tables"
+_ONE_SINK: Final = "the lock of the one sink"
+
+_PLACE: Final = (
+    "concat_ws('/', l.locktype, l.database, l.relation, l.page, l.tuple, l.virtualxid, l.transactionid, l.classid,"
+    " l.objid, l.objsubid)"
+)
+"""What a lock is on: one text for each of them."""
+
+_WAITING: Final = f"""
+SELECT l.pid, {_PLACE}, coalesce(n.nspname || '.' || c.relname, ''), l.mode,
+       coalesce(extract(epoch FROM clock_timestamp() - l.waitstart), 0)::float8, pg_catalog.pg_blocking_pids(l.pid)
+FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_index i ON i.indexrelid = l.relation
+LEFT JOIN pg_catalog.pg_class c ON c.oid = coalesce(i.indrelid, l.relation)
+LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE NOT l.granted AND l.pid = ANY (%s)
+"""
+_DO_ANY_WAIT: Final = """
+SELECT count(*) FROM unnest(%s::int[]) AS p (pid), LATERAL pg_catalog.pg_stat_get_activity(p.pid) a
+WHERE a.wait_event_type = 'Lock'
+"""
+"""Cheap: it looks at single sessions, and ``pg_locks`` stops all who take locks for a moment."""
+_SESSIONS: Final = """
+SELECT a.pid, coalesce(a.usename::text, ''), coalesce(a.application_name, ''), coalesce(a.query, ''),
+       coalesce(date_trunc('second', a.xact_start)::text, ''), pg_catalog.pg_blocking_pids(a.pid)
+FROM pg_catalog.pg_stat_activity a WHERE a.pid = ANY (%s) ORDER BY a.xact_start, a.pid
+"""
+_STILL: Final = f"SELECT {_PLACE}, coalesce(l.pid, 0) FROM pg_catalog.pg_locks l WHERE {_PLACE} = ANY (%s)"
+_LOCKED_TOO: Final = f"""
+SELECT l.relation::int8, {_PLACE} FROM pg_catalog.pg_locks l
+WHERE l.locktype = 'relation' AND l.granted AND coalesce(l.pid, 0) = ANY (%s) AND l.relation = ANY (%s::oid[])
+  AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+"""
+"""Modes that keep rows out. https://www.postgresql.org/docs/current/explicit-locking.html#LOCKING-TABLES"""
+_HOLDERS: Final = f"""
+SELECT {_PLACE}, l.pid FROM pg_catalog.pg_locks l
+WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+  AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+  AND (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended(%s, 0)
+"""
+_LOCKERS: Final = """
+SELECT DISTINCT coalesce(l.pid, 0) FROM pg_catalog.pg_locks l
+WHERE l.granted AND l.mode = 'AccessExclusiveLock' AND l.relation = ANY (%s::regclass[]::oid[])
+  AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+"""
+
+Session = psycopg.Connection[Any]
+
+log = structlog.get_logger("cdc.sink")
+
+
+class Wait(NamedTuple):
+    """A session that waits for a lock.
+
+    Attributes:
+        session: its pid.
+        place: what the lock is on, as ``_PLACE`` spells it.
+        relation: ``schema.table`` where it is one; else empty.
+        mode: that it wants.
+        seconds: for so long now.
+        blockers: pids of those in the way; 0 stands for a prepared transaction.
+    """
+
+    session: int
+    place: str
+    relation: str
+    mode: str
+    seconds: float
+    blockers: tuple[int, ...]
+
+
+class Told(NamedTuple):
+    """Who is in the way, for people; and the command that ends it."""
+
+    who: str
+    remedy: str
+
+
+@dataclass(slots=True)
+class _Held:
+    """What waits for a lock to go: a table that was left out, or a sink for another one.
+
+    Attributes:
+        table: ``schema.table``.
+        place: what the lock is on; empty when nobody saw it.
+        blockers: who was in the way.
+        told: the same for people.
+        since: of ``time.monotonic``.
+        is_free: it may be tried again.
+    """
+
+    table: str
+    place: str
+    blockers: tuple[int, ...]
+    told: Told
+    since: float
+    is_free: bool = False
+
+
+@dataclass(slots=True)
+class _Episode:
+    """A wait that people were told of."""
+
+    since: float
+    told_at: float
+
+
+def waits_of(session: Session, pids: Collection[int]) -> list[Wait]:
+    """Which of these sessions wait for locks, and for whom."""
+    rows = session.execute(_WAITING, [[*pids]]).fetchall()
+    return [
+        Wait(pid, place, relation, mode, seconds, tuple(blockers))
+        for pid, place, relation, mode, seconds, blockers in rows
+    ]
+
+
+def holders(session: Session, key: str) -> dict[int, str]:
+    """Who holds the advisory lock that was made of ``key``: pids, and what that lock is on."""
+    return {pid: place for place, pid in session.execute(_HOLDERS, [key]).fetchall()}
+
+
+def lockers(session: Session, tables: Collection[str]) -> list[int]:
+    """Who keeps even readers from these tables: pids; 0 stands for a prepared transaction."""
+    return [pid for (pid,) in session.execute(_LOCKERS, [[*tables]]).fetchall()]
+
+
+def describe(session: Session, blockers: Collection[int]) -> Told:
+    """Who they are: pid, application, user, since when in a transaction, and the query without its values."""
+    who, ends = _chain(session, blockers, _CHAIN)
+    hidden = "  -- GRANT pg_read_all_stats TO the sink's role shows their queries" if "a query hidden" in who else ""
+    if 0 in blockers:
+        return Told(who, _PREPARED)
+    if not ends:
+        return Told("somebody who has gone meanwhile", NOBODY)
+    commands = " ".join(f"SELECT pg_terminate_backend({pid});" for pid in ends)
+    return Told(who, f"let it finish, or: {commands}{hidden}")
+
+
+def shown_query(query: str) -> str:
+    """A query as it may stand in a log: no further than its first literal, which may be anybody's secret."""
+    if query == "<insufficient privilege>":
+        return "a query hidden from this role"
+    text = " ".join(query.split())
+    end = min((at for mark in ("'", "$", "\\") if (at := text.find(mark)) >= 0), default=len(text))
+    shown = text[: min(end, _SHOWN_QUERY)]
+    return shown if len(shown) == len(text) else f"{shown}…"
+
+
+def _chain(session: Session, pids: Collection[int], depth: int) -> tuple[str, list[int]]:
+    """Who they are, and for whom they wait themselves; with the pids at the end of the chain."""
+    said, ends = ["a prepared transaction"] if 0 in pids else [], list[int]()
+    for pid, user, application, query, since, behind in session.execute(_SESSIONS, [[*pids]]).fetchall():
+        details = [
+            f"application {application!r}" if application else "",
+            f"user {user}" if user else "",
+            f"in a transaction since {since}" if since else "",
+            shown_query(query),
+        ]
+        text = f"pid {pid} ({', '.join(filter(None, details))})"
+        others = [each for each in behind if each not in pids]
+        if others and depth > 1:
+            further, at_end = _chain(session, others, depth - 1)
+            text, ends = f"{text}, which waits for {further}", [*ends, *at_end]
+        else:
+            ends.append(pid)
+        said.append(text)
+    return "; ".join(said), list(dict.fromkeys(ends))
+
+
+class LockWaits:
+    """What the sessions of one sink wait for; shared by the thread that writes and the one that watches.
+
+    Args:
+        on_wait: told by the watching thread: table, and for how many seconds it has been waiting; 0 when it is over.
+    """
+
+    def __init__(self, on_wait: Callable[[str, float], None] = lambda _table, _seconds: None) -> None:
+        self._on_wait = on_wait
+        self._mutex = threading.Lock()
+        self._sessions: list[Session] = []
+        self._at: dict[int, str] = {}
+        self._seen: dict[int, tuple[float, Wait, Told]] = {}
+        self._held: dict[str, _Held] = {}
+        self._episodes: dict[str, _Episode] = {}
+
+    def meet(self, session: Session) -> None:
+        """From now on, tell for whom this session waits."""
+        with self._mutex:
+            self._sessions = [*(each for each in self._sessions if not each.closed), session]
+
+    @contextlib.contextmanager
+    def keeping_out(self, session: Session, topic: str, table: str) -> Iterator[None]:
+        """Hold a table whose statements in this block have waited for too long.
+
+        Raises:
+            TableHeld: nothing of the open transaction is left.
+        """
+        pid = session.info.backend_pid
+        self._at[pid] = table
+        try:
+            yield
+        except LockNotAvailable as error:
+            reach("sink.before_hold")
+            self.hold(session, topic, table)
+            raise TableHeld(topic) from error
+        finally:
+            self._at.pop(pid, None)
+
+    def hold(self, session: Session, topic: str, table: str) -> None:
+        """A statement on the table waited for too long just now: leave it out until the lock is gone."""
+        with self._mutex:
+            at, wait, told = self._seen.get(session.info.backend_pid, (0.0, None, Told("", "")))
+            now = time.monotonic()
+            if wait is None or now - at > _STILL_KNOWN_S:
+                self._held[topic] = _Held(table, "", (), Told("somebody", NOBODY), now)
+            else:
+                self._held[topic] = _Held(table, wait.place, wait.blockers, told, now - wait.seconds)
+            held = self._held[topic]
+        log.warning(
+            "a lock in the replica keeps rows out of a table: it is left out until that is gone, the others go on",
+            table=table,
+            holder=held.told.who,
+            remedy=held.told.remedy,
+        )
+
+    def hold_alike(self, session: Session, topic: str, oids: Mapping[int, tuple[str, str]]) -> None:
+        """Those who hold a table may hold others, too: leave them out at once, not one after the other.
+
+        Args:
+            session: no failed transaction may be open.
+            topic: of a table that is held.
+            oids: topic and ``schema.table`` by the table's oid.
+        """
+        held = self._held[topic]
+        if not held.blockers:
+            return
+        for oid, place in session.execute(_LOCKED_TOO, [[*held.blockers], [*oids]]).fetchall():
+            also, table = oids[oid]
+            with self._mutex:
+                self._held.setdefault(also, _Held(table, place, held.blockers, held.told, held.since))
+
+    def begin(self) -> None:
+        """A session begins: it takes up what may be tried again."""
+        with self._mutex:
+            self._held = {topic: held for topic, held in self._held.items() if not held.is_free or topic == _ONE_SINK}
+
+    def held(self) -> dict[str, Told]:
+        """Tables that are left out, by topic, and who is in the way."""
+        with self._mutex:
+            return {topic: held.told for topic, held in self._held.items() if topic != _ONE_SINK}
+
+    def may_return(self) -> bool:
+        """Whether a table that was left out can be tried again."""
+        with self._mutex:
+            return any(held.is_free for topic, held in self._held.items() if topic != _ONE_SINK)
+
+    def refused(self, session: Session, key: str) -> None:
+        """Another sink of this name holds the lock of the one sink.
+
+        Args:
+            session: to the replica.
+            key: that the lock was made of.
+        """
+        if _ONE_SINK in self._held:
+            return
+        if found := holders(session, key):
+            told = describe(session, found)
+            with self._mutex:
+                self._held[_ONE_SINK] = _Held(_ONE_SINK, next(iter(found.values())), (*found,), told, time.monotonic())
+
+    def became_the_one(self) -> None:
+        """This sink has the lock."""
+        with self._mutex:
+            self._held.pop(_ONE_SINK, None)
+
+    def look(self, session: Session) -> None:
+        """Ask for whom the sink waits, and whether those who were in the way are gone; tell what people should know."""
+        pids = [each.info.backend_pid for each in self._sessions if not each.closed]
+        waits: list[Wait] = []
+        if pids and session.execute(_DO_ANY_WAIT, [pids]).fetchone() != (0,):
+            waits = waits_of(session, pids)
+        told = {wait.session: describe(session, wait.blockers) for wait in waits if wait.blockers}
+        with self._mutex:
+            held = dict(self._held)
+        places = [each.place for each in held.values() if each.place]
+        there = set(session.execute(_STILL, [places]).fetchall()) if places else set()
+        now = time.monotonic()
+        with self._mutex:
+            for wait in waits:
+                if wait.session in told:
+                    self._seen[wait.session] = now, wait, told[wait.session]
+            for each in held.values():
+                each.is_free |= (
+                    not any((each.place, pid) in there for pid in each.blockers)
+                    if each.place
+                    else now - each.since > _TRY_ANYWAY_S
+                )
+        self._tell(now, waits, told, [each for each in held.values() if not each.is_free])
+
+    def _tell(self, now: float, waits: Sequence[Wait], told: Mapping[int, Told], held: Sequence[_Held]) -> None:
+        """One line when a wait begins, one a minute, one when it is over."""
+        current: dict[str, tuple[float, Told, str]] = {}
+        for wait in waits:
+            if wait.seconds >= _TOLD_AFTER_S and wait.session in told:
+                table = self._at.get(wait.session) or wait.relation or _OWN
+                where = f"every table waits, for {wait.mode} on {wait.relation or 'a row or transaction'}"
+                current[table] = now - wait.seconds, told[wait.session], where
+        for each in held:
+            if now - each.since >= _TOLD_AFTER_S:
+                others = "this sink waits" if each.table == _ONE_SINK else "this table is left out, the others go on"
+                current[each.table] = each.since, each.told, others
+        for table in [*self._episodes]:
+            if table not in current:
+                log.info(
+                    "the lock in the replica is gone", table=table, waited_s=round(now - self._episodes[table].since, 1)
+                )
+                del self._episodes[table]
+                self._on_wait(table, 0.0)
+        for table, (since, holder, effect) in current.items():
+            episode = self._episodes.get(table)
+            if episode is None or now - episode.told_at >= _TELL_AGAIN_S:
+                self._episodes[table] = _Episode(since if episode is None else episode.since, now)
+                log.warning(
+                    "waiting for a lock in the replica",
+                    table=table,
+                    seconds=round(now - self._episodes[table].since, 1),
+                    holder=holder.who,
+                    effect=effect,
+                    remedy=holder.remedy,
+                )
+            self._on_wait(table, now - self._episodes[table].since)
+
+
+@contextlib.contextmanager
+def watching(waits: LockWaits, connect: Callable[[], Session], on_failure: Callable[[], None]) -> Iterator[None]:
+    """Look, in a thread, as long as the block lasts.
+
+    Args:
+        waits: what is looked for.
+        connect: makes the connection that the thread asks on.
+        on_failure: called should a defect end the thread; the block's end then raises it.
+    """
+    over = threading.Event()
+    worker = Worker(lambda: _watch(waits, connect, over), name="lock watch", on_failure=on_failure)
+    worker.start()
+    try:
+        yield
+    except BaseException as error:
+        over.set()
+        worker.end(error)
+        raise
+    over.set()
+    worker.end(None)
+
+
+def _watch(waits: LockWaits, connect: Callable[[], Session], over: threading.Event) -> None:
+    is_told = False
+    while not over.is_set():
+        try:
+            with contextlib.closing(connect()) as session:
+                session.set_autocommit(True)
+                is_told = False
+                while not over.wait(_LOOK_S):
+                    waits.look(session)
+        except (psycopg.Error, CdcError) as error:
+            # The sink itself tells of a server that is away. Alone, this costs the names of those in the way.
+            if not is_told:
+                log.info("cannot see who holds locks in the replica for now", error=" ".join(str(error).split()))
+                is_told = True
+            over.wait(_PAUSE_S)

@@ -1,0 +1,101 @@
+"""Which replica table a topic has: one topic a table, one table a topic, and a reason when that cannot be."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import sqlalchemy as sa
+
+from cdc.base.errors import ConfigError
+from cdc.base.table_names import parts
+from cdc.contract.pgtypes import quote_identifier
+from cdc.contract.record import TableSchema
+from cdc.sink.postgres.control import mirrored_table
+from cdc.sink.postgres.errors import TableRefused
+from cdc.sink.postgres.naming import ReplicaName, ReplicaNaming
+
+_NOWHERE: Final = "(no table: {})"
+
+
+def nowhere(topic: str) -> str:
+    """What stands in ``replica_table`` for a topic that could be given none."""
+    return _NOWHERE.format(topic)
+
+
+class Placement:
+    """Finds each topic's replica table.
+
+    Args:
+        connection: to the replica, where ``cdc.mirrored_table`` says who has what.
+        sink: its name.
+        naming: where source tables go.
+    """
+
+    def __init__(self, connection: sa.Connection, sink: str, naming: ReplicaNaming) -> None:
+        self._connection = connection
+        self._sink = sink
+        self._naming = naming
+        self._topics: dict[tuple[str, str], str] = {}
+
+    def learn(self, schema: TableSchema) -> set[str]:
+        """Take notice of a definition. Topics that change places by it: a source table's new topic, and its former."""
+        source = schema.namespace, schema.name
+        former = self._topics.get(source, schema.topic)
+        self._topics[source] = schema.topic
+        return set() if former == schema.topic else {former, schema.topic}
+
+    def successor(self, schema: TableSchema) -> str | None:
+        """The topic that the source table is published to by now; None when it is still this one."""
+        newest = self._topics.get((schema.namespace, schema.name), schema.topic)
+        return None if newest == schema.topic else newest
+
+    def place(self, schema: TableSchema, known: str | None) -> ReplicaName:
+        """The replica table of a topic.
+
+        Args:
+            schema: the topic's newest definition.
+            known: where the topic was mirrored until now, None at its first.
+
+        Raises:
+            TableRefused: it cannot have that table, or not any more.
+        """
+        try:
+            name = self._naming.place(schema)
+        except ConfigError as error:
+            raise TableRefused(error.message, remedy=f"{error.remedy}, then restart the sink") from error
+        if successor := self.successor(schema):
+            at = name if known is None else ReplicaName(*parts(known))
+            raise self._moved(schema, at, schema.topic, successor)
+        if known not in (None, nowhere(schema.topic), str(name)):
+            raise TableRefused(
+                f"topic {schema.topic!r} was mirrored into {known} until now, the configuration says {name}",
+                remedy="put the old name under sink.tables; or rename the table and run in the replica: "
+                f"UPDATE cdc.mirrored_table SET replica_table = '{name}' WHERE topic = '{schema.topic}';  "
+                "then restart the sink",
+            )
+        holder = self._connection.execute(
+            sa.select(mirrored_table.c.name, mirrored_table.c.topic).where(
+                mirrored_table.c.replica_table == str(name),
+                sa.or_(mirrored_table.c.name != self._sink, mirrored_table.c.topic != schema.topic),
+            )
+        ).first()
+        if holder is None:
+            return name
+        source = schema.qualified_name
+        if holder.name == self._sink and holder.topic not in self._topics.values():
+            raise self._moved(schema, name, holder.topic, schema.topic)
+        raise TableRefused(
+            f"replica table {name} is the mirror of topic {holder.topic!r} (sink {holder.name!r}) already",
+            remedy=f"give {source} a table of its own, sink.tables: {{{source!r}: …}}; or give all tables of this sink "
+            "another sink.schema or sink.prefix; then restart the sink",
+        )
+
+    def _moved(self, schema: TableSchema, name: ReplicaName, former: str, topic: str) -> TableRefused:
+        table = f"{quote_identifier(name.schema)}.{quote_identifier(name.table)}"
+        return TableRefused(
+            f"{schema.qualified_name} was published to topic {former!r}, and is published to {topic!r} now; "
+            f"replica table {name} shows what was in the former",
+            remedy="to go on with the new topic, stop the sink and run in the replica: "
+            f"DROP TABLE {table}; DELETE FROM cdc.mirrored_table WHERE name = '{self._sink}' AND topic = '{former}';  "
+            "then start the sink, which fills the table anew",
+        )

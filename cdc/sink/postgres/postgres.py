@@ -1,0 +1,389 @@
+"""The replica on PostgreSQL: rows by COPY to staging, then delete and upsert; offsets and cut in the same transaction.
+
+Rows that are new to a table that was empty are copied straight into it (``fresh.py``), as long as that goes well.
+
+Theory of operation. One session does everything. ``write`` may be called several times before ``commit``, so a
+transaction of the source that is larger than memory is still one transaction of the replica. A batch that the database
+rejects is undone to its savepoint and halved until the record that does it is found, so that the culprit's table can be
+stopped by key, partition and offset.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import Any, Final
+
+import psycopg
+import sqlalchemy as sa
+import structlog
+from psycopg import sql
+from psycopg.errors import TriggeredActionException
+
+from cdc.base.crashpoints import reach
+from cdc.base.lsn import LSN
+from cdc.contract.ports import Beginning, Partition, ReplicaTable, Restored, Standing, StoredRecord
+from cdc.contract.record import Progress, SourceIdentity, TableSchema
+from cdc.sink.postgres.batch import RenderedBatch, TableStatements
+from cdc.sink.postgres.control import cut, partition_offset
+from cdc.sink.postgres.errors import CutRejected, RecordRejected, first_line, is_retryable, replica_errors
+from cdc.sink.postgres.locks import WAIT_FOR_ROWS, WAIT_LONG, LockWaits
+from cdc.sink.postgres.naming import ReplicaNaming
+from cdc.sink.postgres.registry import TableRegistry
+from cdc.sink.postgres.session import is_database, lock_key, try_lock
+
+_RECORD_CUT: Final = """
+    INSERT INTO cdc.cut (name, lsn, applied_lsn, commit_ts, system_identifier, timeline, database_oid, applied_at,
+                         caught_up_at)
+    VALUES (%s, %s::pg_lsn, %s::pg_lsn, %s, %s, %s, %s, clock_timestamp(), to_timestamp(%s))
+    ON CONFLICT (name) DO UPDATE SET
+        (lsn, applied_lsn, commit_ts, system_identifier, timeline, database_oid, applied_at, caught_up_at) =
+        (excluded.lsn, excluded.applied_lsn, excluded.commit_ts, excluded.system_identifier, excluded.timeline,
+         excluded.database_oid, excluded.applied_at, excluded.caught_up_at)
+"""
+_RECORD_OFFSETS: Final = """
+    INSERT INTO cdc.partition_offset (name, topic, partition, next_offset, topic_id)
+    SELECT %s, * FROM unnest(%s::text[], %s::int[], %s::bigint[], %s::text[])
+    ON CONFLICT (name, topic, partition) DO UPDATE SET
+        (next_offset, topic_id) = (excluded.next_offset, excluded.topic_id)
+"""
+
+log = structlog.get_logger("cdc.sink")
+
+
+class PostgresReplica:
+    """One session of the sink of this name; made anew after every error.
+
+    Args:
+        engine: to the replica, its ``cdc`` tables current.
+        name: of the sink.
+        naming: where source tables go.
+        waits: which tables are left out because of somebody's lock.
+        stopped: topics that this process has stopped already.
+
+    Raises:
+        ReplicaUnavailable: the replica cannot be reached.
+    """
+
+    def __init__(
+        self, engine: sa.Engine, name: str, naming: ReplicaNaming, waits: LockWaits, stopped: Collection[str] = ()
+    ) -> None:
+        self._name = name
+        self._waits = waits
+        self._naming = naming
+        self._initially_stopped = stopped
+        self._connection = engine.connect()
+        # SQLAlchemy types it Any | None.
+        self._session: psycopg.Connection[Any] = self._connection.connection.driver_connection  # type: ignore[assignment]
+        self._offsets: dict[Partition, int] = {}
+        self._topic_ids: dict[str, str] = {}
+        self._written: Counter[str] = Counter()
+        self._staged: set[str] = set()
+        self._is_open = self._waits_briefly = False
+
+    def lock(self) -> bool:
+        """Become the only sink of this name, until ``close``; False when another session is.
+
+        Raises:
+            ReplicaUnavailable: the replica cannot be reached.
+        """
+        with replica_errors("taking the lock of the one sink"):
+            locked = try_lock(self._connection, self._name)
+            if locked:
+                self._waits.became_the_one()
+            else:
+                self._waits.refused(self._session, lock_key(self._name))
+            self._connection.commit()
+            self._session.commit()
+            return locked
+
+    def restore(self) -> Restored:
+        """The recorded cut and next offsets; nothing at the first start."""
+        with replica_errors("reading the recorded cut"):
+            self._registry = TableRegistry(
+                self._connection, self._name, self._naming, self._waits, self._initially_stopped
+            )
+            row = self._connection.execute(sa.select(cut).where(cut.c.name == self._name)).first()
+            rows = self._connection.execute(
+                sa.select(partition_offset).where(partition_offset.c.name == self._name)
+            ).all()
+            self._offsets = {(each.topic, each.partition): each.next_offset for each in rows}
+            self._topic_ids = {each.topic: each.topic_id for each in rows}
+            self._connection.commit()
+        progress, caught_up_at = None, 0.0
+        if row is not None:
+            source = SourceIdentity(row.system_identifier, row.timeline, row.database_oid)
+            progress = Progress(LSN(row.applied_lsn), None, row.commit_ts, source)
+            caught_up_at = row.caught_up_at.timestamp()
+        return Restored(
+            progress, dict(self._offsets), dict(self._topic_ids), caught_up_at, dict(self._registry.read_since)
+        )
+
+    def learn(self, schemas: Sequence[TableSchema]) -> frozenset[str]:
+        """Create, widen or empty replica tables. Inside an open transaction it is part of it.
+
+        Returns:
+            Topics that begin anew: the rows of their tables are gone.
+
+        Raises:
+            ConfigError: two topics would share a replica table, or a table would be mirrored into itself.
+            ReplicaUnavailable: nothing of the open transaction is left.
+        """
+        with replica_errors("creating replica tables"):
+            emptied = self._registry.learn(schemas)
+            if self._is_open:
+                self._session.execute(WAIT_LONG)
+                self._waits_briefly = False
+            else:
+                self._connection.commit()
+                self._session.commit()
+                if self._waits.held():
+                    reach("sink.after_hold")
+            return emptied
+
+    def begin(
+        self,
+        topic: str,
+        topic_id: str,
+        *,
+        ends: Sequence[int],  # noqa: ARG002 - who asks for progress asks the topics
+        resumes: bool,
+        why_anew: str,
+        is_asked: bool,
+        now: float,
+    ) -> Beginning:
+        """Take up a topic, whose table may have to be rebuilt. Inside an open transaction it is part of it.
+
+        Raises:
+            ReplicaUnavailable: nothing of the open transaction is left.
+        """
+        with replica_errors("taking up a table"), self._keeping_out(topic):
+            beginning = self._registry.begin(topic, resumes=resumes, why_anew=why_anew, is_asked=is_asked, now=now)
+            if beginning == "anew":
+                self._offsets = {each: offset for each, offset in self._offsets.items() if each[0] != topic}
+            self._topic_ids[topic] = topic_id
+            if not self._is_open:
+                self._end()
+        return beginning
+
+    def know(self, topic: str, topic_id: str) -> None:
+        """Of a topic that no table mirrors: which one it is that offsets are stored of."""
+        if self._topic_ids.get(topic) != topic_id:
+            self._offsets = {each: offset for each, offset in self._offsets.items() if each[0] != topic}
+        self._topic_ids[topic] = topic_id
+
+    def fall_behind(self, topic: str) -> None:
+        """Inside an open transaction it is part of it.
+
+        Raises:
+            ReplicaUnavailable: nothing of the open transaction is left.
+        """
+        with replica_errors("leaving a table out of the cut"):
+            self._registry.fall_behind(topic)
+
+    def stop_topic(self, topic: str, reason: str) -> None:
+        """Write down that a table takes no rows, and why. Inside an open transaction it is part of it."""
+        with replica_errors("recording why a table is stopped"):
+            self._registry.stop(topic, reason)
+            if not self._is_open:
+                self._connection.commit()
+
+    def tables(self) -> Mapping[str, ReplicaTable]:
+        """Every known replica table by topic."""
+        return self._registry.tables
+
+    def active(self) -> Collection[str]:
+        """Topics whose tables take rows."""
+        return self._registry.statements.keys()
+
+    def may_return(self) -> bool:
+        """Whether another session would take up a table that is left out because of somebody's lock."""
+        is_free = self._waits.may_return()
+        if is_free:
+            reach("sink.before_return")
+        return is_free
+
+    def meet_source(self, source: SourceIdentity) -> None:
+        """From now on, refuse to mirror a table of the source into itself. Call it before ``learn``."""
+        with replica_errors("asking the replica who it is"):
+            self._registry.is_source = is_database(self._connection, source)
+            self._connection.commit()
+
+    def prepare(self, topic: str, records: Sequence[StoredRecord]) -> RenderedBatch:
+        """The last record of each key, as COPY text. Touches no connection.
+
+        Raises:
+            RecordRejected: a record has no form that the table takes.
+        """
+        return self._registry.statements[topic].render(topic, records, self._registry.fresh)
+
+    def write(self, batches: Sequence[RenderedBatch]) -> None:
+        """Apply rows in the open replica transaction.
+
+        Raises:
+            RecordRejected: the database rejects a record.
+            ReplicaUnavailable: nothing of the open transaction is left.
+        """
+        reach("sink.before_apply")
+        self._is_open = True
+        with replica_errors("applying rows"):
+            for batch in batches:
+                with self._keeping_out(batch.topic):
+                    self._apply(batch)
+                self._written[batch.topic] += len(batch)
+
+    def commit(self, progress: Progress, offsets: Mapping[Partition, int], standing: Standing) -> None:
+        """Record the cut and the offsets to go on from, and commit.
+
+        Raises:
+            CutRejected: rows that were taken one by one break a constraint together.
+            ReplicaUnavailable: nothing of the open transaction is left, or its outcome is unknown.
+        """
+        source = progress.source
+        has_parts = len(standing.behind) < len(self._registry.statements)
+        is_known = standing.is_true and (has_parts or not standing.behind)
+        moved = {each: offset for each, offset in offsets.items() if self._offsets.get(each) != offset}
+        with replica_errors("recording a cut", remedy="correct the constraint or trigger that says so, in the replica"):
+            execute = self._session.execute
+            if self._waits_briefly:
+                execute(WAIT_LONG)
+            execute(
+                _RECORD_CUT,
+                [
+                    self._name,
+                    str(progress.lsn) if is_known else None,
+                    str(progress.lsn),
+                    progress.commit_ts,
+                    source.system_identifier,
+                    source.timeline,
+                    source.database_oid,
+                    standing.caught_up_at,
+                ],
+            )
+            if moved:
+                topics, numbers = zip(*moved, strict=True)
+                ids = [self._topic_ids[topic] for topic in topics]
+                execute(_RECORD_OFFSETS, [self._name, [*topics], [*numbers], [*moved.values()], ids])
+            self._registry.applied(self._written, standing)
+            self._check_deferred()
+            reach("sink.before_replica_commit")
+            self._end()
+        self._offsets.update(moved)
+        reach("sink.after_replica_commit")
+
+    def stop_table(self, topic: str, reason: str, record: StoredRecord | None) -> None:
+        """Roll back what is open; write down that a table is stopped, and why: by which record, where it is one.
+
+        Raises:
+            ReplicaUnavailable: the replica cannot be reached.
+        """
+        with replica_errors("recording why a table is stopped"):
+            self._connection.rollback()
+            self._session.rollback()
+            self._registry.stop(topic, reason, record)
+            self._end()
+
+    def close(self) -> None:
+        """Let the session go; what is open in it is rolled back."""
+        with suppress(sa.exc.SQLAlchemyError, psycopg.Error):
+            self._connection.close()
+
+    def _check_deferred(self) -> None:
+        """What constraints would say at the commit, while it can still be told whom they speak of."""
+        try:
+            with self._connection.begin_nested():
+                self._session.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        except psycopg.Error as error:
+            if not is_retryable(error) and (topic := self._registry.blamed(error)) is not None:
+                raise CutRejected(topic, first_line(error)) from error
+            raise
+
+    def _keeping_out(self, topic: str) -> AbstractContextManager[None]:
+        """Statements on a topic's table, which wait for its locks for a moment only."""
+        if not self._waits_briefly:
+            self._session.execute(WAIT_FOR_ROWS)
+            self._waits_briefly = True
+        return self._waits.keeping_out(self._session, topic, self._registry.tables[topic].name)
+
+    def _end(self) -> None:
+        self._connection.commit()
+        self._session.commit()
+        self._is_open = self._waits_briefly = False
+        self._written.clear()
+        self._staged.clear()
+
+    def _apply(self, batch: RenderedBatch) -> None:
+        statements, fresh = self._registry.statements[batch.topic], self._registry.fresh
+        if batch.new and batch.topic in fresh and batch.topic not in self._registry.seen:
+            try:
+                self._try(statements, batch, is_straight=True)
+                return
+            except psycopg.Error as error:
+                if is_retryable(error):
+                    raise
+                fresh.discard(batch.topic)
+                name = self._registry.tables[batch.topic].name
+                log.info("no straight COPY into a table any more", table=name, reason=first_line(error))
+        try:
+            self._try(statements, batch)
+        except psycopg.Error as error:
+            if is_retryable(error):
+                raise
+            raise self._registry.forbidden(batch.topic, error) or self._culprit(statements, batch, error) from error
+
+    def _try(self, statements: TableStatements, batch: RenderedBatch, *, is_straight: bool = False) -> None:
+        """One batch, or nothing of it. All its rows are staged, unless new ones go straight into the table."""
+        staged = batch.upserted if is_straight else [*batch.upserted, *batch.new]
+        with self._connection.begin_nested(), self._session.cursor() as cursor:
+            if batch.topic in self._staged:
+                for statement in statements.empty:
+                    cursor.execute(statement)
+            if batch.deleted or staged:
+                self._staged.add(batch.topic)
+            if batch.deleted:
+                _copy(cursor, statements.stage_keys, batch.deleted)
+                cursor.execute(statements.delete)
+                if (
+                    self._registry.has_own_ways(batch.topic)
+                    and cursor.execute(statements.undeleted).fetchone() is not None
+                ):
+                    raise TriggeredActionException("a trigger or rule of the replica table keeps a deleted row")
+            taken = 0
+            if staged:
+                _copy(cursor, statements.stage_rows, staged)
+                if statements.sift is not None:
+                    taken = cursor.execute(statements.sift).rowcount
+                for statement in statements.take_rows:
+                    cursor.execute(statement)
+                taken += cursor.rowcount
+                if (seen := self._registry.seen.get(batch.topic)) is not None:
+                    cursor.execute(seen.remember)
+            if is_straight and statements.take_new is not None:
+                taken += _copy(cursor, statements.take_new, batch.new)
+            if not statements.is_uncounted and taken != len(batch) - batch.tombstones:
+                raise TriggeredActionException("a trigger of the replica table keeps a row out")
+
+    def _culprit(self, statements: TableStatements, batch: RenderedBatch, error: psycopg.Error) -> RecordRejected:
+        """Halve the batch until one record is left that fails on top of all before it."""
+        records = batch.records
+        low, high = 0, len(records)
+        while high - low > 1:
+            middle = (low + high) // 2
+            try:
+                self._try(statements, statements.render(batch.topic, records[low:middle]))
+                self._written[batch.topic] += middle - low
+                low = middle
+            except psycopg.Error as narrowed:
+                if is_retryable(narrowed):
+                    raise
+                high, error = middle, narrowed
+        return RecordRejected(records[low], first_line(error))
+
+
+def _copy(cursor: psycopg.Cursor[Any], statement: sql.Composed, blocks: Sequence[bytes]) -> int:
+    """COPY what blocks hold; returns how many rows the table took."""
+    with cursor.copy(statement) as copy:
+        for block in blocks:
+            copy.write(block)
+    return cursor.rowcount

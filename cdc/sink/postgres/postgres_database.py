@@ -1,0 +1,96 @@
+"""PostgreSQL as a replica: see ``cdc.sink.postgres.database.ReplicaDatabase``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, cast
+
+import psycopg
+
+from cdc.base.config import SinkConfig
+from cdc.base.pgroles import comment, role_and_database, role_lines
+from cdc.contract.record import SourceIdentity
+from cdc.sink.postgres.errors import replica_errors
+from cdc.sink.postgres.grants import lacking, sink_grants
+from cdc.sink.postgres.inspection import Inspection
+from cdc.sink.postgres.locks import LockWaits, watching
+from cdc.sink.postgres.naming import CONTROL_SCHEMA, ReplicaName, ReplicaNaming, naming_of
+from cdc.sink.postgres.postgres import PostgresReplica
+from cdc.sink.postgres.schema_version import upgrade
+from cdc.sink.postgres.session import describe, is_database, replica_engine, replica_session
+from cdc.sink.postgres.status import SinkStatus, read_status
+
+
+class PostgresDatabase:
+    """A replica on PostgreSQL.
+
+    Args:
+        name: of the sink.
+        sink: its section of the configuration.
+        application_name: what ``pg_stat_activity`` shows.
+        on_wait: as for ``LockWaits``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sink: SinkConfig,
+        application_name: str,
+        on_wait: Callable[[str, float], None] = lambda _table, _seconds: None,
+    ) -> None:
+        self._name = name
+        self._connection = sink.connection()
+        self._application_name = application_name
+        self._waits = LockWaits(on_wait)
+        self._engine = replica_engine(self._connection, application_name=application_name, meet=self._waits.meet)
+        self._sink = sink
+
+    @property
+    def naming(self) -> ReplicaNaming:
+        """Where source tables go; a new one each time, which no table has a place in yet."""
+        return naming_of(self._sink)
+
+    @property
+    def called(self) -> str:
+        """For people."""
+        return "the replica"
+
+    def upgrade(self) -> None:
+        """Create or migrate the tables of schema ``cdc``."""
+        upgrade(self._engine)
+
+    def watching(self, on_failure: Callable[[], None]) -> AbstractContextManager[None]:
+        """While the block lasts, a thread sees for whom the sink waits, and tells."""
+        name = f"{self._application_name} lock watch"
+        return watching(self._waits, lambda: replica_session(self._connection, name), on_failure)
+
+    def writer(self, stopped: Collection[str] = ()) -> PostgresReplica:
+        """A new session of the sink; to be closed."""
+        return PostgresReplica(self._engine, self._name, self.naming, self._waits, stopped)
+
+    def status(self) -> SinkStatus:
+        """How the sink stands, running or not."""
+        return read_status(self._engine, self._name)
+
+    def inspect(self, tables: Sequence[ReplicaName], source: SourceIdentity | None) -> Inspection:
+        """What the sink would find here; changes nothing."""
+        schemas = sorted({CONTROL_SCHEMA, *(name.schema for name in tables)})
+        with self._engine.connect() as connection, replica_errors("reading its catalog"):
+            session = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+            return Inspection(
+                address=describe(self._connection),
+                schemas=tuple(schemas),
+                lacks=tuple(lacking(session, schemas, tables)),
+                is_source=source is not None and is_database(connection, source),
+                is_standby=session.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone() == (True,),
+            )
+
+    def grants(self, schemas: Iterable[str]) -> list[str]:
+        """SQL for the replica's owner."""
+        role, database = role_and_database("sink", self._connection)
+        return [
+            comment(f"In database {database} of the replica: what sink {self._name} needs."),
+            *role_lines(role, "LOGIN"),
+            *sink_grants(role, database, schemas),
+        ]

@@ -1,0 +1,471 @@
+"""Every table this sink mirrors: its definitions so far, its replica table, and its state as the replica records it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import psycopg
+import sqlalchemy as sa
+import structlog
+from psycopg.errors import InsufficientPrivilege, LockNotAvailable
+from sqlalchemy.dialects.postgresql import insert
+
+from cdc.base.errors import ConfigError
+from cdc.contract.ports import Beginning, ReplicaTable, Standing, StoredRecord
+from cdc.contract.record import TableSchema
+from cdc.sink.postgres.batch import TableStatements
+from cdc.sink.postgres.control import cut, mirrored_table, partition_offset
+from cdc.sink.postgres.errors import CutRejected, RowsForbidden, TableRefused, first_line, is_retryable
+from cdc.sink.postgres.fresh import FreshTables, is_plain
+from cdc.sink.postgres.grants import lacking
+from cdc.sink.postgres.locks import HELD_REMEDY, WAIT_FOR_ROWS, WAIT_FOR_SHAPE, WAIT_LONG, LockWaits, Told
+from cdc.sink.postgres.naming import ReplicaName, ReplicaNaming
+from cdc.sink.postgres.placement import Placement, nowhere
+from cdc.sink.postgres.rebuild import SeenKeys, has_rows, seen_table
+from cdc.sink.postgres.rekey import delete_all, former_definitions
+from cdc.sink.postgres.table_facts import KnownTables
+from cdc.sink.postgres.tables import Established, establish, quoted_name
+
+_EXACT, _LOADING, _STOPPED = "exact", "loading", "stopped"
+_CATCHING_UP, _REBUILDING = "catching_up", "rebuilding"
+
+_ASKED: Final = "the operator asked for it"
+_DROPPED: Final = "the replica table was gone"
+_STRIPPED: Final = "a column of the replica table was gone"
+_FORGOTTEN: Final = "what the sink had recorded of the table was gone"
+_INTERRUPTED: Final = "it was being rebuilt when it was stopped"
+
+_REFERRED: Final = """
+SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_constraint k
+JOIN pg_catalog.pg_class r ON r.oid = k.conrelid JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace
+JOIN pg_catalog.pg_class c ON c.oid = k.confrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE (rn.nspname, r.relname, k.conname) = (%s, %s, %s)
+"""
+"""The table that a foreign key refers to."""
+
+log = structlog.get_logger("cdc.sink")
+
+
+class TableRegistry:
+    """Knows and keeps ``cdc.mirrored_table`` for one sink.
+
+    Args:
+        connection: to the replica; the caller begins and commits.
+        name: of the sink.
+        naming: where source tables go.
+        waits: which tables are left out because of somebody's lock.
+        stopped: topics that this process has stopped already: their tables are left alone until it is restarted.
+
+    Attributes:
+        fresh: tables that were empty when they were taken up.
+        is_source: the replica is the source's own database: a table mirrored into itself would feed itself for ever.
+        read_since: ``cut.caught_up_at``, by topic, of tables that were not part of the cut.
+    """
+
+    def __init__(
+        self,
+        connection: sa.Connection,
+        name: str,
+        naming: ReplicaNaming,
+        waits: LockWaits,
+        stopped: Collection[str] = (),
+    ) -> None:
+        self._connection = connection
+        self._waits = waits
+        waits.begin()
+        # SQLAlchemy types it Any | None.
+        self._session: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]
+        self._name = name
+        self._placement = Placement(connection, name, naming)
+        self._stopped = set(stopped)
+        self._emptied: set[str] = set()
+        self._created: set[str] = set()
+        self._stripped: set[str] = set()
+        self._seen: dict[str, SeenKeys] = {}
+        self._anew: dict[str, str] = {}
+        self._schemas: dict[str, list[TableSchema]] = {}
+        self._names: dict[str, ReplicaName] = {}
+        self._statements: dict[str, TableStatements] = {}
+        self._staged = 0
+        self.fresh = FreshTables()
+        self.is_source = False
+        rows = connection.execute(sa.select(mirrored_table).where(mirrored_table.c.name == name)).all()
+        self._tables = {
+            row.topic: ReplicaTable(row.topic, row.replica_table, row.state, row.reason, row.rows_applied)
+            for row in rows
+        }
+        self._known = KnownTables(self._session, {row.topic: (row.table_oid, row.table_file) for row in rows})
+        self._established = {row.topic: row.fingerprint for row in rows}
+        self._recorded = frozenset(self._established)
+        self._oids = {row.table_oid: (row.topic, row.replica_table) for row in rows if row.table_oid is not None}
+        self._held = {row.topic for row in rows if row.held_by is not None}
+        self._seen_tables = {row.topic: row.seen_table for row in rows if row.seen_table is not None}
+        self.read_since = {row.topic: row.read_since.timestamp() for row in rows if row.read_since is not None}
+
+    @property
+    def tables(self) -> Mapping[str, ReplicaTable]:
+        """Every known replica table by topic."""
+        return self._tables
+
+    @property
+    def statements(self) -> Mapping[str, TableStatements]:
+        """How each table that takes rows takes them, by topic."""
+        return self._statements
+
+    def learn(self, schemas: Iterable[TableSchema]) -> frozenset[str]:
+        """Take notice of definitions, in the order in which they were used.
+
+        Returns:
+            Topics that begin anew: the rows of their tables are gone.
+
+        Raises:
+            ConfigError: a table would be mirrored into itself.
+        """
+        changed: dict[str, None] = {}
+        for schema in schemas:
+            changed |= dict.fromkeys(self._placement.learn(schema) & {schema.topic, *self._schemas})
+            known = self._schemas.setdefault(schema.topic, [])
+            if known and known[-1] == schema:
+                continue  # published again, as each of the bridge's sessions does
+            if schema in known:
+                known.remove(schema)
+            known.append(schema)
+            changed[schema.topic] = None
+        for topic in self._waits.held():
+            self._waits.hold_alike(self._session, topic, self._oids)
+        for topic in sorted(changed, key=self._is_retired, reverse=True):
+            self._establish(topic, self._schemas[topic])
+        emptied, self._emptied = frozenset(self._emptied), set()
+        return emptied
+
+    def has_own_ways(self, topic: str) -> bool:
+        """Whether triggers or rules of its table may keep rows out, or in."""
+        return self._known.has_own_ways(topic)
+
+    @property
+    def seen(self) -> Mapping[str, SeenKeys]:
+        """The keys met so far, of tables that are rebuilt."""
+        return self._seen
+
+    def begin(self, topic: str, *, resumes: bool, why_anew: str, is_asked: bool, now: float) -> Beginning:
+        """Take up a topic; arguments as for ``ReplicaWriter.begin``."""
+        statements = self._statements.get(topic)
+        if statements is None:
+            return "stopped"
+        table, holds_rows = self._tables[topic], has_rows(self._session, statements.target)
+        if is_asked:
+            why_anew = _ASKED
+        elif resumes and topic in self._created:
+            why_anew = _DROPPED
+        elif resumes and topic in self._stripped:
+            why_anew = _STRIPPED
+        elif resumes and not why_anew and topic not in self._recorded:
+            why_anew = _FORGOTTEN
+        elif resumes and not why_anew and not holds_rows:
+            why_anew = self._known.why_empty(topic)
+        elif not resumes and topic in self._seen_tables:
+            why_anew = table.reason or _INTERRUPTED
+        elif not resumes and holds_rows:
+            self.stop(topic, str(_foreign_rows(self._names[topic], self._schemas[topic][-1])))
+            return "stopped"
+        if not holds_rows:
+            self._take_for_fresh(topic)
+        if values := self._known.to_record(topic):  # with rows in it, it is what somebody made of the former
+            self._update(topic, **values)
+        if why_anew or not resumes:
+            self._begin_at_zero(topic, why_anew, holds_rows, now)
+            return "anew"
+        if topic in self._seen_tables:
+            self._seen[topic] = SeenKeys(self._session, self._seen_tables[topic], statements)
+        if topic in self._seen_tables or table.state == _REBUILDING:
+            self._anew[topic] = (table.reason if table.state == _REBUILDING else None) or _INTERRUPTED
+        if table.state == _EXACT:
+            return "joined"
+        if topic not in self.read_since:
+            self.fall_behind(topic)
+        return "behind"
+
+    def fall_behind(self, topic: str) -> None:
+        """It is part of the cut no more: remember since when its end was not read."""
+        self._update(topic, read_since=self._caught_up_at())
+
+    def _begin_at_zero(self, topic: str, why: str, holds_rows: bool, now: float) -> None:
+        """Read from the first offset on; rows that are there are kept until it is known that the topic has them not."""
+        seen_name = seen_table(self._name, topic)
+        seen = SeenKeys(self._session, seen_name, self._statements[topic])
+        self._seen.pop(topic, None)
+        self._anew.pop(topic, None)
+        if holds_rows:
+            seen.begin()
+            self._seen[topic] = seen
+        else:
+            seen.drop()
+        if why:
+            self._anew[topic] = why
+            log.warning(
+                "rebuilding a table from its topic",
+                table=self._tables[topic].name,
+                reason=why,
+                remedy="wait: the topic holds all of its rows; `cdc status` says how far",
+            )
+        state = _REBUILDING if why else _LOADING
+        self._tables[topic] = self._tables[topic]._replace(state=state, reason=why or None)
+        self._connection.execute(
+            sa.delete(partition_offset).where(partition_offset.c.name == self._name, partition_offset.c.topic == topic)
+        )
+        since = datetime.fromtimestamp(now, UTC)
+        self._update(
+            topic, state=state, reason=why or None, read_since=since, seen_table=seen_name if holds_rows else None
+        )
+
+    def leave_out(self, topic: str, told: Told) -> None:
+        """It takes no rows until somebody's lock is gone, and is part of no cut meanwhile."""
+        self._statements.pop(topic, None)
+        self._seen.pop(topic, None)
+        self._held.add(topic)
+        table = self._tables[topic]
+        state = _CATCHING_UP if table.state == _EXACT else table.state
+        self._tables[topic] = table._replace(state=state)
+        self._update(
+            topic,
+            state=state,
+            held_by=f"{told.who}{HELD_REMEDY}{told.remedy}",
+            held_since=sa.func.coalesce(mirrored_table.c.held_since, sa.func.clock_timestamp()),
+            read_since=sa.func.coalesce(mirrored_table.c.read_since, self._caught_up_at()),
+        )
+
+    def stop(self, topic: str, reason: str, record: StoredRecord | None = None) -> None:
+        """Write down why a table takes no more rows; ``record`` did it, if any."""
+        self._stopped.add(topic)
+        self._statements.pop(topic, None)
+        self._seen.pop(topic, None)
+        self._tables[topic] = self._tables[topic]._replace(state=_STOPPED, reason=reason)
+        key = None if record is None or record.key is None else record.key.decode(errors="replace")
+        self._update(
+            topic,
+            state=_STOPPED,
+            reason=reason,
+            stopped_key=key,
+            stopped_partition=record.partition if record else None,
+            stopped_offset=record.offset if record else None,
+            read_since=sa.func.coalesce(mirrored_table.c.read_since, self._caught_up_at()),
+        )
+
+    def forbidden(self, topic: str, cause: psycopg.Error) -> RowsForbidden | None:
+        """Why the role may not write a table, with what gives it the right; None when it may do all that it must."""
+        grants = self._missing_grants(self._names[topic]) if isinstance(cause, InsufficientPrivilege) else ""
+        return RowsForbidden(topic, first_line(cause), grants) if grants else None
+
+    def applied(self, counts: Mapping[str, int], standing: Standing) -> None:
+        """At a cut: rows by topic, and the state of whatever takes rows."""
+        self._known.refuse_changed(counts, self._statements)
+        for topic in standing.joining:
+            self._join(topic)
+        states = {topic: self._state(topic, standing) for topic in self._statements}
+        changed = [topic for topic, state in states.items() if self._tables[topic].state != state]
+        for topic in {**dict.fromkeys(changed), **counts}:
+            table = self._tables[topic]
+            self._tables[topic] = table = table._replace(
+                state=states[topic],
+                reason=self._anew.get(topic),
+                rows_applied=table.rows_applied + counts.get(topic, 0),
+            )
+            self._update(
+                topic,
+                state=table.state,
+                reason=table.reason,
+                stopped_key=None,
+                stopped_partition=None,
+                stopped_offset=None,
+                rows_applied=table.rows_applied,
+            )
+
+    def blamed(self, error: psycopg.Error) -> str | None:
+        """Whose rows break a constraint: those that refer, or, when they are not ours or stopped, those referred to.
+
+        Returns:
+            A topic whose table takes rows; None when there is none that the server names.
+        """
+        blamed = error.diag.schema_name, error.diag.table_name
+        referred = self._session.execute(_REFERRED, [*blamed, error.diag.constraint_name]).fetchall()
+        topics = {tuple(self._names[topic]): topic for topic in self._statements}
+        return next((topics[each] for each in (blamed, *referred) if each in topics), None)
+
+    def _state(self, topic: str, standing: Standing) -> str:
+        if topic in self._anew:
+            return _REBUILDING
+        if topic in standing.loading:
+            return _LOADING
+        if topic in standing.behind or not standing.is_true:
+            return _CATCHING_UP
+        return _EXACT
+
+    def _join(self, topic: str) -> None:
+        """The topic was read to its end: what was not met on the way is not in it."""
+        seen, gone = self._seen.pop(topic, None), 0
+        try:
+            if seen is not None:
+                with self._waits.keeping_out(self._session, topic, self._tables[topic].name):
+                    self._session.execute(WAIT_FOR_ROWS)
+                    gone = seen.finish()
+                    self._session.execute(WAIT_LONG)
+        except psycopg.Error as error:
+            if is_retryable(error):
+                raise
+            raise CutRejected(
+                topic, f"rows that its topic does not have cannot be deleted: {first_line(error)}"
+            ) from error
+        if self._anew.pop(topic, None):
+            log.info("table is rebuilt", table=self._tables[topic].name, rows_deleted=gone)
+        self._seen_tables.pop(topic, None)
+        self.read_since.pop(topic, None)
+        self._update(topic, seen_table=None, read_since=None)
+
+    def _caught_up_at(self) -> sa.ScalarSelect[Any]:
+        return sa.select(cut.c.caught_up_at).where(cut.c.name == self._name).scalar_subquery()
+
+    def _update(self, topic: str, **values: Any) -> None:
+        self._connection.execute(
+            sa.update(mirrored_table)
+            .where(mirrored_table.c.name == self._name, mirrored_table.c.topic == topic)
+            .values(**values)
+        )
+
+    def _establish(self, topic: str, schemas: Sequence[TableSchema]) -> None:
+        newest, known = schemas[-1], self._tables.get(topic)
+        if known is None and self._is_retired(topic):
+            return  # nothing of it was ever here
+        try:
+            name = self._placement.place(newest, known and known.name)
+        except TableRefused as error:
+            if known is None:
+                self._enter(topic, nowhere(topic), newest.fingerprint)
+            self.stop(topic, str(error))
+            return
+        self._names[topic] = name
+        if self.is_source and (newest.namespace, newest.name) == name:
+            raise ConfigError(
+                f"sink.dsn is the source database, and table {name} would be mirrored into itself",
+                remedy="set sink.schema or sink.prefix, and keep the replica tables out of source.tables",
+            )
+        self._enter(topic, str(name), newest.fingerprint)
+        if topic in self._stopped:
+            return
+        if (told := self._waits.held().get(topic)) is not None:
+            self.leave_out(topic, told)
+            return
+        try:
+            with self._connection.begin_nested():
+                self._session.execute(WAIT_FOR_SHAPE)
+                is_new = not self._known.is_there(name)
+                columns, added, is_emptied = self._fitted(topic, name, schemas)
+                self._known.take_up(topic, name)
+                self._compare(topic, schemas, added, is_new=is_new)
+                if (outgrown := self._statements.get(topic)) is not None:
+                    self._session.execute(outgrown.drop)
+                self._staged += 1
+                statements = TableStatements(self._staged, name, schemas, columns)
+                for statement in statements.prepare:
+                    self._session.execute(statement)
+                self._session.execute(WAIT_LONG)
+        except TableRefused as error:
+            self.stop(topic, str(error))
+        except (sa.exc.DBAPIError, psycopg.Error) as error:
+            cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+            if isinstance(cause, LockNotAvailable):
+                self._held_up(topic, str(name))
+                return
+            if not isinstance(cause, psycopg.Error) or is_retryable(cause):
+                raise
+            self.stop(topic, str(self._impossible(name, cause)))
+        else:
+            # Not before: what is locked or stopped now is emptied when it is established
+            self._update(topic, fingerprint=newest.fingerprint)
+            self._established[topic] = newest.fingerprint
+            self._statements[topic] = statements
+            if topic in self._held:
+                self._held.discard(topic)
+                self._update(topic, held_by=None, held_since=None)
+            if topic in self._seen:
+                self._seen[topic] = SeenKeys(self._session, seen_table(self._name, topic), statements)
+            if is_emptied:
+                self._begin_anew(topic)
+
+    def _fitted(self, topic: str, name: ReplicaName, schemas: Sequence[TableSchema]) -> Established:
+        """The table, without rows that it was given by a definition by which they had other keys."""
+        made = establish(self._connection, name, schemas)
+        if made.is_emptied or self._established.get(topic) not in former_definitions(schemas):
+            return made
+        delete_all(self._connection, quoted_name(name))
+        return made._replace(is_emptied=True)
+
+    def _held_up(self, topic: str, table: str) -> None:
+        """Its lock is somebody's, and the savepoint is rolled back."""
+        self._waits.hold(self._session, topic, table)
+        self._waits.hold_alike(self._session, topic, self._oids)
+        self.leave_out(topic, self._waits.held()[topic])
+
+    def _compare(self, topic: str, schemas: Sequence[TableSchema], added: Collection[str], *, is_new: bool) -> None:
+        """See whether the table was as it was left last: what was added now must be new in the source, too."""
+        if is_new:
+            self._created.add(topic)
+        fingerprints = [each.fingerprint for each in schemas]
+        if (last := self._established.get(topic, "")) in fingerprints:
+            before = schemas[: fingerprints.index(last) + 1]
+            if not {column.name for each in before for column in each.columns}.isdisjoint(added):
+                self._stripped.add(topic)
+
+    def _impossible(self, name: ReplicaName, cause: psycopg.Error) -> TableRefused:
+        """Why a replica table cannot be made or widened; with the grant, when it is for want of a right."""
+        grants = self._missing_grants(name) if isinstance(cause, InsufficientPrivilege) else ""
+        return TableRefused(
+            f"replica table {name} cannot be created or widened: {first_line(cause)}",
+            remedy=f"{grants} -- then restart the sink"
+            if grants
+            else "change or drop the replica table so that it can be made, then restart the sink",
+        )
+
+    def _missing_grants(self, name: ReplicaName) -> str:
+        return " ".join(lack.remedy for lack in lacking(self._session, [name.schema], [name]))
+
+    def _begin_anew(self, topic: str) -> None:
+        """Its rows are gone before the cut that says so."""
+        self._emptied.add(topic)
+        self._tables[topic] = self._tables[topic]._replace(state=_LOADING)
+        self._update(topic, state=_LOADING)
+        if topic in self._seen:
+            self._seen[topic].begin()
+        self._take_for_fresh(topic)
+
+    def _take_for_fresh(self, topic: str) -> None:
+        """Its table is empty."""
+        if self._statements[topic].take_new is not None and is_plain(self._session, self._names[topic]):
+            self.fresh.add(topic)
+
+    def _is_retired(self, topic: str) -> bool:
+        """Whether its source table is published to another topic by now."""
+        return self._placement.successor(self._schemas[topic][-1]) is not None
+
+    def _enter(self, topic: str, table: str, fingerprint: str) -> None:
+        values: dict[str, Any] = {"replica_table": table}
+        known = self._tables.get(topic)
+        if known is None or known.name != table:
+            self._tables[topic] = ReplicaTable(topic, table, _LOADING, None, 0)
+            values |= {"state": _LOADING, "reason": None}
+        self._connection.execute(
+            insert(mirrored_table)
+            .values(name=self._name, topic=topic, **{"state": _LOADING, "fingerprint": fingerprint, **values})
+            .on_conflict_do_update(index_elements=["name", "topic"], set_=values)
+        )
+
+
+def _foreign_rows(name: ReplicaName, schema: TableSchema) -> TableRefused:
+    """Rows that no record of the topic may ever take away."""
+    return TableRefused(
+        f"replica table {name} holds rows that this sink did not write",
+        remedy=f"cdc sink --rebuild {shlex.quote(schema.qualified_name)}  # takes the table over: rows that the topic "
+        "has are overwritten, all others deleted; or empty the table and restart the sink",
+    )

@@ -1,0 +1,128 @@
+"""Records → COPY text. The sink's hot path: everything that can be done for a batch is done for a batch.
+
+Theory of operation. A block of rows is read in the value format, joined and escaped as one text. Tabs and line ends
+are counted: as many as separators means that no value has one, and escaping backslashes is all that is left to do.
+Otherwise the block is joined again with markers that begin with NUL, which no PostgreSQL text contains, and they become
+separators after the values' own tabs and line ends were escaped. A block with anything unusual is read row by row.
+Rows for which the reader has a quick way (``RowReader.lines``) leave the block before all that.
+
+https://www.postgresql.org/docs/current/sql-copy.html#SQL-COPY-FILE-FORMATS
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final
+
+from cdc.base.errors import DecodeError
+from cdc.base.lsn import ZERO
+from cdc.contract.formats.format import NULL, ReadColumn, ValueFormat
+from cdc.contract.formats.json_format import JSON
+from cdc.contract.header import header_position, parse_header
+from cdc.contract.ports import StoredRecord
+from cdc.contract.record import Position
+from cdc.sink.postgres.errors import RecordRejected
+
+_ROWS_PER_BLOCK: Final = 1_000
+_FIELD, _ROW = "\0t", "\0n"
+_NULL_DOCUMENT: Final = b";json_null="
+
+
+class RowForm:
+    """Renders records as rows of these columns.
+
+    Args:
+        columns: in the order of the rows.
+        others: members that records may have and that are left out.
+        definitions: columns by fingerprint: headers count them (``json_null``).
+        is_positioned: each row begins with its record's LSN and seq.
+        value_format: of keys and values.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[ReadColumn],
+        others: Sequence[str] = (),
+        definitions: Mapping[str, Sequence[str]] | None = None,
+        *,
+        is_positioned: bool = False,
+        value_format: ValueFormat = JSON,
+    ) -> None:
+        self._is_positioned = is_positioned
+        self._definitions = definitions or {}
+        self._names = frozenset(column.name for column in columns)
+        self._reader = value_format.reader(columns, others)
+
+    def blocks(self, records: Sequence[StoredRecord], of_key: bool = False) -> Iterator[bytes]:
+        """COPY text of the records' values, or of their keys; in each block, their order is free.
+
+        Raises:
+            RecordRejected: one is not such an object, or has a value that no text of PostgreSQL can hold.
+        """
+        rest = iter(records)
+        while block := list(islice(rest, _ROWS_PER_BLOCK)):
+            yield self._block(block, of_key)
+
+    def _block(self, records: list[StoredRecord], of_key: bool) -> bytes:
+        sources = [record.key if of_key else record.value for record in records]
+        if not of_key and _NULL_DOCUMENT in b"".join([record.header for record in records]):
+            return self._text(records, self._one_by_one(records, sources))
+        if self._is_positioned:
+            return self._by_column(records, sources, of_key)
+        text, left = self._reader.lines(sources, are_keys=of_key)
+        if not left:
+            return text
+        left_records, left_sources = [records[place] for place in left], [sources[place] for place in left]
+        return text + self._by_column(left_records, left_sources, of_key)
+
+    def _by_column(self, records: Sequence[StoredRecord], sources: Sequence[bytes | None], of_key: bool) -> bytes:
+        rows = self._reader.block(sources, are_keys=of_key)
+        return self._text(records, self._one_by_one(records, sources, of_key) if rows is None else rows)
+
+    def _text(self, records: Sequence[StoredRecord], rows: Sequence[Sequence[str]]) -> bytes:
+        if self._is_positioned:
+            positions = [position_of(record) for record in records]
+            rows = [(str(at.lsn), str(at.seq), *row) for at, row in zip(positions, rows, strict=True)]
+        return _copy_text(rows)
+
+    def _one_by_one(
+        self, records: Sequence[StoredRecord], sources: Sequence[bytes | None], of_key: bool = False
+    ) -> list[Sequence[str]]:
+        """The slow way: by the shape of each value."""
+        rows: list[Sequence[str]] = []
+        for record, source in zip(records, sources, strict=True):
+            try:
+                nulls = self._names if of_key else self._null_documents(record.header)
+                rows.append(self._reader.row(source, nulls))
+            except (ValueError, DecodeError) as error:
+                raise RecordRejected(record, str(error)) from error
+        return rows
+
+    def _null_documents(self, header: bytes) -> Collection[str]:
+        """Columns whose ``null`` is the JSON document and not NULL."""
+        if _NULL_DOCUMENT not in header:
+            return ()
+        parsed = parse_header(header)
+        names = self._definitions.get(parsed.schema)
+        if names is None or max(parsed.json_null) >= len(names):
+            raise ValueError(f"the header names definition {parsed.schema}, which the schemas topic does not have")
+        return [names[place] for place in parsed.json_null]
+
+
+def position_of(record: StoredRecord) -> Position:
+    """Where the record says it stands; what is not the bridge's stands before everything."""
+    try:
+        return header_position(record.header)
+    except DecodeError:
+        return Position(ZERO, 0)
+
+
+def _copy_text(rows: Sequence[Sequence[str]]) -> bytes:
+    text = "\n".join(map("\t".join, rows)) + "\n"
+    separators = len(rows), len(rows) * (len(rows[0]) - 1)
+    if (text.count("\n"), text.count("\t")) == separators and "\r" not in text:
+        return text.replace("\\", "\\\\").replace(NULL, "\\N").encode()
+    text = _ROW.join(map(_FIELD.join, rows)) + _ROW
+    text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    return text.replace(_FIELD, "\t").replace(_ROW, "\n").replace(NULL, "\\N").encode()

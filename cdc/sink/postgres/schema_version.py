@@ -1,0 +1,79 @@
+"""Brings the sink's own tables to the version that this program needs, through Alembic's ``migrations`` package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final, cast
+
+import psycopg
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+from cdc.base.errors import ReplicaRefused
+from cdc.sink.postgres.errors import replica_errors
+from cdc.sink.postgres.grants import Lack, lacking
+from cdc.sink.postgres.naming import CONTROL_SCHEMA
+
+_REMEDY: Final = "the SQL that `cdc grants sink` prints; and schema cdc with its tables must belong to the sink's role"
+
+_UNLOGGED: Final = """
+SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relpersistence = 'u' AND c.relkind IN ('r', 'p') ORDER BY 1
+"""
+
+
+def upgrade(engine: sa.Engine) -> None:
+    """Create or migrate the tables of schema ``cdc``; changes nothing, and needs no right to, when they are current.
+
+    Raises:
+        ReplicaUnavailable: the replica cannot be reached.
+        ReplicaRefused: the role may not create schema or tables, or stage rows; or a crash would empty the tables.
+    """
+    config = Config()
+    config.set_main_option("script_location", "cdc.sink.migrations:")
+    config.set_main_option("path_separator", "os")
+    newest = ScriptDirectory.from_config(config).get_current_head()
+    with replica_errors("creating the sink's own tables", remedy=_REMEDY), engine.begin() as connection:
+        # Several sinks may start at once on an empty replica
+        connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended('cdc migrations', 0))"))
+        session = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+        if _current(connection) == newest:
+            _refuse(lacking(session, schemas=()))
+            _refuse_unlogged(session)
+            return
+        _refuse(lacking(session, [CONTROL_SCHEMA]))
+        if not sa.inspect(connection).has_schema(CONTROL_SCHEMA):
+            connection.execute(sa.schema.CreateSchema(CONTROL_SCHEMA))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def _refuse(lacks: Sequence[Lack]) -> None:
+    if lacks:
+        raise ReplicaRefused(
+            "; ".join(f"the replica's {lack.subject}: {lack.text}" for lack in lacks),
+            remedy=" ".join(lack.remedy for lack in lacks),
+        )
+
+
+def _refuse_unlogged(session: psycopg.Connection[Any]) -> None:
+    if found := [name for (name,) in session.execute(_UNLOGGED, [CONTROL_SCHEMA]).fetchall()]:
+        raise ReplicaRefused(
+            f"tables of the sink are UNLOGGED ({', '.join(found)}): a crash of the replica's server empties them, and "
+            "then nobody knows what the replica holds",
+            remedy=" ".join(f"ALTER TABLE {name} SET LOGGED;" for name in found)
+            + "  and if the server has crashed since they were unlogged: cdc sink --rebuild",
+        )
+
+
+def _current(connection: sa.Connection) -> str | None:
+    if not sa.inspect(connection).has_table("alembic_version", schema=CONTROL_SCHEMA):
+        return None
+    version: str | None = None
+    with suppress(sa.exc.ProgrammingError), connection.begin_nested():  # not ours to read: not ours to use, either
+        version = connection.scalar(sa.text(f"SELECT version_num FROM {CONTROL_SCHEMA}.alembic_version"))
+    return version

@@ -1,0 +1,317 @@
+"""Replica tables: created from relation definitions, widened when those grow, refused when they cannot agree.
+
+A replica table has every column that any definition of its topic has, typed as the newest definition with that column
+says; a type that the replica does not have becomes text, and so does one whose values name database objects. A column
+that the source dropped stays, and is NULL in rows written later. Column types are never altered: a replica column keeps
+its type while it takes every text of the wanted one unchanged, otherwise the table is refused with the command that
+mends it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import sqlalchemy as sa
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from sqlalchemy.types import UserDefinedType
+
+from cdc.contract.pgtypes import quote_identifier
+from cdc.contract.record import TableSchema
+from cdc.sink.postgres.errors import TableRefused, first_line
+from cdc.sink.postgres.naming import ReplicaName
+from cdc.sink.postgres.rekey import rekey
+
+_WIDENINGS: Final[Mapping[str, frozenset[str]]] = {
+    "smallint": frozenset({"integer", "bigint", "numeric"}),
+    "integer": frozenset({"bigint", "numeric"}),
+    "bigint": frozenset({"numeric"}),
+}
+"""Types that print every value of another one as it does. Not ``double precision``: a ``real`` turns to exponents
+earlier, ``1e+06`` for ``1000000``."""
+
+_REFERENCES: Final = frozenset(
+    {"regclass", "regcollation", "regconfig", "regdictionary", "regnamespace", "regoper", "regoperator", "regproc"}
+    | {"regprocedure", "regrole", "regtype"}
+)
+"""Types whose values name objects of their own database, which the replica need not have."""
+
+_READ: Final = frozenset({"boolean", "boolean[]", "real[]", "double precision[]"})
+"""Types that read what the topic has for them, and print it in another way (``true`` and ``t``): text would keep it."""
+
+_VARCHAR: Final = re.compile(r"character varying\(([0-9]+)\)")
+_MODIFIER: Final = re.compile(r"\([^)]*\)")
+
+_COLUMNS: Final = sa.text("""
+    SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attgenerated <> '', a.attidentity = 'a',
+           coalesce(e.typdelim, ',')
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type e ON e.oid = t.typelem
+    WHERE a.attrelid = to_regclass(:table) AND a.attnum > 0 AND NOT a.attisdropped
+    ORDER BY a.attnum
+""")
+
+_ARBITER: Final = sa.text(r"""
+    SELECT a.attname, n.nspname, o.oprname,
+           c.opcintype <> 'interval'\:\:regtype AND (c.opcintype <> 'bpchar'\:\:regtype OR a.atttypmod >= 0)
+           AND NOT EXISTS (SELECT FROM pg_collation WHERE oid = k.collated AND NOT collisdeterministic)
+           AND EXISTS (SELECT FROM pg_amproc WHERE amprocfamily = c.opcfamily AND amprocnum = 4
+                       AND amproclefttype = c.opcintype AND amprocrighttype = c.opcintype),
+           i.named,
+           (SELECT quote_ident(collname) FROM pg_collation WHERE oid = k.collated AND NOT collisdeterministic
+               AND k.collated <> (SELECT typcollation FROM pg_type WHERE oid = a.atttypid))
+    FROM (SELECT *, CASE WHEN count(*) OVER () > 1 THEN conname END AS named, bool_and(indimmediate) OVER () AS all_now
+          FROM (SELECT i.*, u.conname
+                FROM pg_index i LEFT JOIN pg_constraint u ON u.conindid = i.indexrelid AND u.contype IN ('p', 'u')
+                WHERE i.indrelid = to_regclass(:table) AND i.indisunique AND i.indisvalid
+                  AND i.indpred IS NULL AND i.indexprs IS NULL
+                  AND (SELECT array_agg(a.attname::text ORDER BY a.attname::text COLLATE "C") FROM pg_attribute a
+                       WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0\:i.indnkeyatts - 1]))
+                      = CAST(:key AS text[])) candidate
+          ORDER BY indimmediate DESC, indisprimary DESC, conname IS NULL, indexrelid LIMIT 1) i
+    CROSS JOIN LATERAL unnest(i.indkey\:\:int2[], i.indclass\:\:oid[], i.indcollation\:\:oid[])
+        AS k (attnum, opclass, collated)
+    JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+    JOIN pg_opclass c ON c.oid = k.opclass
+    JOIN pg_amop m ON m.amopfamily = c.opcfamily AND m.amopstrategy = 3
+                  AND m.amoplefttype = c.opcintype AND m.amoprighttype = c.opcintype
+    JOIN pg_operator o ON o.oid = m.amopopr JOIN pg_namespace n ON n.oid = o.oprnamespace
+    WHERE i.indimmediate AND (i.all_now OR i.named IS NOT NULL)
+""")
+"""Columns of the unique index that stands for the key, with their equality: operator, and whether equal is identical.
+
+ON CONFLICT takes every unique index on the columns that it names, and fails when one of them is deferrable. So beside
+others the index has to be a constraint, which can be named.
+
+An operator class has support function 4 (``equalimage``) when equal values are the same bytes. Interval's has one in
+servers before 16, wrongly; unlimited bpchar's ignores blanks at the end.
+https://www.postgresql.org/docs/current/btree.html#BTREE-SUPPORT-FUNCS
+"""
+
+
+class Equality(NamedTuple):
+    """When two values of a key column are the same key to the replica.
+
+    Attributes:
+        namespace: of the operator, which ``search_path`` need not reach (citext, ltree).
+        operator: its name.
+        is_identity: equal values are printed alike; else one key has several spellings (numeric ``1.0`` and ``1``).
+        constraint: whose index stands for the key, where the columns alone would name others, too; else None.
+        folding: a nondeterministic collation that is not the type's own; else None.
+    """
+
+    namespace: str
+    operator: str
+    is_identity: bool
+    constraint: str | None
+    folding: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaColumn:
+    """A column as it is in the replica.
+
+    Attributes:
+        name: the same in source and replica.
+        sql_type: as the newest definition spells it: what form the topic's values have.
+        replica_type: as ``format_type`` prints it: what takes them.
+        is_generated: the replica computes it, so it is never written.
+        is_always_identity: ``GENERATED ALWAYS AS IDENTITY``, which takes a value from INSERT and none from UPDATE.
+        delimiter: ``typdelim`` of an array's elements.
+        equality: of a key column; None for others.
+    """
+
+    name: str
+    sql_type: str
+    replica_type: str
+    is_generated: bool
+    is_always_identity: bool
+    delimiter: str
+    equality: Equality | None = None
+
+
+class _Found(NamedTuple):
+    """A column as the catalog has it."""
+
+    replica_type: str
+    is_generated: bool
+    is_always_identity: bool
+    delimiter: str
+
+
+class _SqlType(UserDefinedType[str]):
+    """A type by its SQL text."""
+
+    cache_ok = True
+
+    def __init__(self, sql: str) -> None:
+        self.sql = sql
+
+    def get_col_spec(self, **_: Any) -> str:
+        return self.sql
+
+
+class Established(NamedTuple):
+    """A replica table's mirrored columns; those that were ``added`` to one that was there; ``is_emptied`` when its rows
+    went because the key is another one now."""
+
+    columns: list[ReplicaColumn]
+    added: list[str]
+    is_emptied: bool
+
+
+def establish(connection: sa.Connection, name: ReplicaName, schemas: Sequence[TableSchema]) -> Established:
+    """Make the replica table fit all definitions of its topic.
+
+    Args:
+        connection: to the replica; the caller commits.
+        name: of the replica table.
+        schemas: in the order in which they were used, at least one.
+
+    Raises:
+        TableRefused: the table that is there cannot hold the topic's state.
+    """
+    wanted = wanted_columns(schemas)
+    key = schemas[-1].key
+    known = {sql_type: _known_type(connection, sql_type) for sql_type in set(wanted.values())}
+    types = {column: known[sql_type] for column, sql_type in wanted.items()}
+    added: list[str] = []
+    if found := _columns(connection, name):
+        added = _fit(connection, name, types, found)
+    else:
+        _create(connection, name, types, key)
+    found = _columns(connection, name)
+    arbiter = _arbiter(connection, name, key)
+    is_emptied = not arbiter and rekey(connection, quoted_name(name), schemas)
+    if is_emptied:
+        arbiter = _arbiter(connection, name, key)
+    if not arbiter:
+        columns = ", ".join(map(quote_identifier, key))
+        raise TableRefused(
+            f"replica table {name} has no primary key or unique constraint on exactly the key columns ({columns})"
+            " that is not deferrable",
+            remedy=f"ALTER TABLE {quoted_name(name)} ADD UNIQUE ({columns});  or drop it: the sink makes its own",
+        )
+    _refuse_folding(name, arbiter, {column: found[column].replica_type for column in arbiter})
+    mirrored = [
+        ReplicaColumn(column, wanted[column], **found[column]._asdict(), equality=arbiter.get(column))
+        for column in wanted
+    ]
+    return Established(mirrored, added, is_emptied)
+
+
+def quoted_name(name: ReplicaName) -> str:
+    """Both parts quoted, whatever they are. (The dialect's own quoting also doubles percent signs.)"""
+    return ".".join(map(quote_identifier, name))
+
+
+def wanted_columns(schemas: Sequence[TableSchema]) -> dict[str, str]:
+    """Column → SQL type over all definitions: the newest that has the column decides; its columns come first."""
+    wanted: dict[str, str] = {}
+    for schema in reversed(schemas):
+        for column in schema.columns:
+            wanted.setdefault(column.name, column.sql_type)
+    return wanted
+
+
+def takes_unchanged(actual: str, wanted: str) -> bool:
+    """Whether a column of type ``actual`` prints every value of type ``wanted`` as that type does.
+
+    Args:
+        actual: as ``format_type`` prints it.
+        wanted: likewise.
+    """
+    if actual.endswith("[]") and wanted.endswith("[]"):
+        return takes_unchanged(actual[:-2], wanted[:-2])
+    if actual == wanted or (actual == "text" and wanted not in _READ) or actual in _WIDENINGS.get(wanted, ()):
+        return True
+    if _MODIFIER.sub("", wanted) == actual:
+        return True  # the same type without a limit
+    limits = _VARCHAR.fullmatch(actual), _VARCHAR.fullmatch(wanted)
+    return limits[0] is not None and limits[1] is not None and int(limits[0][1]) >= int(limits[1][1])
+
+
+def _refuse_folding(name: ReplicaName, key: Mapping[str, Equality], types: Mapping[str, str]) -> None:
+    """Keys that differ in the source must differ here; whether they do there, the topics do not tell."""
+    for column, equality in key.items():
+        if equality.folding is not None:
+            quoted = quote_identifier(column)
+            raise TableRefused(
+                f"key column {column!r} of replica table {name} has the nondeterministic collation {equality.folding}: "
+                "rows of the source whose keys are equal by it, such as 'a' and 'A', would be one row",
+                remedy=f"ALTER TABLE {quoted_name(name)} ALTER COLUMN {quoted} TYPE {types[column]} "
+                'COLLATE pg_catalog."default";  then cdc sink --rebuild, for rows may be missing',
+            )
+
+
+def _create(connection: sa.Connection, name: ReplicaName, types: Mapping[str, str], key: Sequence[str]) -> None:
+    if not sa.inspect(connection).has_schema(name.schema):
+        connection.execute(sa.schema.CreateSchema(name.schema))
+    connection.execute(sa.schema.CreateTable(_described(name, types, key)))
+
+
+def _fit(
+    connection: sa.Connection, name: ReplicaName, types: Mapping[str, str], found: Mapping[str, _Found]
+) -> list[str]:
+    """Add missing columns, and return them; compare the others with the type they should have."""
+    operations = Operations(MigrationContext.configure(connection))
+    printed = _as_printed(connection, types)
+    for column, sql_type in types.items():
+        if column not in found:
+            operations.add_column(name.table, sa.Column(column, _SqlType(sql_type)), schema=name.schema)
+        elif not takes_unchanged(found[column].replica_type, printed[column]):
+            quoted = quote_identifier(column)
+            raise TableRefused(
+                f"column {column!r} of replica table {name} has type {found[column].replica_type}, "
+                f"and the source's is {printed[column]}",
+                remedy=f"ALTER TABLE {quoted_name(name)} ALTER COLUMN {quoted} TYPE {sql_type} "
+                f"USING {quoted}::{sql_type};  then restart the sink",
+            )
+    return [column for column in types if column not in found]
+
+
+def _as_printed(connection: sa.Connection, types: Mapping[str, str]) -> dict[str, str]:
+    """How ``format_type`` spells these types: asked of a temporary table, the only way that knows every modifier."""
+    table = sa.Table(
+        "cdc wanted",
+        sa.MetaData(),
+        *(sa.Column(each, _SqlType(sql)) for each, sql in types.items()),
+        prefixes=["TEMPORARY"],
+    )
+    connection.execute(sa.schema.CreateTable(table))
+    printed = _columns(connection, ReplicaName("pg_temp", table.name))
+    connection.execute(sa.schema.DropTable(table))
+    return {column: found.replica_type for column, found in printed.items()}
+
+
+def _described(name: ReplicaName, types: Mapping[str, str], key: Sequence[str]) -> sa.Table:
+    columns = [sa.Column(column, _SqlType(sql_type), nullable=column not in key) for column, sql_type in types.items()]
+    return sa.Table(name.table, sa.MetaData(), *columns, sa.PrimaryKeyConstraint(*key), schema=name.schema)
+
+
+def _columns(connection: sa.Connection, name: ReplicaName) -> dict[str, _Found]:
+    rows = connection.execute(_COLUMNS, {"table": quoted_name(name)})
+    return {column: _Found(*rest) for column, *rest in rows}
+
+
+def _arbiter(connection: sa.Connection, name: ReplicaName, key: Sequence[str]) -> dict[str, Equality]:
+    """Key column → when its values are equal; empty when no unique index stands for the key."""
+    rows = connection.execute(_ARBITER, {"table": quoted_name(name), "key": sorted(key)})
+    return {column: Equality(*rest) for column, *rest in rows}
+
+
+def _known_type(connection: sa.Connection, sql_type: str) -> str:
+    """The type, or text when the replica has no such type. Also keeps anything that is no type name out of our DDL."""
+    if sql_type.removesuffix("[]") in _REFERENCES:
+        return "text"
+    try:
+        with connection.begin_nested():
+            known = connection.scalar(sa.text("SELECT to_regtype(:type) IS NOT NULL"), {"type": sql_type})
+    except sa.exc.DBAPIError as error:
+        raise TableRefused(
+            f"{sql_type!r} is not a type: {first_line(error.orig or error)}",
+            remedy="report it with the column's definition, or make the replica's column by hand",
+        ) from error
+    return sql_type if known else "text"

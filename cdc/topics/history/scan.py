@@ -1,0 +1,98 @@
+"""Reads the one partition of a history topic, and of its state topic, in which a key lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Final
+
+from cdc.base.errors import TopicUnavailable
+from cdc.contract.header import header_position
+from cdc.contract.history import HistoryRecord, members, parse_history
+from cdc.contract.partition import partition_of
+from cdc.contract.ports import Partition, StoredRecord
+from cdc.contract.record import TableSchema
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.bounded import open_once, partitions_of, read_until
+from cdc.kafka.replay.topic_state import look_at
+from cdc.topics.history.trail import Entry, Row, Trail
+
+_MOVED: Final = b"op=u;"
+
+
+class KeyScan:
+    """Looks for one key.
+
+    Args:
+        admin: asks the brokers, and has the settings of whoever reads.
+        topic: a state topic.
+        history: its history.
+        key: record key.
+        show: told how many offsets of how many are behind us, several times a second.
+
+    Raises:
+        TopicRefused: there is no such history, or we may not read it.
+        TopicUnavailable: no broker answers.
+    """
+
+    def __init__(
+        self,
+        admin: BrokerAdmin,
+        topic: str,
+        history: str,
+        key: bytes,
+        show: Callable[[int, int], None] = lambda *_: None,
+    ) -> None:
+        self._admin = admin
+        self._topic = topic
+        self._history = history
+        self._key = key
+        self._show = show
+        self.partition = partition_of(key, len(partitions_of(admin, history)))
+
+    def trail(self, schemas: Sequence[TableSchema]) -> Trail:
+        """Everything that the history holds of the key; ``schemas`` are the table's definitions."""
+        seen = look_at(self._admin, [self._history])[self._history]
+        low = seen.low[self.partition]
+        first: HistoryRecord | None = None
+        entries: list[Entry] = []
+        for record in self._read(self._history, low):
+            if first is None:
+                first = parse_history(record.value or b"")
+            if record.key == self._key:
+                value = record.value or b""
+                told = parse_history(value)
+                moved = told.op in "cd" and record.header.partition(b";")[2].startswith(_MOVED)
+                entries.append(Entry(record.offset, value, told, moved))
+        widths = {each.fingerprint: len(each.columns) for each in schemas}
+        return Trail(entries, first, removed=low > 0, widths=widths)
+
+    def current(self, trail: Trail) -> Row | None:
+        """The row as the state topic has it; the history has no record of its key.
+
+        Raises:
+            TopicUnavailable: it changed since the history begins, so the history is not whole, or behind our back.
+        """
+        newest: StoredRecord | None = None
+        for record in self._read(self._topic, 0):
+            if record.key == self._key:
+                newest = record
+        if newest is None:
+            return None
+        position = header_position(newest.header)
+        if trail.first is not None and position > trail.first.position:
+            raise TopicUnavailable(
+                f"the state topic has a change of this key at {position.lsn}, which the history does not have",
+                remedy="try again, if it was made just now; else topics.history did not name the table for a while",
+            )
+        return None if newest.value is None else members(newest.value.decode())
+
+    def _read(self, topic: str, low: int) -> Iterator[StoredRecord]:
+        place: Partition = (topic, self.partition)
+        with closing(open_once(self._admin)) as reader:
+            reader.add({place: 0})
+            ends = reader.high_watermarks([place])
+            total = ends[place] - low
+            yield from read_until(
+                reader, ends, before_poll=lambda: self._show(max(reader.positions()[place] - low, 0), total)
+            )

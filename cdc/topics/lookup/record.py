@@ -1,0 +1,92 @@
+"""A record of a topic as ``cdc get`` and ``cdc watch`` show it: of a table of ours, or of another program. Pure."""
+
+from __future__ import annotations
+
+import base64
+from typing import NamedTuple
+
+import msgspec
+
+from cdc.base.errors import DecodeError
+from cdc.base.lsn import LSN
+from cdc.contract.header import parse_header
+from cdc.contract.ports import StoredRecord
+
+
+class Shown(NamedTuple):
+    """A record.
+
+    Attributes:
+        topic: where it lies, with ``partition`` and ``offset``.
+        key: JSON text.
+        row: JSON text; None when the record deletes the key.
+        op: what the source did, as the header has it (``c``, ``u``, ``d``, ``r``, ``t``); empty when nobody said.
+        lsn: of the commit; None when nobody said.
+        ts: µs since 1970, of the commit; None when nobody said.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes
+    row: bytes | None
+    op: str
+    lsn: LSN | None
+    ts: int | None
+
+
+def of_table(record: StoredRecord) -> Shown:
+    """A record that the bridge wrote.
+
+    Raises:
+        DecodeError: another program wrote it.
+    """
+    key, value = record.key or b"", record.value
+    try:
+        header = parse_header(record.header)
+        if not _is_object(key) or not (value is None or _is_object(value)):
+            raise DecodeError(
+                "key and value must be JSON objects, in UTF-8",
+                remedy="find out who writes into this topic; cdc reconcile shows what it damaged",
+            )
+    except DecodeError as error:
+        raise DecodeError(
+            f"the record at offset {record.offset} of partition {record.partition} of topic {record.topic!r} is not "
+            f"the bridge's: {error.message}",
+            remedy="find out who writes into this topic; cdc reconcile shows what it damaged",
+        ) from error
+    place = (record.topic, record.partition, record.offset)
+    return Shown(*place, _one_line(key), None if value is None else _one_line(value), header.op, header.lsn, header.ts)
+
+
+def of_topic(record: StoredRecord) -> Shown:
+    """A record of any program: JSON as it is, other text as a JSON string, other bytes as base64."""
+    value = None if record.value is None else as_json(record.value)
+    key = b"null" if record.key is None else as_json(record.key)
+    return Shown(record.topic, record.partition, record.offset, key, value, "", None, None)
+
+
+def as_json(raw: bytes) -> bytes:
+    """What stands for any bytes, on one line."""
+    try:
+        msgspec.json.decode(raw)
+        raw.decode()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        try:
+            return msgspec.json.encode(raw.decode())
+        except UnicodeDecodeError:
+            return b'"%b"' % base64.b64encode(raw)
+    return _one_line(raw)
+
+
+def _is_object(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return text.startswith(b"{") and text.endswith(b"}")
+
+
+def _one_line(text: bytes) -> bytes:
+    """Line ends in JSON stand between values only, where a blank does as well."""
+    return text.replace(b"\n", b" ").replace(b"\r", b" ")

@@ -1,0 +1,200 @@
+"""Topics of other programs → tables of a view: one attempt, until it is told to stop or an error ends it.
+
+Theory of operation. There are no cuts: what was read is written, with the offsets to go on from, and readers see it. To
+know what it is worth, the brokers are asked now and then where the partitions end (``TopicReader.fence``; the last
+offset counts as a record, for other programs may write without Kafka transactions). Once a topic was read to there, its
+table shows all that the topic held at the moment of the question. That makes it exact, and says since when tombstones
+may have been missed: a topic that is not read to its end for longer than it keeps them is read anew, into another
+generation.
+
+A topic that cannot be read as a table (it does not exist, it is not compacted) is told of and left alone, and looked at
+again; the others go on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from cdc.contract.ports import Partition, RecordReader, TopicFacts
+from cdc.kafka.replay.horizon import longest_absence_s, why_anew
+from cdc.sink.apply.topics import BeginAnew
+from cdc.views.table.topic_writer import TopicWriter
+
+_RECORDS_PER_POLL: Final = 5_000
+_RECORDS_PER_COMMIT: Final = 30_000
+"""While a table loads; else what one poll brings is one commit."""
+_POLL_S: Final = 0.1
+_ASK_S: Final = 1.0
+"""How often the ends are asked for, at most."""
+_LOOK_S: Final = 5.0
+_QUIET_S: Final = 10.0
+"""That nothing came is news, too: after that time it is written down."""
+
+log = structlog.get_logger("cdc.view")
+
+
+class TopicSession:
+    """One attempt.
+
+    Args:
+        reader: fresh, with stamps.
+        writer: fresh, and locked.
+        topics: to be followed.
+        stop: ends it.
+        on_commit: told after each commit, how many rows of each topic it changed.
+    """
+
+    def __init__(
+        self,
+        reader: RecordReader,
+        writer: TopicWriter,
+        topics: list[str],
+        stop: threading.Event,
+        on_commit: Callable[[Mapping[str, int]], None],
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._topics = topics
+        self._stop = stop
+        self._on_commit = on_commit
+        self._facts: dict[str, TopicFacts] = {}
+        self._ids: dict[str, tuple[str, int]] = {}
+        self._fence: Mapping[Partition, int] = {}
+        self._awaited: set[str] = set()
+        self._asked_at = 0.0
+        self._ask_due = self._committed_at = time.monotonic()
+        self._look_due = self._committed_at + _LOOK_S
+        self._rows: dict[str, int] = {}
+        self._pending = 0
+
+    def run(self) -> None:
+        """Follow until ``stop`` is set; what was read by then is written.
+
+        Raises:
+            BeginAnew: start anew.
+            CdcError: the supervisor decides by its class.
+        """
+        self._writer.restore()
+        self._begin()
+        self._commit()
+        log.info("following", topics=len(self._facts))
+        while not self._stop.is_set():
+            read = self._read()
+            self._ask()
+            is_news = self._settle()
+            self._refuse_overdue()
+            if is_news or self._is_due(read):
+                self._commit()
+            self._look()
+        self._commit()
+
+    def _begin(self) -> None:
+        now = time.time()
+        found = self._reader.look_at(self._topics)
+        self._ids = _ids(found)
+        for topic in self._topics:
+            facts = found.get(topic)
+            if why := _why_not(topic, facts):
+                self._writer.stop(topic, why)
+            elif facts is not None:
+                self._take_up(topic, facts, now)
+
+    def _take_up(self, topic: str, facts: TopicFacts, now: float) -> None:
+        stored = self._writer.offsets(topic)
+        why = why_anew(stored, self._writer.topic_id(topic), facts)
+        if why is None and stored and now - self._writer.read_since(topic) >= longest_absence_s(facts):
+            why = "it was not read for longer than its topic keeps tombstones (delete.retention.ms)"
+        starts = self._writer.take_up(topic, facts.topic_id, facts.ends, why or "", now)
+        self._reader.add({(topic, number): starts.get(number, 0) for number in range(len(facts.ends))})
+        self._facts[topic] = facts
+
+    def _read(self) -> int:
+        """Write what there is; returns how many records that were."""
+        if not self._facts:
+            self._stop.wait(_POLL_S)
+            return 0
+        records = self._reader.poll(_RECORDS_PER_POLL, _POLL_S)
+        for topic, count in self._writer.write(records).items():
+            self._rows[topic] = self._rows.get(topic, 0) + count
+        self._pending += len(records)
+        return len(records)
+
+    def _ask(self) -> None:
+        """Ask where the topics end, once the last answer is reached."""
+        if self._awaited or not self._facts or time.monotonic() < self._ask_due:
+            return
+        self._ask_due = time.monotonic() + _ASK_S
+        self._asked_at, self._fence = time.time(), self._reader.fence(())
+        self._awaited = set(self._facts)
+
+    def _settle(self) -> bool:
+        """Find the topics that were read up to the fence; returns whether that changes the state of a table."""
+        positions = self._reader.positions()
+        far = {topic for (topic, number), end in self._fence.items() if positions.get((topic, number), 0) < end}
+        reached = self._awaited - far
+        self._awaited &= far
+        changed = [topic for topic in reached if self._writer.reached(topic, self._asked_at)]
+        return bool(changed)
+
+    def _refuse_overdue(self) -> None:
+        """Make sure that no tombstone can have come and gone unseen.
+
+        Raises:
+            BeginAnew: one can; the next session reads the topic anew.
+        """
+        now = time.time()
+        for topic, facts in self._facts.items():
+            if now - self._writer.read_since(topic) >= longest_absence_s(facts):
+                raise BeginAnew
+
+    def _is_due(self, read: int) -> bool:
+        if not self._pending:
+            return time.monotonic() - self._committed_at > _QUIET_S
+        is_loading = any(self._writer.state(topic) in ("loading", "suspect") for topic in self._awaited)
+        return not read or not is_loading or self._pending >= _RECORDS_PER_COMMIT
+
+    def _commit(self) -> None:
+        self._writer.commit(self._reader.positions())
+        self._on_commit(self._rows)
+        self._rows, self._pending = {}, 0
+        self._committed_at = time.monotonic()
+
+    def _look(self) -> None:
+        """See now and then whether all topics are still those that they were, and compacted.
+
+        Raises:
+            BeginAnew: one is gone, was made anew, is not compacted any more, or can be read at last.
+        """
+        if time.monotonic() < self._look_due:
+            return
+        found = self._reader.look_at(self._topics)
+        self._look_due = time.monotonic() + _LOOK_S
+        fit = {topic for topic, facts in found.items() if not _why_not(topic, facts)}
+        if _ids(found) != self._ids or fit != self._facts.keys():
+            log.warning(
+                "topics have changed: looking at them again",
+                remedy="wait: the tables are looked at again by themselves",
+            )
+            raise BeginAnew
+
+
+def _ids(found: Mapping[str, TopicFacts]) -> dict[str, tuple[str, int]]:
+    """Which topics these are, and how many partitions they have."""
+    return {topic: (facts.topic_id, len(facts.ends)) for topic, facts in found.items()}
+
+
+def _why_not(topic: str, facts: TopicFacts | None) -> str:
+    """Why a topic is no table; empty when it is."""
+    if facts is None:
+        return f"topic {topic!r} does not exist"
+    if facts.policy != "compact":
+        return (
+            f"topic {topic!r} is not compacted (cleanup.policy={facts.policy}), so rows go away that nobody deleted; "
+            f"alter it: kafka-configs.sh --alter --topic {topic} --add-config cleanup.policy=compact"
+        )
+    return ""

@@ -1,0 +1,93 @@
+"""uvicorn, as this service runs it: its protocol, its limits, and a stop that those who watch are told of."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Any, Final, TypeAlias, cast
+
+import uvicorn
+
+from cdc.base.config.serve import ServeConfig
+from cdc.views.http.application import App
+from cdc.views.http.protocol import IDLE_S, AtOnce, Protocol
+
+_CONNECTIONS: Final = 1000
+"""Beside the watches; more are answered with 503. A process may have 1024 files open on most systems."""
+_STOP_S: Final = 10
+"""For requests under way when the service stops."""
+_FAREWELL_S: Final = 0.5
+"""For a client to take the end of an answer, and to close its side. Who is idle looks when it asks again."""
+
+Refresh: TypeAlias = Callable[[], Awaitable[None]]
+
+
+class Server(uvicorn.Server):
+    """Serves until ``stop``; leaves signals to the process.
+
+    Args:
+        app: answers.
+        at_once: answers what need not wait.
+        settings: TLS.
+        stopping: is set first when it stops.
+        refresh: called again and again.
+        every_s: seconds between two of these calls.
+    """
+
+    def __init__(
+        self, app: App, at_once: AtOnce, settings: ServeConfig, stopping: asyncio.Event, refresh: Refresh, every_s: int
+    ) -> None:
+        self._stopping = stopping
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="uvloop",
+                http=cast(Any, partial(Protocol, at_once)),
+                ws="none",
+                lifespan="off",
+                interface="asgi3",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                limit_concurrency=_CONNECTIONS + settings.max_watches,
+                timeout_keep_alive=IDLE_S,
+                timeout_graceful_shutdown=_STOP_S,
+                callback_notify=refresh,
+                timeout_notify=every_s,
+                ssl_certfile=settings.tls_cert,
+                ssl_keyfile=settings.tls_key,
+            )
+        )
+
+    def stop(self) -> None:
+        """End soon; may be called from anywhere."""
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tell those who watch, then wait for what is under way."""
+        self._stopping.set()
+        letting_go = asyncio.create_task(self._let_go())
+        await super().shutdown(sockets)
+        letting_go.cancel()
+
+    async def _let_go(self) -> None:
+        """Cut off who was told that the connection is closed, and does not answer: TLS would wait for half a minute."""
+        told: set[Any] = set()
+        while True:
+            await asyncio.sleep(_FAREWELL_S)
+            for each in told & self.server_state.connections:
+                each.transport.abort()
+            told = {
+                each
+                for each in self.server_state.connections
+                if each.transport.is_closing() and not each.transport.get_write_buffer_size()
+            }
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals belong to the process, not to one of its servers."""
+        yield

@@ -1,0 +1,206 @@
+"""Each connection: uvicorn's protocol, with limits of our own, and a short way for what is answered at once.
+
+uvicorn makes a task, a queue and a dozen objects for each request, and writes head and body one after the other. All of
+that costs more than looking up a row. So a request that has no body, and that nobody has to wait for, is answered as
+soon as its head was read, in one piece; whatever is not as plain as that goes uvicorn's way. What is answered is the
+same on both: ``Service`` decides it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias, cast
+
+import structlog
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from cdc.base.web.patience import Patience
+from cdc.base.web.problem import Headers
+from cdc.views.query.answer import Answer
+
+MAX_HEAD: Final = 64 * 1024
+"""Bytes of a request's line and headers together, or of what frames its body; httptools itself has no limit."""
+SLOWEST_HEAD_S: Final = 10.0
+"""For a request's head to arrive, the next one included: a connection that never asks is closed."""
+IDLE_S: Final = 10
+"""Between two requests of a connection."""
+_AT_ONCE: Final = 32
+"""Requests that one piece of what a client sent has answered at once: a client that sends thousands in one piece, and
+waits for no answer, is not to hold up the others for longer than a millisecond."""
+
+_NOT_PLAIN: Final = frozenset((b"content-length", b"transfer-encoding", b"expect", b"upgrade", b"origin"))
+"""Headers of requests that have a body, or that somebody else than a page looks at."""
+
+AtOnce: TypeAlias = Callable[[Mapping[str, Any]], Answer | None]
+"""An ASGI scope → the answer; None when it takes longer."""
+
+log = structlog.get_logger("cdc.serve")
+
+
+class _OnePiece:
+    """What a cycle of uvicorn writes to: the head of an answer waits for the body, and both go out in one call of the
+    kernel. A head whose body takes longer goes out by itself as soon as the event loop has nothing else to do.
+
+    Args:
+        transport: of the connection.
+        loop: that it belongs to.
+    """
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held = b""
+        self.is_closing: Final = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        if self._held:
+            data, self._held = self._held + data, b""
+        elif data.startswith(b"HTTP/"):
+            self._held = data
+            self._loop.call_soon(self.flush)
+            return
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        held, self._held = self._held, b""
+        if held:
+            self._transport.write(held)
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+
+class Protocol(HttpToolsProtocol):
+    """Limits what is no body, ends those who never ask, and lets the application cut a connection off.
+
+    Args:
+        at_once: answers what need not wait.
+        uvicorns: what uvicorn gives its protocol.
+    """
+
+    def __init__(self, at_once: AtOnce, **uvicorns: Any) -> None:
+        super().__init__(**uvicorns)
+        self._at_once = at_once
+        self._patience = Patience(self.loop)
+        self._is_in_head, self._is_plain = True, True
+        self._is_answering, self._was_at_once = False, False
+        self._loose = 0
+        self._left = _AT_ONCE
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._one_piece = _OnePiece(transport, self.loop)
+        self._patience.wait(SLOWEST_HEAD_S, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._patience.end()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._loose += len(data)
+        self._left = _AT_ONCE
+        super().data_received(data)
+        if self._loose <= MAX_HEAD or self.transport.is_closing():
+            return
+        if self._is_answering or not self._is_in_head:
+            self.transport.abort()  # an answer is under way, or was given: another one would be taken for a part of it
+            return
+        log.warning(
+            "a request was refused: its head is too large",
+            limit=MAX_HEAD,
+            remedy="let the client send fewer or shorter headers, or put a long key into the body of batchGet",
+        )
+        self.transport.write(b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n\r\n")
+        self.transport.close()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]  # ours
+        self._is_plain, self._was_at_once = True, False
+        if not self._is_in_head:
+            self._is_in_head = True
+            self._patience.wait(SLOWEST_HEAD_S, self.transport.abort)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._is_in_head:  # trailers come behind the body: nobody reads them, and they would pass for headers
+            name = name.lower()
+            if name in _NOT_PLAIN:
+                self._is_plain = False
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head, self._is_answering, self._loose = False, True, 0
+        self._patience.rest()
+        if not (self._is_plain and self._is_free() and self._answer_at_once()):
+            super().on_headers_complete()
+            self.cycle.transport = cast(asyncio.Transport, self._one_piece)
+
+    def on_body(self, body: bytes) -> None:
+        self._loose = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._loose = 0
+        if not self._was_at_once:
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self._one_piece.flush()  # an answer to HEAD has no body
+        super().on_response_complete()
+        self._is_answering = not self.cycle.response_complete
+        if not self._is_answering:
+            # uvicorn's own time for the next request is over with the first byte, even if that belongs to none.
+            self._patience.wait(SLOWEST_HEAD_S, self.transport.close)
+
+    def _is_free(self) -> bool:
+        """Whether an answer may be written now: none is under way, and the client reads what it gets."""
+        return (
+            not self._is_under_way()
+            and self._left > 0
+            and not self.flow.write_paused
+            and not self.transport.is_closing()
+            and (self.limit_concurrency is None or len(self.connections) < self.limit_concurrency)
+        )
+
+    def _is_under_way(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def _answer_at_once(self) -> bool:
+        """False when uvicorn has to do it."""
+        parser, url = self.parser, self.url
+        method = parser.get_method()
+        if method not in (b"GET", b"HEAD") or b"?" in url or b"#" in url or not url.startswith(b"/"):
+            return False
+        if parser.get_http_version() != "1.1" or not parser.should_keep_alive():
+            return False
+        scope = self.scope
+        scope["method"], scope["raw_path"], scope["query_string"] = method.decode(), url, b""
+        answer = self._at_once(scope)
+        if answer is None:
+            return False
+        head = head_of(answer, self.server_state.default_headers)
+        self.transport.write(head + answer.body if method == b"GET" else head)
+        self._left -= 1
+        self._was_at_once, self._is_answering = True, False
+        self._patience.wait(SLOWEST_HEAD_S, self.transport.close)
+        return True
+
+
+def head_of(answer: Answer, usual: Headers) -> bytes:
+    """Status and headers, as they are sent.
+
+    Args:
+        answer: whose head it is.
+        usual: headers of every answer.
+
+    Raises:
+        ValueError: a header has a line break.
+    """
+    headers = [*usual, *answer.all_headers()]
+    lines = b"".join([b"%b: %b\r\n" % each for each in headers])
+    if lines.count(b"\n") != len(headers) or lines.count(b"\r") != len(headers):
+        raise ValueError("a line break in a header would let its value pass for another header")
+    return b"%b%b\r\n" % (STATUS_LINE[answer.status], lines)

@@ -1,0 +1,73 @@
+"""``/metrics``: what all processes counted, and what the view is worth."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from cdc.base.errors import CdcError
+from cdc.base.metrics import ServedTable, ServedView, ServeMetrics
+from cdc.views.http.tally import Tally
+from cdc.views.query.answer import Answer
+from cdc.views.table.table_view import TableView
+
+_WAITS: Final = re.compile(rb'^cdc_feed_waiting_seconds\{server="(kafka|source|replica)"\} ([0-9.e+]+)$', re.MULTILINE)
+_SERVERS: Final = {"kafka": "Kafka to answer", "source": "the source to answer", "replica": "the store to take rows"}
+_LOOK: Final = "look at that server: does it answer, and has its disk room?"
+
+
+class Published(NamedTuple):
+    """What there is to show.
+
+    Attributes:
+        tally: of the process.
+        more: what the process that fills the view counts, as Prometheus reads it.
+    """
+
+    tally: Tally
+    more: Callable[[], bytes]
+
+    def page(self, views: Sequence[TableView]) -> Answer:
+        """The page, for Prometheus."""
+        registry = ServeMetrics(self.tally.numbers, lambda: _served(views)).registry
+        said = generate_latest(registry) + self.more()
+        return Answer(200, [(b"cache-control", b"no-store")], said, CONTENT_TYPE_LATEST.encode())
+
+
+def _served(views: Sequence[TableView]) -> ServedView | None:
+    """None when the store does not answer: gauges that are gone can be alarmed about, old ones cannot."""
+    now = time.time()
+    try:
+        known = [(view, view.facts()) for view in views]
+        tables = [
+            ServedTable(
+                name, facts.standing(table, now)[0], view.count(name)[0] if table.is_shown else 0, table.unreadable
+            )
+            for view, facts in known
+            for name, table in sorted(facts.tables.items())
+        ]
+    except CdcError:
+        return None
+    facts = [each.view for _, each in known if each.view is not None]
+    caught_up_at = min((each.caught_up_at for each in facts), default=0.0)
+    age_s = max(now - caught_up_at, 0) if caught_up_at else math.nan
+    return ServedView(max((each.lsn for each in facts), default=0), age_s, tables)
+
+
+def feed_waits(said: bytes) -> list[dict[str, object]]:
+    """For whom the process that fills the view waits, as its metrics have it.
+
+    Args:
+        said: these, as Prometheus reads them.
+    """
+    found = ((server.decode(), float(seconds)) for server, seconds in _WAITS.findall(said))
+    return [
+        {"for": _SERVERS[server], "whom": server, "seconds": seconds, "remedy": _LOOK}
+        for server, seconds in found
+        if seconds
+    ]

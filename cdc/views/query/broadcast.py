@@ -1,0 +1,205 @@
+"""What changes in a table, read and written down once for all who watch it and are up to date.
+
+One task for each watched table looks at the journal, and keeps what it found for a while: pieces of events, one behind
+the other. A watcher who knows all up to some version takes the first piece that goes beyond it. Each piece was read
+from the store at its own end or later, so whoever takes it never goes back to an older row; a key that changed on both
+sides of the watcher's version is told again, which does no harm.
+
+Who is further behind than the pieces reach reads the journal for itself until it is up to date. So a slow client holds
+up nobody, and what is kept is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple, TypeAlias
+
+import structlog
+
+from cdc.base.errors import CdcError
+from cdc.views.query.desk import Desk, Part
+from cdc.views.query.events import changed_rows
+from cdc.views.query.parameters import MAX_PAGE
+from cdc.views.table.answers import Changes
+from cdc.views.table.cursors import Token, parse_token
+
+_KEPT_BYTES: Final = 4 << 20
+"""Of pieces, for each table that is watched. The newest piece is kept whatever its size."""
+_REST_S: Final = 0.000_5
+"""Between two looks, for each who watches: about what it takes to send something to one of them. Those who watch get
+larger pieces then, instead of more of them than the process can send."""
+_LONGEST_REST_S: Final = 0.25
+_FOREVER_S: Final = 3600.0
+
+log = structlog.get_logger("cdc.serve")
+
+Position: TypeAlias = tuple[int, int]
+"""Version, and keys of the commit behind it: as in ``Token``."""
+
+
+class Piece(NamedTuple):
+    """Events.
+
+    Attributes:
+        end: all up to here is told by this piece and those before it.
+        token: of the end.
+        events: as they are sent; nothing when nothing changed up to ``end``.
+    """
+
+    end: Position
+    token: str
+    events: bytes
+
+
+class Broadcasts:
+    """Of one process, used in its event loop.
+
+    Args:
+        desk: of the process.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk: Final = desk
+        self._open: dict[str, Broadcast] = {}
+
+    @contextmanager
+    def joined(self, part: Part, table: str, token: str) -> Iterator[Broadcast]:
+        """Listen to a table's changes while the block runs.
+
+        Args:
+            part: where the table is.
+            table: by name.
+            token: the caller knows all up to here.
+        """
+        broadcast = self._open.get(table)
+        if broadcast is None or broadcast.is_over:
+            broadcast = self._open[table] = Broadcast(self._desk, part, table, token)
+        broadcast.listeners += 1
+        try:
+            yield broadcast
+        finally:
+            broadcast.listeners -= 1
+            if not broadcast.listeners:
+                broadcast.end()
+                if self._open.get(table) is broadcast:
+                    del self._open[table]
+
+
+class Broadcast:
+    """Of one table, from a position on; made by ``Broadcasts``.
+
+    Attributes:
+        listeners: how many there are.
+        is_over: the journal told more than changes, or could not be read: whoever listens has to look for itself.
+    """
+
+    def __init__(self, desk: Desk, part: Part, table: str, token: str) -> None:
+        self._desk: Final = desk
+        self._part: Final = part
+        self._table: Final = table
+        self._pieces: deque[Piece] = deque()
+        self._size = 0
+        self._begin = position(token)
+        self._known = Piece(self._begin, token, b"")
+        self._waiting: set[asyncio.Future[None]] = set()
+        self.listeners = 0
+        self.is_over = False
+        self._reading = asyncio.create_task(self._read(token))
+
+    async def behind(self, known: Position, timeout_s: float) -> Piece | None:
+        """The next piece for who knows all up to this position.
+
+        Returns:
+            One without events when the time is up; None when the caller has to read the journal for itself.
+        """
+        ends_at = asyncio.get_running_loop().time() + timeout_s
+        while not self.is_over and known >= self._begin:
+            if (piece := self._beyond(known)) is not None:
+                return piece
+            left_s = ends_at - asyncio.get_running_loop().time()
+            if left_s <= 0 or not await self._news(left_s):
+                return max(self._known, Piece(known, "", b""))
+        return None
+
+    def end(self) -> None:
+        """Read no more."""
+        self._reading.cancel()
+        self._over()
+
+    def _beyond(self, known: Position) -> Piece | None:
+        """Most who ask know all but the newest piece."""
+        found = None
+        for piece in reversed(self._pieces):
+            if piece.end <= known:
+                break
+            found = piece
+        return found
+
+    async def _news(self, timeout_s: float) -> bool:
+        waits = asyncio.get_running_loop().create_future()
+        self._waiting.add(waits)
+        try:
+            await asyncio.wait([waits], timeout=timeout_s)
+        finally:
+            self._waiting.discard(waits)
+        return waits.done()
+
+    async def _read(self, token: str) -> None:
+        try:
+            while True:
+                # Mypy cannot infer a lambda with a default.
+                found, events = await self._desk.slow(lambda token=token: self._look(token))  # type: ignore[misc]
+                if found.reset:
+                    return
+                token = found.token
+                self._keep(Piece(position(token), token, events))
+                if position(token)[0] < found.version:
+                    continue
+                await asyncio.sleep(min(self.listeners * _REST_S, _LONGEST_REST_S))
+                await self._part.pulse.beyond(found.version, _FOREVER_S)
+        except CdcError:
+            pass  # those who listen look for themselves, and meet the same error
+        except Exception as error:
+            log.error(
+                "what changes could not be read for all who watch",
+                table=self._table,
+                exc_info=error,
+                remedy="let clients watch again: their connections were closed; report it if it comes back",
+            )
+        finally:
+            self._over()
+
+    def _look(self, token: str) -> tuple[Changes, bytes]:
+        """In a thread: what changed, as it is sent."""
+        found = self._part.view.changes(token, (self._table,), MAX_PAGE)
+        return found, changed_rows(found.changed, found.token)
+
+    def _keep(self, piece: Piece) -> None:
+        self._known = piece._replace(events=b"")
+        if not piece.events:
+            return
+        self._pieces.append(piece)
+        self._size += len(piece.events)
+        while self._size > _KEPT_BYTES and len(self._pieces) > 1:
+            gone = self._pieces.popleft()
+            self._size -= len(gone.events)
+            self._begin = gone.end
+        self._wake()
+
+    def _over(self) -> None:
+        self.is_over = True
+        self._wake()
+
+    def _wake(self) -> None:
+        for waits in self._waiting:
+            if not waits.done():
+                waits.set_result(None)
+
+
+def position(token: str) -> Position:
+    """Of a token of this store."""
+    parsed: Token = parse_token(token)
+    return parsed.version, parsed.keys

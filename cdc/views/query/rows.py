@@ -1,0 +1,152 @@
+"""Rows: one by its key, many by their keys, pages, and how many there are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import orjson
+
+from cdc.base.web.problem import Headers, Problem
+from cdc.contract.formats.written_key import compared_as_text
+from cdc.views.query.answer import Answer, as_json, found_item, item, listed, unreadable
+from cdc.views.query.desk import Asked, Desk, Table
+from cdc.views.query.evidence import etag, evidence_headers, in_header, is_known, row_headers
+from cdc.views.query.keys import KeyValues, from_json, loads
+from cdc.views.query.parameters import MAX_PAGE, range_of
+from cdc.views.query.past import Then
+from cdc.views.table import exact_json
+from cdc.views.table.answers import Evidence, Found, Range
+from cdc.views.table.facts import TableFacts
+
+_CACHE: Final = (b"cache-control", b"no-cache")
+"""Keep it, and ask with its ETag whether it still holds."""
+
+
+async def one_row(desk: Desk, asked: Asked, name: str, key_of: Callable[[TableFacts], KeyValues]) -> Answer:
+    """The row of a key, as it is stored.
+
+    Args:
+        desk: of the process.
+        asked: the request.
+        name: of the table.
+        key_of: reads the key that the request spells.
+
+    Raises:
+        Problem: those of tables and keys, ``no-row``, ``unreadable``.
+    """
+    table, key, found = await desk.look_up(name, asked.access, key_of)
+    caveat = ""
+    if found.row is None and (caveat := _caveat(table)):
+        part = (await desk.table(name, asked.access)).part
+        some = await desk.quick(partial(part.view.scan, name, Range(limit=1)))
+        caveat += "".join(f" A key of this table is {each.key.decode()}." for each in some.rows)
+    return shown(table, key, found, asked.header(b"if-none-match"), caveat)
+
+
+def shown(table: TableFacts, key: KeyValues, found: Found, known: bytes, caveat: str = "") -> Answer:
+    """A row that was looked up, or what is said where there is none.
+
+    Args:
+        table: whose row it is.
+        key: that was asked for.
+        found: what the view has.
+        known: ``If-None-Match`` of the request.
+        caveat: why there may be such a row all the same.
+
+    Raises:
+        Problem: ``no-row``, ``unreadable``.
+    """
+    row, evidence = found.row, found.evidence
+    now = time.time()
+    if row is None:
+        raise _no_row(table, key, found, evidence_headers(evidence, now), caveat)
+    headers = row_headers(row, evidence, now)
+    headers.append(_CACHE)
+    if known and is_known(known, etag(row, evidence)):
+        return Answer(304, headers, b"")
+    return Answer(200, headers, row.row)
+
+
+def past_row(table: TableFacts, key: KeyValues, then: Then) -> Answer:
+    """A row as it was.
+
+    Raises:
+        Problem: ``no-row``.
+    """
+    headers = [(b"cdc-as-of", then.moment.encode()), (b"cdc-reason", in_header(then.because))]
+    if then.row is None:
+        told = f"{table.name} had no row {_spelled(key)} at {then.moment}: {then.because}. {_caveat(table)}"
+        raise Problem("no-row", told.rstrip(), headers)
+    return Answer(200, [*headers, (b"cache-control", b"no-store")], then.row)
+
+
+async def page(desk: Desk, asked: Asked, table: Table) -> Answer:
+    """Rows in the order of their keys, from where the page before ended.
+
+    Raises:
+        Problem: ``bad-parameter``, ``foreign-cursor`` and those of keys.
+    """
+    wanted = range_of(asked.query, table.known)
+    found = await desk.slow(partial(table.part.view.scan, table.known.name, wanted))
+    after = orjson.dumps(found.after)
+    body = b'{"rows":%b,"after":%b}\n' % (listed(map(item, found.rows)), after)
+    return Answer(200, _of_many(found.evidence), body)
+
+
+async def batch(desk: Desk, table: Table, body: bytes) -> Answer:
+    """Rows of many keys, in their order.
+
+    Raises:
+        Problem: ``bad-body`` and those of keys.
+    """
+    given = _keys_of(table.known, body)
+    keys = [from_json(table.known, each) for each in given]
+    found = await desk.slow(partial(table.part.view.get_many, table.known.name, keys))
+    body = b'{"rows":%b}\n' % listed(found_item(table.known, each) for each in found.found)
+    return Answer(200, _of_many(found.evidence), body)
+
+
+async def count(desk: Desk, table: Table) -> Answer:
+    """How many rows the table has."""
+    number, evidence = await desk.quick(partial(table.part.view.count, table.known.name))
+    return as_json({"count": number}, evidence_headers(evidence, time.time()))
+
+
+def _keys_of(table: TableFacts, body: bytes) -> list[Any]:
+    try:
+        given = loads(table, body)
+    except ValueError as error:
+        raise Problem("bad-body", f'The body is not JSON ({error}). Send {{"keys":[…]}}.') from None
+    if not isinstance(given, dict) or given.keys() != {"keys"} or not isinstance(given["keys"], list):
+        raise Problem("bad-body", 'The body is an object with the list of keys: {"keys":[{"id":1},{"id":2}]}.')
+    if len(given["keys"]) > MAX_PAGE:
+        raise Problem("bad-body", f"A batch has at most {MAX_PAGE} keys, this one has {len(given['keys'])}.")
+    return given["keys"]
+
+
+def _of_many(evidence: Evidence) -> Headers:
+    return [*evidence_headers(evidence, time.time()), (b"cache-control", b"no-store")]
+
+
+def _caveat(table: TableFacts) -> str:
+    return compared_as_text([(column.name, column.sql_type) for column in table.key])
+
+
+def _no_row(table: TableFacts, key: KeyValues, found: Found, headers: Headers, caveat: str) -> Problem:
+    if (record := found.unreadable) is not None:
+        return Problem(
+            "unreadable",
+            f"The newest record of {_spelled(key)} in {table.topic} is no row of {table.name}: {record.reason}. It is "
+            f"partition {record.partition}, offset {record.offset}. Whoever writes the topic must write it again.",
+            headers,
+            **unreadable(table, found),
+        )
+    return Problem("no-row", f"{table.name} has no row {_spelled(key)}. {caveat}".rstrip(), headers)
+
+
+def _spelled(key: KeyValues) -> str:
+    text = exact_json.dumps(list(key)).decode()
+    return text if len(text) <= 200 else text[:200] + "…"

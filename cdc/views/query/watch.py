@@ -1,0 +1,126 @@
+"""What one client that watches a table is told: every row first, then each key that changes, for as long as it likes.
+
+Who is up to date is told what a ``Broadcast`` read for everybody. Who begins, comes back, or was told less than there
+is, reads the journal here, until it is up to date.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
+from typing import Final, NamedTuple
+
+from cdc.views.query.broadcast import Broadcasts, position
+from cdc.views.query.desk import Desk, Part
+from cdc.views.query.events import changed_rows, event, every_row, heartbeat
+from cdc.views.query.parameters import MAX_PAGE
+from cdc.views.table.answers import Range
+from cdc.views.table.errors import WrongCursor
+
+HEARTBEAT_S: Final = 15.0
+"""Proxies close connections that are silent for a minute, some for half of one."""
+
+
+class _Told(NamedTuple):
+    """Events, and up to where the client is told everything with them; without a token, not yet anywhere."""
+
+    events: bytes
+    token: str
+
+
+class Watch:
+    """One client's.
+
+    Args:
+        desk: of the process.
+        broadcasts: of the process.
+        part: where the table is.
+        table: by name.
+    """
+
+    def __init__(self, desk: Desk, broadcasts: Broadcasts, part: Part, table: str) -> None:
+        self._desk: Final = desk
+        self._broadcasts: Final = broadcasts
+        self._part: Final = part
+        self._table: Final = table
+        self._silent_until = 0.0
+
+    async def events(self, token: str) -> AsyncGenerator[bytes, None]:
+        """Events, without end.
+
+        Args:
+            token: ``Last-Event-ID``; empty to begin with a snapshot.
+        """
+        reason = ""
+        self._silent_until = time.monotonic() + HEARTBEAT_S
+        while True:
+            if not token:
+                async with aclosing(self._snapshot(reason)) as snapshot:
+                    async for told in snapshot:
+                        token = told.token
+                        yield told.events
+            try:
+                found = await self._desk.slow(partial(self._part.view.changes, token, (self._table,), MAX_PAGE))
+            except WrongCursor as error:
+                token, reason = "", error.message
+                continue
+            if found.reset:
+                token, reason = "", found.reset[self._table]
+                continue
+            token = found.token  # other tables' commits, too: one look reads a part of the journal only
+            if found.changed:
+                self._was_told()
+                yield changed_rows(found.changed, token)
+            elif time.monotonic() >= self._silent_until:
+                yield await self._heartbeat(token)
+            if position(token) == (found.version, 0):
+                async with aclosing(self._shared(token)) as shared:
+                    async for told in shared:
+                        token = told.token
+                        yield told.events
+
+    async def _shared(self, token: str) -> AsyncGenerator[_Told, None]:
+        """What is read for everybody, for as long as this client takes it in time."""
+        with self._broadcasts.joined(self._part, self._table, token) as broadcast:
+            while True:
+                left_s = max(self._silent_until - time.monotonic(), 0)
+                piece = await broadcast.behind(position(token), left_s)
+                if piece is None:
+                    return
+                token = piece.token or token
+                if piece.events:
+                    self._was_told()
+                    yield _Told(piece.events, token)
+                else:
+                    yield _Told(await self._heartbeat(token), token)
+
+    async def _snapshot(self, reason: str) -> AsyncGenerator[_Told, None]:
+        """The rows, and at last the token to go on with. Changes that happen meanwhile come again behind it."""
+        start = await self._desk.slow(partial(self._part.view.changes, "", (self._table,), 1))
+        if reason:
+            yield _Told(event("reset", {"reason": reason}), "")
+        after: str | None = None
+        rows = 0
+        while True:
+            wanted = Range(limit=MAX_PAGE, after=after)
+            page = await self._desk.slow(partial(self._part.view.scan, self._table, wanted))
+            rows += len(page.rows)
+            if page.rows:
+                yield _Told(every_row(page.rows), "")
+            after = page.after
+            if after is None:
+                break
+        behind = b""
+        while told := await self._desk.slow(partial(self._part.view.unreadable, self._table, wanted, behind)):
+            yield _Told(changed_rows(told, ""), "")
+            behind = told[-1].order
+        yield _Told(event("snapshot", {"rows": rows}, start.token), start.token)
+
+    async def _heartbeat(self, token: str) -> bytes:
+        self._was_told()
+        return heartbeat(await self._desk.quick(self._part.view.facts), self._table, token)
+
+    def _was_told(self) -> None:
+        self._silent_until = time.monotonic() + HEARTBEAT_S

@@ -1,0 +1,337 @@
+"""The one LMDB environment that a process may have of a folder, shared by the stores that this process has of it.
+
+LMDB forbids to open a file twice in one process, and to change the map's size or to close an environment while one of
+its transactions is open in this process. So stores of one folder share an environment, transactions are counted, and
+whoever has to change it waits until there is none.
+
+A process that forks opens its stores afterwards: LMDB's locks do not survive a fork.
+
+LMDB trusts its file. What ``lmdb_spaces.py`` finds by the sums of values, what LMDB itself stumbles over and a file
+that has become shorter are all told to everybody (``StoreFolder.tell_damage``): from then on nobody reads that file,
+and who writes begins with an empty one. Behind the end of a file that is mapped lies SIGBUS, so its length is looked
+at before each transaction; LMDB never makes it shorter.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import lmdb
+import structlog
+
+from cdc.base.errors import CdcError, StoreDamaged, StoreFull, StoreUnavailable
+from cdc.views.store.folder import StoreFolder
+from cdc.views.store.lmdb_check import DAMAGE, length_of, problem_of
+from cdc.views.store.lmdb_spaces import LmdbSnapshot
+from cdc.views.store.port import Answer
+
+_MOST_MAP: Final = 1 << 40
+"""The map takes addresses, not memory and not disk. So it is as large as the disk, and only a disk that is larger than
+this, or grows, or a process whose addresses are limited, ever sees it grow."""
+
+_LEAST_MAP: Final = 1 << 26
+_MAX_READERS: Final = 1024
+"""Reading at the same moment, in all processes together: 64 bytes each in the lock file."""
+
+_LOOK_S: Final = 1.0
+"""Between two looks whether the folder is still the one that was opened. Somebody may have deleted it to begin anew."""
+
+_ATTEMPTS: Final = 5
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""LMDB says EIO when a disk took a part of what it was to write."""
+
+_sound: Final[set[tuple[Path, int]]] = set()
+"""Data files that this process found whole before it wrote them; once is enough, for each value is checked as well."""
+
+_open: Final[dict[tuple[int, Path], LmdbEnvironment]] = {}
+_open_guard: Final = threading.Lock()
+
+log = structlog.get_logger("cdc.store")
+
+
+class LmdbEnvironment:
+    """What this process has open of a folder; made by ``shared`` only."""
+
+    def __init__(self, folder: StoreFolder) -> None:
+        self._folder: Final = folder
+        self._guard: Final = threading.Lock()
+        self._state: Final = threading.Condition(self._guard)
+        self._transactions = 0
+        self._is_changing = False
+        self._lmdb: lmdb.Environment | None = None
+        self._is_writable = False
+        self._inode = 0
+        self._file = -1
+        self._size = 0
+        self._look_at = 0.0
+        self.users = 0
+
+    def read(self, query: Callable[[LmdbSnapshot], Answer]) -> Answer:
+        """Run a query in a transaction of its own."""
+        for attempt in range(_ATTEMPTS):
+            if self._lmdb is None or time.monotonic() >= self._look_at:
+                self._look()
+            with self._guard:
+                self._enter()
+            try:
+                if self._lmdb is None:
+                    return query(LmdbSnapshot(None))
+                self._check_size()
+                try:
+                    transaction = self._lmdb.begin()
+                except (lmdb.MapResizedError, lmdb.ReadersFullError) as error:
+                    if attempt == _ATTEMPTS - 1:
+                        raise
+                    trouble: lmdb.Error = error
+                else:
+                    with transaction:
+                        return query(LmdbSnapshot(transaction))
+            except (lmdb.Error, StoreDamaged) as error:
+                raise self.translated(error) from error
+            finally:
+                self.leave()
+            self._mend(trouble)
+        raise AssertionError("the last attempt raises")
+
+    def write(self) -> lmdb.Transaction[bytes]:
+        """Begin to write, in the thread that will write and commit; then ``leave``.
+
+        Raises:
+            StoreUnavailable: the folder was deleted since it was opened.
+            StoreDamaged: somebody has found that it does not hold what was written.
+        """
+        if self._lmdb is None or not self._is_writable or self._inode != self._inode_now():
+            raise StoreUnavailable(
+                f"the store in {self._folder.path} was deleted or replaced while it was open",
+                remedy="cdc opens the new one by itself; leave the folder alone while a process uses it",
+            )
+        self._refuse_damaged(self._inode)
+        self._lmdb.reader_check()  # a reader that was killed would keep the pages that it saw for ever
+        info = self._lmdb.info()
+        if info["last_pgno"] * self._lmdb.stat()["psize"] * 2 > info["map_size"]:
+            self.grow()
+        with self._state:
+            self._enter()
+        try:
+            self._check_size()
+            return self._lmdb.begin(write=True)
+        except (lmdb.Error, StoreDamaged) as error:
+            self.leave()
+            raise self.translated(error) from error
+
+    def leave(self) -> None:
+        """A transaction has ended."""
+        with self._guard:
+            self._transactions -= 1
+            if self._is_changing:
+                self._state.notify_all()
+
+    def lengthen(self) -> None:
+        """After a commit, in the thread that writes: give the file all of its pages, those that LMDB left out too.
+
+        So whoever opens it sees by its length that nothing is cut off.
+        """
+        if self._lmdb is not None and os.fstat(self._file).st_size < (length := length_of(self._lmdb)):
+            with suppress(OSError):  # it is longer to look at, and no more: then all of it is read to find out
+                os.ftruncate(self._file, length)
+
+    def open_to_write(self) -> None:
+        """Before ``write``; the folder is locked. What is damaged is thrown away, and filled from the topics again."""
+        if reason := self._damage():
+            log.error(
+                "the store is damaged: it is filled anew from the topics",
+                store=str(self._folder.path),
+                reason=reason,
+                remedy="look at the disk: it does not give back what was written to it",
+            )
+            self._folder.empty()
+        with self._alone():
+            if not (self._is_writable and self._lmdb is not None and self._inode == self._inode_now()):
+                self._close()
+                self._open_it(read_only=False)
+
+    def grow(self) -> None:
+        """Twice the map; the next transaction has it, in other processes too."""
+        with self._alone():
+            if self._lmdb is not None:
+                self._lmdb.set_mapsize(self._lmdb.info()["map_size"] * 2)
+
+    def close(self) -> None:
+        """When nobody uses it any more."""
+        with self._alone():
+            self._close()
+
+    def translated(self, error: lmdb.Error | StoreDamaged) -> CdcError:
+        """An error of LMDB as one of ours; damage is told to all who have the file open."""
+        if isinstance(error, DAMAGE):
+            self._look_at = 0.0
+            self._folder.tell_damage(self._inode or self._inode_now(), str(error))
+            return self._damaged(str(error))
+        code, path = error.code, self._folder.path
+        if isinstance(error, lmdb.DiskError) or code in _FULL:
+            free = shutil.disk_usage(path).free if path.exists() else 0
+            return StoreFull(
+                f"the disk does not take what the store in {path} writes ({error}); {free // 2**20:,} MB are free",
+                remedy="make room on that disk; what is there is answered from, and filling goes on by itself",
+            )
+        if isinstance(error, lmdb.MapFullError):
+            return StoreUnavailable(
+                f"the store in {path} has outgrown its map, which is larger now: try again",
+                remedy="cdc tries again by itself, with the larger map",
+            )
+        if code in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return self._folder.refused(OSError(code, os.strerror(code)))
+        if isinstance(error, lmdb.PanicError):
+            self._is_writable = False  # LMDB could not write its first pages, and wants to be opened again
+        return StoreUnavailable(
+            f"the store in {path} cannot be used now: {error}",
+            remedy="cdc tries again by itself; if that does not help: is the folder's disk there, and writable?",
+        )
+
+    def _look(self) -> None:
+        """Open what has come, and what has taken the place of what we know."""
+        self._refuse_damaged(self._inode_now())
+        self._look_at = time.monotonic() + _LOOK_S
+        if self._inode == self._inode_now():
+            return
+        with self._alone():
+            if self._inode != self._inode_now() or self._lmdb is None:
+                self._close()
+                if self._folder.is_marked() and self._inode_now():
+                    self._open_it(read_only=True)
+
+    def _mend(self, trouble: lmdb.Error) -> None:
+        with self._alone():
+            if self._lmdb is None:
+                return
+            if isinstance(trouble, lmdb.MapResizedError):
+                self._lmdb.set_mapsize(0)
+            else:
+                self._lmdb.reader_check()
+
+    def _open_it(self, *, read_only: bool) -> None:
+        try:
+            self._lmdb = _opened(self._folder.path, read_only=read_only)
+            self._file = os.open(self._folder.data, (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC)
+            found = os.fstat(self._file)
+            self._is_writable, self._inode, self._size = not read_only, found.st_ino, found.st_size
+            if found.st_size < length_of(self._lmdb) and (reason := problem_of(self._folder.path)):
+                raise StoreDamaged(reason)
+        except OSError as error:
+            raise self._folder.refused(error) from error
+        except (lmdb.Error, StoreDamaged) as error:
+            known = self.translated(error)
+            self._close()
+            raise known from error
+
+    def _close(self) -> None:
+        if self._lmdb is not None:
+            self._lmdb.close()
+            self._lmdb = None
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        self._inode = 0
+
+    def _damage(self) -> str:
+        """What is wrong with the data, which is looked through once; empty when it is as it should be."""
+        inode = self._inode_now()
+        if not inode or (self._folder.path, inode) in _sound:
+            return self._folder.damage(inode)
+        if not (reason := self._folder.damage(inode) or problem_of(self._folder.path)):
+            _sound.add((self._folder.path, inode))
+        return reason
+
+    def _refuse_damaged(self, inode: int) -> None:
+        if reason := self._folder.damage(inode):
+            raise self._damaged(reason)
+
+    def _damaged(self, reason: str) -> StoreDamaged:
+        return StoreDamaged(f"the store in {self._folder.path} is damaged: {reason}")
+
+    def _check_size(self) -> None:
+        """Make sure that all of the file is there that was there before.
+
+        Raises:
+            StoreDamaged: it is shorter.
+        """
+        known = self._size  # first: other threads look too, while the file grows
+        size = os.fstat(self._file).st_size
+        if size < known:
+            raise StoreDamaged(f"data.mdb has {size:,} bytes, and had {known:,}")
+        self._size = size
+
+    def _inode_now(self) -> int:
+        """0 while there is nothing to open."""
+        try:
+            found = self._folder.data.stat()
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise self._folder.refused(error) from error
+        return found.st_ino if found.st_size else 0
+
+    def _enter(self) -> None:
+        while self._is_changing:
+            self._state.wait()
+        self._transactions += 1
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with self._state:
+            while self._is_changing:
+                self._state.wait()
+            self._is_changing = True
+            while self._transactions:
+                self._state.wait()
+        try:
+            yield
+        finally:
+            with self._state:
+                self._is_changing = False
+                self._state.notify_all()
+
+
+def shared(folder: StoreFolder) -> LmdbEnvironment:
+    """This process's environment of the folder; give it back with ``give_back``."""
+    with _open_guard:
+        place = (os.getpid(), folder.path.resolve())
+        environment = _open.setdefault(place, LmdbEnvironment(folder))
+        environment.users += 1
+        return environment
+
+
+def give_back(environment: LmdbEnvironment) -> None:
+    """Close it when nobody else uses it."""
+    with _open_guard:
+        environment.users -= 1
+        if not environment.users:
+            for place in [place for place, each in _open.items() if each is environment]:
+                del _open[place]
+            environment.close()
+
+
+def _opened(path: Path, *, read_only: bool) -> lmdb.Environment:
+    size = 0 if read_only else max(_LEAST_MAP, min(_MOST_MAP, shutil.disk_usage(path).total))
+    while True:
+        try:
+            return lmdb.open(
+                str(path),
+                map_size=size,  # 0: what the writer said last
+                readonly=read_only,
+                create=False,
+                max_readers=_MAX_READERS,
+                max_spare_txns=1,
+            )
+        except lmdb.MemoryError:
+            if size <= _LEAST_MAP:
+                raise
+            size //= 2

@@ -1,0 +1,170 @@
+"""A store in this process: for tests, and for programs that want a view for as long as they run.
+
+Sorted by ``sortedcontainers``, which is plain Python: no server, no disk, no compiler.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Final
+
+from sortedcontainers import SortedDict
+
+from cdc.base.errors import StoreRefused, StoreUnavailable
+from cdc.views.store.port import Answer, Item, Key, Snapshot, StoreSize, Transaction
+
+
+class Contents:
+    """What stores of memory keep. Who shares it sees the same: the writer's store, and others beside or after it."""
+
+    def __init__(self) -> None:
+        self.guard: Final = threading.RLock()
+        """Held while a query runs and while a commit is applied."""
+        self.spaces: Final[dict[str, SortedDict[bytes, bytes]]] = {}
+        self.version = 0
+        self.bytes = 0
+        self.writer: MemoryStore | None = None
+
+
+class MemoryStore:
+    """``Store`` in memory.
+
+    Args:
+        contents: another store's, to look at the same; its own unless given.
+    """
+
+    def __init__(self, contents: Contents | None = None) -> None:
+        self.contents: Final = contents or Contents()
+        self._open: _Transaction | None = None
+
+    def lock(self) -> bool:
+        """As ``Store.lock``."""
+        with self.contents.guard:
+            if self.contents.writer is None:
+                self.contents.writer = self
+            return self.contents.writer is self
+
+    def begin(self) -> Transaction:
+        """As ``Store.begin``."""
+        if self.contents.writer is not self:
+            raise StoreRefused(
+                "the store in memory was not locked before it was written",
+                remedy="report it with the log: this is a mistake of cdc; nothing was written",
+            )
+        self._open = _Transaction(self.contents)
+        return self._open
+
+    def read(self, query: Callable[[Snapshot], Answer]) -> Answer:
+        """As ``Store.read``; commits wait meanwhile."""
+        with self.contents.guard:
+            return query(_Snapshot(self.contents))
+
+    def version(self) -> int:
+        """As ``Store.version``."""
+        return self.contents.version
+
+    def size(self) -> StoreSize:
+        """Of keys and values; Python's own share is not in it."""
+        return StoreSize(0, self.contents.bytes)
+
+    def close(self) -> None:
+        """As ``Store.close``."""
+        if self._open is not None:
+            self._open.abort()
+        with self.contents.guard:
+            if self.contents.writer is self:
+                self.contents.writer = None
+
+
+class _Snapshot:
+    def __init__(self, contents: Contents) -> None:
+        self._spaces = contents.spaces
+        self.version = contents.version
+
+    def get(self, space: str, keys: Sequence[Key]) -> list[bytes | None]:
+        entries: Mapping[bytes, bytes] = self._spaces.get(space, {})
+        return [entries.get(key.order) for key in keys]
+
+    def scan(
+        self, space: str, start: bytes = b"", stop: bytes | None = None, limit: int = 1000, *, backwards: bool = False
+    ) -> list[Item]:
+        entries = self._spaces.get(space)
+        if entries is None or (stop is not None and stop <= start):
+            return []
+        orders = entries.irange(start, stop, inclusive=(True, False), reverse=backwards)
+        return [Item(Key(order, b""), entries[order]) for order in islice(orders, max(limit, 0))]
+
+    def count(self, space: str) -> int:
+        return len(self._spaces.get(space, ()))
+
+
+class _Changes:
+    """Of one space in one transaction: None stands for an entry that is deleted."""
+
+    def __init__(self) -> None:
+        self.is_dropped = False
+        self.entries: dict[bytes, bytes | None] = {}
+
+
+class _Transaction:
+    def __init__(self, contents: Contents) -> None:
+        self._contents = contents
+        self._changes: dict[str, _Changes] | None = {}
+        self.version = contents.version + 1
+
+    def get(self, space: str, keys: Sequence[Key]) -> list[bytes | None]:
+        changes = self._of(space)
+        old: Mapping[bytes, bytes] = {} if changes.is_dropped else self._contents.spaces.get(space, {})
+        new = changes.entries
+        return [new[key.order] if key.order in new else old.get(key.order) for key in keys]
+
+    def put(self, space: str, items: Sequence[Item]) -> None:
+        self._of(space).entries.update((item.key.order, item.value) for item in items)
+
+    def delete(self, space: str, keys: Sequence[Key]) -> None:
+        self._of(space).entries.update((key.order, None) for key in keys)
+
+    def drop(self, space: str) -> None:
+        changes = self._of(space)
+        changes.is_dropped = True
+        changes.entries.clear()
+
+    def commit(self) -> int:
+        changes = self._still_open()
+        with self._contents.guard:
+            for space, of_space in changes.items():
+                self._apply(space, of_space)
+            self._contents.version = self.version
+        self._changes = None
+        return self.version
+
+    def abort(self) -> None:
+        self._changes = None
+
+    def _apply(self, space: str, changes: _Changes) -> None:
+        contents = self._contents
+        if changes.is_dropped and (old := contents.spaces.pop(space, None)) is not None:
+            contents.bytes -= sum(len(order) + len(value) for order, value in old.items())
+        entries = contents.spaces.setdefault(space, SortedDict())
+        for order, value in changes.entries.items():
+            before = entries.get(order)
+            if before is not None:
+                contents.bytes -= len(order) + len(before)
+            if value is not None:
+                contents.bytes += len(order) + len(value)
+                entries[order] = value
+            elif before is not None:
+                del entries[order]
+
+    def _of(self, space: str) -> _Changes:
+        return self._still_open().setdefault(space, _Changes())
+
+    def _still_open(self) -> dict[str, _Changes]:
+        if self._changes is None:
+            raise StoreUnavailable(
+                "the transaction of the store in memory has ended; begin another one",
+                remedy="cdc tries again by itself, with the store opened anew",
+            )
+        return self._changes

@@ -1,0 +1,120 @@
+"""Who writes a store in Redis: a lock that runs out, and a token that decides.
+
+The lock says that its owner is alive. A thread renews it; when the owner is killed, or sleeps, it runs out, and another
+one may take over. The token says who may write. Each script that writes looks at it. So a writer that lost the lock
+while it slept can never commit, and one whose place nobody took goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
+
+import structlog
+from redis import Redis
+from redis.exceptions import RedisError
+
+from cdc.base.daemon.worker import Worker
+from cdc.base.errors import StoreRefused
+from cdc.views.store import redis_scripts
+from cdc.views.store.redis_link import Place, connect, translated, why_unsafe
+
+LEASE_MS: Final = 5000
+"""How long a writer that was killed keeps others waiting."""
+_RENEW_S: Final = 1.0
+_LOOK_S: Final = 0.05
+_LOOKS: Final = 10
+"""Renewals between two looks at what Redis does when it is full."""
+_FORMAT: Final = "2"
+
+log = structlog.get_logger("cdc.view")
+
+
+class Taken(NamedTuple):
+    """What the new owner is told.
+
+    Attributes:
+        token: by which its writes are known.
+        version: of the last commit; 0 before the first.
+        following: version of the next. Never one that was used before, also when Redis lost the commit that had it.
+    """
+
+    token: str
+    version: int
+    following: int
+
+
+def take(client: Redis, place: Place) -> Taken | None:
+    """Take the lock. While another one holds it, wait until that one is seen alive (None), or its lease ends.
+
+    Raises:
+        StoreUnavailable: the server does not answer.
+        StoreRefused: the store is of another format.
+    """
+    script, token, left_ms = client.register_script(redis_scripts.LOCK), uuid4().hex, 1 << 62
+    while True:
+        try:
+            found: Any = script(args=(place.prefix, token, LEASE_MS, _FORMAT))
+        except RedisError as error:
+            raise translated(error, place) from None
+        outcome, *told = found
+        if outcome == 1:
+            version, now_s, now_us = (int(each) for each in told)
+            return Taken(token, version, max(version + 1, now_s * 1_000_000 + now_us))
+        if outcome == -2:
+            raise translated(RedisError(f"EVICTED {told[0].decode()}"), place)
+        if outcome < 0:
+            raise StoreRefused(
+                f"the store in {place.name} is of format {told[0].decode()}, this program knows {_FORMAT}",
+                remedy=f"delete the keys {place.prefix}:*, or choose another prefix",
+            )
+        if told[0] < 0 or told[0] > left_ms:  # held for ever, or renewed meanwhile
+            return None
+        left_ms = told[0]
+        time.sleep(_LOOK_S)
+
+
+class RedisLock:
+    """A lock that is taken, and the thread that keeps it."""
+
+    def __init__(self, place: Place, token: str) -> None:
+        # Its own client, which does not wait for as long as a commit may take.
+        self._client: Final = connect(place, read_only=True)
+        self._place: Final = place
+        self._arguments: Final[tuple[Any, ...]] = (place.prefix, token, LEASE_MS)
+        self._ended: Final = threading.Event()
+        self._worker: Final = Worker(self._keep, name="lock of a store")
+        self._worker.start()
+
+    def check(self) -> None:
+        """Raise what ended the thread."""
+        self._worker.check()
+
+    def release(self) -> None:
+        """Let another one write; at once, if Redis can be reached."""
+        self._ended.set()
+        self._worker.join()
+        with contextlib.suppress(RedisError):
+            self._client.register_script(redis_scripts.UNLOCK)(args=self._arguments[:2])
+        self._client.close()
+        self.check()
+
+    def _keep(self) -> None:
+        renew, looks, told = self._client.register_script(redis_scripts.RENEW), 0, ""
+        while not self._ended.wait(_RENEW_S):
+            # When Redis cannot be reached, the lock is lost, and the next commit will tell.
+            with contextlib.suppress(RedisError):
+                renew(args=self._arguments)
+                looks += 1
+                if looks % _LOOKS == 0:
+                    told = self._tell_of_policy(told)
+
+    def _tell_of_policy(self, told: str) -> str:
+        """It may be changed at any time. Nothing is lost before Redis is full, and what is lost then is noticed."""
+        why = why_unsafe(self._client.info("memory"), self._place)
+        if why is not None and why.message != told:
+            log.error(why.message, remedy=why.remedy)
+        return "" if why is None else why.message

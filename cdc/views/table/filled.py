@@ -1,0 +1,228 @@
+"""One table of a view as its feed holds it: generations begin, are filled and take over; and what readers are told.
+
+A change of its facts is held here until the transaction that it belongs to writes it (``flush``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from cdc.contract.ports import StoredRecord
+from cdc.views.store.port import Item, Transaction
+from cdc.views.table.applying import apply
+from cdc.views.table.facts import FACTS, KeyColumn, State, TableFacts, encode, fact_key
+from cdc.views.table.feed_facts import FEED, FeedTopic, topic_key
+from cdc.views.table.indexes import Indexes
+from cdc.views.table.keys import KeyForm
+from cdc.views.table.records import Changes, RecordForm, changes
+
+EXACT: Final = "exact"
+LOADING: Final = "loading"
+STOPPED: Final = "stopped"
+CATCHING_UP: Final = "catching_up"
+REBUILDING: Final = "rebuilding"
+
+_LOADS: Final = "its topic does not hold the whole table yet, or was not read to its end"
+_CATCHES_UP: Final = "it catches up with its topic"
+
+
+class FilledTable:
+    """A table, or another program's topic.
+
+    Args:
+        facts: as the store has them, or those of a table that is new.
+        feed: likewise.
+        is_new: the store does not have it yet.
+    """
+
+    def __init__(self, facts: TableFacts, feed: FeedTopic, *, is_new: bool = False) -> None:
+        self.facts = facts
+        self.feed = feed
+        self._form: RecordForm | None = None
+        self._key: tuple[KeyColumn, ...] = ()
+        self._indexes = Indexes((), {})
+        self._is_changed = is_new
+        self._is_begun = False
+        self._is_index_stale = False
+        self._drops: list[str] = []
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is anything to flush."""
+        return self._is_changed or bool(self._drops)
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether it was told how records are read, and is not stopped."""
+        return self._form is not None
+
+    @property
+    def has_other_key(self) -> bool:
+        """Whether what it holds is kept under another key than its records have now."""
+        return self._is_held_under_other(self._key)
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether rows go where no reader sees them, or sees them marked: what changes is nobody's news."""
+        return bool(self.facts.filling) or self.feed.state in (LOADING, REBUILDING)
+
+    def describe(
+        self, form: RecordForm, key: Sequence[KeyColumn], columns: Sequence[KeyColumn], indexes: Indexes
+    ) -> None:
+        """Take notice of how its records are read from now on.
+
+        What it holds may have to be arranged anew for that. Then it takes no more records, if it has taken any: only a
+        session's beginning finds the store as the last commit left it.
+        """
+        held = Indexes(self.facts.indexes, {each.name: each.sql_type for each in self.facts.columns})
+        is_other_index = (held.columns, held.places) != (indexes.columns, indexes.places)
+        if self._is_begun and (is_other_index or self._is_held_under_other(key)):
+            self._form = None
+            return
+        self._form, self._key, self._indexes, self._is_index_stale = form, tuple(key), indexes, is_other_index
+        facts, feed = replace(self.facts, columns=tuple(columns)), self.feed
+        if not self.has_other_key and facts.filling:
+            feed = replace(feed, filling_key=self._key)
+        elif not self.has_other_key:
+            facts = replace(facts, key=self._key)
+        self._take(facts, feed)
+
+    def begin(self) -> None:
+        """Its first record comes."""
+        self._is_begun = True
+
+    def begin_anew(self, why: str, now: float, *, holds_rows: bool) -> None:
+        """From here on its topic's records are read from the first one on; rows that are there are served meanwhile."""
+        facts = self.facts
+        if facts.filling:
+            self._drop(facts.filling)
+        generation = max(facts.generation, facts.filling) + 1
+        if holds_rows:
+            facts = replace(facts, filling=generation)
+        else:
+            if facts.generation:
+                self._drop(facts.generation)
+            facts = replace(facts, generation=generation, filling=0, unreadable=0, key=self._key, was_whole=False)
+        state = REBUILDING if why else LOADING
+        feed = replace(
+            self.feed,
+            state=state,
+            reason=why,
+            read_since=now,
+            unreadable=0,
+            filling_key=self._key if holds_rows else (),
+        )
+        self._take(facts, feed)
+
+    def stop(self, reason: str) -> None:
+        """It takes no more records."""
+        self._form = None
+        self._take(self.facts, replace(self.feed, state=STOPPED, reason=reason))
+
+    def resume(self) -> None:
+        """It takes records again where it stopped: as one that loads, for nobody was told what it took before."""
+        if self.feed.state == STOPPED:
+            self.know(state=LOADING, reason="")
+
+    def swap(self) -> None:
+        """What was filled is whole: readers see it, and what they saw until now goes."""
+        facts = self.facts
+        self._drop(facts.generation)
+        facts = replace(
+            facts, generation=facts.filling, filling=0, key=self.feed.filling_key, unreadable=self.feed.unreadable
+        )
+        self._take(facts, replace(self.feed, unreadable=0, filling_key=()))
+
+    def know(self, **values: Any) -> None:
+        """Of the feed's facts, those that change."""
+        self._take(self.facts, replace(self.feed, **values))
+
+    def look(self, **values: Any) -> None:
+        """Of the facts that readers see, those that change."""
+        self._take(replace(self.facts, **values), self.feed)
+
+    def read(self, records: Sequence[StoredRecord]) -> Changes:
+        """What records do. Changes nothing."""
+        assert self._form is not None
+        return changes(self.facts.topic, records, self._form, self._indexes)
+
+    def apply(self, transaction: Transaction, batch: Changes) -> None:
+        """Write it into the generation that takes rows."""
+        facts, feed = self.facts, self.feed
+        target = facts.filling or facts.generation
+        before = feed.unreadable if facts.filling else facts.unreadable
+        more = apply(transaction, facts, target, batch, self._indexes, has_unreadable=before > 0)
+        if more and facts.filling:
+            feed = replace(feed, unreadable=before + more)
+        elif more:
+            facts = replace(facts, unreadable=before + more)
+        self._take(facts, replace(feed, rows_applied=feed.rows_applied + len(batch)))
+
+    def index_anew(self) -> Indexes | None:
+        """The indexes that its rows are not in yet; None when there are none. From now on they are there."""
+        if not self._is_index_stale:
+            return None
+        self._is_index_stale = False
+        for generation in self.generations:
+            self._drops += [self.facts.index(place, generation) for place in range(len(self.facts.indexes))]
+        self._take(replace(self.facts, indexes=self._indexes.columns), self.feed)
+        return self._indexes
+
+    def forget(self) -> None:
+        """It is no part of the view any more."""
+        for generation in self.generations:
+            self._drop(generation)
+
+    def flush(self, transaction: Transaction) -> None:
+        """Write what has changed."""
+        for space in self._drops:
+            transaction.drop(space)
+        self._drops.clear()
+        if self._is_changed:
+            facts = self.facts
+            transaction.put(FACTS, [Item(fact_key("table", facts.name), encode(facts))])
+            transaction.put(FEED, [Item(topic_key(facts.topic), encode(self.feed))])
+            self._is_changed = False
+
+    def _is_held_under_other(self, key: Sequence[KeyColumn]) -> bool:
+        held = self.feed.filling_key if self.facts.filling else self.facts.key
+        return bool(self.facts.generation) and _places(held) != _places(key)
+
+    @property
+    def generations(self) -> list[int]:
+        """Those that hold rows: the served one, and the one that is being filled."""
+        return [each for each in (self.facts.generation, self.facts.filling) if each]
+
+    def _drop(self, generation: int) -> None:
+        facts = self.facts
+        self._drops += [facts.rows(generation), facts.no_rows(generation)]
+        self._drops += [facts.index(place, generation) for place in range(len(facts.indexes))]
+
+    def _take(self, facts: TableFacts, feed: FeedTopic) -> None:
+        state, reason = _standing(facts, feed)
+        was_whole = facts.was_whole or feed.state == EXACT
+        facts = replace(facts, state=state, reason=reason, topic_id=feed.topic_id, was_whole=was_whole)
+        self._is_changed |= (facts, feed) != (self.facts, self.feed)
+        self.facts, self.feed = facts, feed
+
+
+def _standing(facts: TableFacts, feed: FeedTopic) -> tuple[State, str]:
+    """What readers are told."""
+    if facts.filling or feed.state == STOPPED:
+        return "suspect", feed.reason or _LOADS
+    if feed.state in (LOADING, REBUILDING):
+        return "loading", feed.reason or _LOADS
+    if feed.state == CATCHING_UP:
+        return "loading", _CATCHES_UP
+    if facts.unreadable:
+        return "degraded", f"{facts.unreadable} of its records are no rows"
+    return "exact", ""
+
+
+def _places(key: Sequence[KeyColumn]) -> list[tuple[str, bool, bool]]:
+    """What of a key decides where rows stand."""
+    form = KeyForm([(column.name, column.sql_type) for column in key])
+    return list(zip(form.names, form.floats, (column.is_exact for column in key), strict=True))

@@ -1,0 +1,182 @@
+"""A store on its way to the next commit: what the writers of both kinds of views have in common."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal
+
+from msgspec.structs import replace
+
+from cdc.base.crashpoints import reach
+from cdc.base.errors import StoreRefused
+from cdc.contract.ports import Partition
+from cdc.views.store.port import Item, Store, Transaction
+from cdc.views.table.applying import entries_of
+from cdc.views.table.facts import FACTS, Facts, ViewFacts, encode, fact_key, read_facts
+from cdc.views.table.feed_facts import FEED, FeedFacts, read_feed, topic_key
+from cdc.views.table.filled import FilledTable
+from cdc.views.table.indexes import Indexes
+from cdc.views.table.news import News
+from cdc.views.table.records import Changes, NewRow
+from cdc.views.table.rows import unpack
+
+_ROWS_AT_ONCE: Final = 5_000
+
+
+class Filling:
+    """What is written and not committed yet.
+
+    Args:
+        store: locked by us before anything is written.
+        name: of the view.
+        feed: what fills it.
+    """
+
+    def __init__(self, store: Store, name: str, feed: Literal["deployment", "topics"]) -> None:
+        self._store = store
+        self._name = name
+        self._feed = feed
+        self._transaction: Transaction | None = None
+        self._news = News()
+        self._offsets: dict[str, list[int]] = {}
+        self._moved: set[str] = set()
+        self.view = ViewFacts(name=name, feed=feed, store_id="")
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is anything to commit."""
+        return self._transaction is not None or bool(self._moved)
+
+    @property
+    def offsets(self) -> dict[Partition, int]:
+        """The next ones to read."""
+        return {(topic, n): at for topic, of_topic in self._offsets.items() for n, at in enumerate(of_topic)}
+
+    def restore(self) -> tuple[Facts, FeedFacts]:
+        """What the store holds.
+
+        Raises:
+            StoreRefused: it is of another view.
+        """
+        facts, feed = self._store.read(lambda snapshot: (read_facts(snapshot), read_feed(snapshot)))
+        if facts.view is None:
+            self.view = replace(self.view, store_id=uuid.uuid4().hex, began_at=time.time())
+        elif (facts.view.name, facts.view.feed) != (self._name, self._feed):
+            raise StoreRefused(
+                f"the store holds view {facts.view.name!r}, and this one is {self._name!r}",
+                remedy="give each `name` a view.store of its own; or delete the store, which is filled again",
+            )
+        else:
+            self.view = facts.view
+        self._offsets = {topic: [*of_topic] for topic, of_topic in facts.offsets.items()}
+        return facts, feed
+
+    def holds_rows(self, table: FilledTable) -> bool:
+        """Whether readers see rows of it."""
+        space = table.facts.rows()
+        return bool(table.facts.generation) and self._store.read(lambda snapshot: snapshot.count(space)) > 0
+
+    def move(self, offsets: Mapping[Partition, int]) -> None:
+        """Where to read on after the next commit."""
+        for (topic, number), offset in offsets.items():
+            known = self._offsets.setdefault(topic, [])
+            known.extend([0] * (number + 1 - len(known)))
+            if known[number] != offset:
+                known[number] = offset
+                self._moved.add(topic)
+
+    def forget_offsets(self, topic: str) -> None:
+        """Its topic is read from the beginning."""
+        if self._offsets.pop(topic, None) is not None:
+            self._moved.add(topic)
+
+    def aim(self, topic: str, ends: Sequence[int], now: float, *, is_new: bool) -> None:
+        """How far a topic has to be read that is not whole, for those who wait for it."""
+        targets = self.view.targets
+        if is_new and not targets:
+            self.view = replace(self.view, began_at=now, rows=0)
+        if is_new or topic in targets:
+            self.view = replace(self.view, targets={**targets, topic: tuple(ends)})
+
+    def apply(self, table: FilledTable, batch: Changes) -> None:
+        """Write a table's changes."""
+        table.apply(self.transaction(), batch)
+        self.view = replace(self.view, rows=self.view.rows + len(batch))
+        if not table.is_filling:
+            self._news.add(table.facts.name, batch)
+
+    def tell_anew(self, tables: Sequence[FilledTable]) -> None:
+        """Tables are whole, and readers find other rows from the next commit on."""
+        whole = {table.facts.topic for table in tables}
+        left = {topic: ends for topic, ends in self.view.targets.items() if topic not in whole}
+        self.view = replace(self.view, targets=left)
+        self._news.reset(table.facts.name for table in tables)
+
+    def index(self, tables: Iterable[FilledTable]) -> None:
+        """Build the indexes that the tables' rows are not in, from what the last commit left."""
+        for table in tables:
+            indexes = table.index_anew()
+            if indexes is None:
+                continue
+            table.flush(self.transaction())
+            for generation in table.generations:
+                self._index(table, generation, indexes)
+
+    def rename(self, names: Sequence[str]) -> None:
+        """Tables had these names, or have them since: who followed one of them has rows of another table."""
+        self.transaction().delete(FACTS, [fact_key("table", name) for name in names])
+        self._news.reset(names)
+
+    def remove(self, table: FilledTable) -> None:
+        """It is no part of the view any more."""
+        transaction, facts = self.transaction(), table.facts
+        table.forget()
+        table.flush(transaction)
+        transaction.delete(FACTS, [fact_key("table", facts.name), fact_key("offsets", facts.topic)])
+        transaction.delete(FEED, [topic_key(facts.topic)])
+        left = {topic: ends for topic, ends in self.view.targets.items() if topic != facts.topic}
+        self.view = replace(self.view, targets=left, retired=max(self.view.retired, facts.number))
+
+    def commit(self) -> None:
+        """Write what has changed besides the tables, and commit."""
+        transaction = self.transaction()
+        items = [Item(fact_key("view"), encode(self.view))]
+        items += [Item(fact_key("offsets", t), encode(self._offsets[t])) for t in self._moved if t in self._offsets]
+        transaction.put(FACTS, items)
+        if gone := [fact_key("offsets", topic) for topic in self._moved if topic not in self._offsets]:
+            transaction.delete(FACTS, gone)
+        self._moved.clear()
+        self._news.write(transaction, self.view.lsn, self.view.commit_ts)
+        reach("view.before_commit")
+        self._transaction = None
+        transaction.commit()
+        reach("view.after_commit")
+
+    def abort(self) -> None:
+        """Nothing of what was written is to be; only a new session finds its way."""
+        if self._transaction is not None:
+            self._transaction.abort()
+            self._transaction = None
+        self._news.forget()
+
+    def transaction(self) -> Transaction:
+        """The open one."""
+        if self._transaction is None:
+            self._transaction = self._store.begin()
+        return self._transaction
+
+    def _index(self, table: FilledTable, generation: int, indexes: Indexes) -> None:
+        start, space = b"", table.facts.rows(generation)
+        while True:
+            items = self._page(space, start)
+            if not items:
+                return
+            rows = [NewRow(item, indexes.orders(unpack(item.value).row, item.key.order)) for item in items]
+            for place in range(len(indexes)):
+                self.transaction().put(table.facts.index(place, generation), entries_of(rows, place))
+            start = items[-1].key.order + b"\0"
+
+    def _page(self, space: str, start: bytes) -> Sequence[Item]:
+        return self._store.read(lambda snapshot: snapshot.scan(space, start, limit=_ROWS_AT_ONCE))

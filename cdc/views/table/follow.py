@@ -1,0 +1,135 @@
+"""What changes in a view's tables: asked for behind a token, or watched as it happens.
+
+The journal tells which keys changed; their rows are read as they are now. So every key converges, and a row that
+changed twice between two looks is told once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from cdc.views.store.port import Key, Snapshot
+from cdc.views.table import journal
+from cdc.views.table.answers import ChangedRow, Changes, Kind, Range, Watched
+from cdc.views.table.cursors import Token, parse_token
+from cdc.views.table.facts import Facts
+from cdc.views.table.rows import unpack
+from cdc.views.table.unreadable import unreadable_of
+
+if TYPE_CHECKING:
+    from cdc.views.table.table_view import TableView
+
+_ENTRIES: Final = 100
+_PAGE: Final = 1000
+_FOREVER_S: Final = 3600.0
+
+
+def changes(view: TableView, token: str, tables: Sequence[str], limit: int) -> Changes:
+    """See ``TableView.changes``."""
+
+    def query(snapshot: Snapshot) -> Changes:
+        facts = view.facts_in(snapshot)
+        for table in tables:
+            view.facts_of(facts, table)
+        store_id = facts.view.store_id if facts.view else ""
+        now = Token(store_id, snapshot.version)
+        if not token:
+            return Changes((), now.text(), {}, now.version)
+        behind = parse_token(token)
+        if behind.store_id != store_id:
+            return Changes((), now.text(), dict.fromkeys(tables, "the store was made anew"), now.version)
+        told = journal.read(snapshot, behind.version, _ENTRIES)
+        if told.is_gap:
+            return Changes((), now.text(), dict.fromkeys(tables, "the journal does not reach back so far"), now.version)
+        found = _Found(tables, limit)
+        reached = found.take(told, behind)
+        return Changes(_rows(view, facts, snapshot, found), reached.text(), found.reset, now.version)
+
+    return view.read(query)
+
+
+def watch(view: TableView, table: str, stop: threading.Event, wanted: Range, token: str) -> Iterator[Watched]:
+    """See ``TableView.watch``."""
+    low, high = view.bounds(table, wanted)
+    while not stop.is_set():
+        if not token:
+            token = changes(view, "", (table,), 1).token
+            yield from _snapshot(view, table, wanted, stop)
+            if not stop.is_set():
+                yield Watched("snapshot", token=token)
+            continue
+        found = changes(view, token, (table,), _PAGE)
+        if found.reset:
+            token = ""
+            low, high = view.bounds(table, wanted)  # its key may be another one
+            yield Watched("reset", reason=found.reset[table])
+            continue
+        told = [each for each in found.changed if low <= each.order < high]
+        for each in told:
+            behind = found.token if each is told[-1] else ""
+            kind: Kind = "row" if each.row else "unreadable" if each.unreadable else "delete"
+            yield Watched(kind, each.key, each.row, behind, unreadable=each.unreadable)
+        token = found.token
+        if parse_token(token).version >= found.version:
+            view.wait_beyond(found.version, _FOREVER_S, stop)
+
+
+def _snapshot(view: TableView, table: str, wanted: Range, stop: threading.Event) -> Iterator[Watched]:
+    """What changes meanwhile is told again behind it."""
+    page = wanted._replace(by={}, limit=_PAGE, after=None)
+    while not stop.is_set():
+        found = view.scan(table, page)
+        yield from (Watched("row", row.key, row) for row in found.rows)
+        if found.after is None:
+            break
+        page = page._replace(after=found.after)
+    behind = b""
+    while not stop.is_set() and (told := view.unreadable(table, page, behind)):
+        yield from (Watched("unreadable", each.key, unreadable=each.unreadable) for each in told)
+        behind = told[-1].order
+
+
+class _Found:
+    """Keys that changed, each once, and tables to be read anew."""
+
+    def __init__(self, tables: Sequence[str], limit: int) -> None:
+        self._tables = tables
+        self._limit = limit
+        self.keys: dict[str, dict[bytes, bytes]] = {table: {} for table in tables}
+        self.reset: dict[str, str] = {}
+
+    def take(self, told: journal.Told, behind: Token) -> Token:
+        """Entries, until there are enough keys. Returns up to where it was."""
+        skipped, left = behind.keys, self._limit
+        for version, entry in told.entries:
+            for table in {*entry.reset} & {*self._tables}:
+                self.reset[table] = "it was read anew"
+                self.keys[table].clear()
+            changed = [(table, key) for table in self._tables for key in entry.keys.get(table, ())]
+            shown = changed[skipped : skipped + left]
+            for table, key in shown:
+                self.keys[table][key.order] = key.text
+            left -= len(shown)
+            if skipped + len(shown) < len(changed):
+                return Token(behind.store_id, version - 1, skipped + len(shown))
+            skipped = 0
+        return Token(behind.store_id, told.version)
+
+
+def _rows(view: TableView, facts: Facts, snapshot: Snapshot, found: _Found) -> list[ChangedRow]:
+    rows: list[ChangedRow] = []
+    for table, changed in found.keys.items():
+        if table in found.reset or not changed:
+            continue
+        known = facts.tables[table]
+        form = view.keys_of(known)
+        keys = [Key(order, text) for order, text in changed.items()]
+        stored = snapshot.get(known.rows(), keys)
+        no_rows = unreadable_of(snapshot, known, keys, stored)
+        for key, value in zip(keys, stored, strict=True):
+            row = None if value is None else unpack(value)
+            text = row.key if row else form.as_json(key.text)
+            rows.append(ChangedRow(table, text, row, key.order, no_rows.get(key.order)))
+    return rows

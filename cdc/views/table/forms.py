@@ -1,0 +1,151 @@
+"""What stands in the records of a topic: of a table that the bridge writes, or of another program. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, NoReturn
+
+import msgspec
+import orjson
+
+from cdc.views.table.facts import KeyColumn, KeyKind, ValueKind
+from cdc.views.table.keys import KeyForm, order_of, raw_order
+from cdc.views.table.records import RecordForm
+
+_EVIDENCE: Final = re.compile(
+    rb"v=1;op=[cudrt];lsn=([0-9A-F]{1,8}/[0-9A-F]{1,8});seq=[0-9]{1,19};[^;]*;ts=(-?[0-9]{1,19})(?:;|$)"
+)
+_decode_object: Final = msgspec.json.Decoder(msgspec.defstruct("AnyObject", [], gc=False)).decode
+
+
+def table_form(key: Sequence[KeyColumn], former: Collection[tuple[str, ...]] = ()) -> RecordForm:
+    """Of a topic of the bridge.
+
+    Args:
+        key: of its table.
+        former: keys that the table had once.
+    """
+    names = tuple(column.name for column in key)
+    form = KeyForm([(column.name, column.sql_type) for column in key])
+    floats = form.floats
+
+    def read_key(text: bytes) -> tuple[bytes, bytes]:
+        found = form.read(text)
+        if type(found) is not dict or tuple(found) != names:
+            raise ValueError(f"its key is none of ({', '.join(names)})")
+        return order_of([*found.values()], floats), text
+
+    def is_former(text: bytes) -> bool:
+        try:
+            found = orjson.loads(text)
+        except ValueError:
+            return False
+        return type(found) is dict and tuple(found) in former
+
+    return RecordForm(read_key, json_object, evidence, is_former if former else _never)
+
+
+def topic_form(key: KeyKind, value: ValueKind) -> RecordForm:
+    """Of a topic of another program, whose records' ``header`` is their timestamp (``TopicReader``)."""
+    return RecordForm(_KEYS[key], _VALUES[value], _stamp, _never)
+
+
+def evidence(header: bytes) -> tuple[bytes, int]:
+    """LSN as JSON text, and commit time, of a record of the bridge."""
+    match = _EVIDENCE.match(header)
+    if match is None:
+        raise ValueError(
+            "it has no header `cdc` of version 1: another program wrote it" if not header else _bad(header)
+        )
+    lsn, ts = match.groups()
+    return b'"%b"' % lsn, int(ts)
+
+
+def json_object(text: bytes) -> bytes:
+    """The same text, which is a JSON object."""
+    try:
+        _decode_object(text)
+    except (msgspec.MsgspecError, RecursionError):
+        if type(_slowly(text)) is not dict:
+            raise ValueError("its value is no JSON object") from None
+    if not text.isascii():
+        text.decode()
+    return text
+
+
+def _slowly(text: bytes) -> Any:
+    """As PostgreSQL's json takes it: lone surrogates and all."""
+    try:
+        return json.loads(text.decode(), parse_constant=_refuse_constant)
+    except RecursionError:
+        return {} if text.startswith(b"{") and text.endswith(b"}") else None
+    except ValueError as error:
+        raise ValueError(f"its value is no JSON: {error}") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _any_json(text: bytes) -> bytes:
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        _slowly(text)
+    return text
+
+
+def _string(raw: bytes) -> bytes:
+    try:
+        return orjson.dumps(raw.decode())
+    except UnicodeDecodeError:
+        raise ValueError("its value is not UTF-8 text") from None
+
+
+def _base64(raw: bytes) -> bytes:
+    return b'"%b"' % base64.b64encode(raw)
+
+
+def _string_key(raw: bytes) -> tuple[bytes, bytes]:
+    try:
+        return raw_order(raw), orjson.dumps(raw.decode())
+    except UnicodeDecodeError:
+        raise ValueError("its key is not UTF-8 text") from None
+
+
+def _json_key(raw: bytes) -> tuple[bytes, bytes]:
+    """Two spellings of one value are two keys to Kafka, and so to us: only the usual one sorts without a mark.
+
+    That is the one which the order is made of: members sorted, and zero without a sign.
+    """
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"its key is no JSON: {error}") from None
+    order = order_of([value])
+    if orjson.dumps(value, option=orjson.OPT_SORT_KEYS) != raw or raw == b"-0.0":
+        order += raw
+    return order, raw
+
+
+def _stamp(header: bytes) -> tuple[bytes, int]:
+    return b"null", max(int(header or 0), 0) * 1_000
+
+
+def _never(_: bytes) -> bool:
+    return False
+
+
+def _bad(header: bytes) -> str:
+    return f"its header `cdc` is not of version 1: {header[:100].decode(errors='replace')}"
+
+
+_KEYS: Final[dict[KeyKind, Callable[[bytes], tuple[bytes, bytes]]]] = {
+    "string": _string_key,
+    "json": _json_key,
+    "bytes": lambda raw: (raw_order(raw), _base64(raw)),
+}
+_VALUES: Final[dict[ValueKind, Callable[[bytes], bytes]]] = {"json": _any_json, "string": _string, "bytes": _base64}

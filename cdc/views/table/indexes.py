@@ -1,0 +1,116 @@
+"""The secondary indexes of one table: which columns, and where a row stands in each. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from cdc.contract.formats.canonical import Identity, reading_of
+from cdc.views.table.keys import KeyForm, index_order
+
+_NULL: Final = msgspec.Raw(b"null")
+_decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class IndexForm:
+    """The columns of one index.
+
+    Args:
+        columns: name and type of each, the type as ``__schemas`` spells it.
+    """
+
+    def __init__(self, columns: Sequence[tuple[str, str]]) -> None:
+        self.names: Final = tuple(name for name, _ in columns)
+        self.floats: Final = KeyForm(columns).floats
+        readings = [reading_of(sql_type) for _, sql_type in columns]
+        normals = [(place, each.normal) for place, each in enumerate(readings) if each.identity is Identity.VALUE]
+        self._normals = [(place, normal) for place, normal in normals if not self.floats[place]]
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """What of the types decides where a row stands."""
+        return (*self.floats, *[(place, normal.__qualname__) for place, normal in self._normals])
+
+    def one_of_equals(self, values: list[Any]) -> list[Any]:
+        """The values, of which those that PostgreSQL calls equal are one: ``1.50`` and ``1.5`` of a ``numeric``."""
+        for place, normal in self._normals:
+            if place < len(values) and isinstance(values[place], str):
+                values[place] = normal(values[place])
+        return values
+
+
+class Indexes:
+    """Where rows stand.
+
+    Args:
+        columns: of each index.
+        types: type by column, as ``__schemas`` spells it; of a column that is not there, values are null.
+    """
+
+    def __init__(self, columns: Sequence[Sequence[str]], types: Mapping[str, str]) -> None:
+        self.columns = tuple(map(tuple, columns))
+        self._forms = [IndexForm([(name, types.get(name, "text")) for name in each]) for each in columns]
+
+    @property
+    def places(self) -> tuple[tuple[object, ...], ...]:
+        """What else than the columns' names decides where rows stand."""
+        return tuple(form.place for form in self._forms)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def orders(self, row: bytes, order: bytes) -> tuple[bytes, ...]:
+        """Where a row stands in each index.
+
+        Args:
+            row: JSON text.
+            order: its own.
+
+        Raises:
+            ValueError: not a JSON object.
+        """
+        members = _members(row)
+        return tuple(_order(form, members, order) for form in self._forms)
+
+
+def _order(form: IndexForm, members: Mapping[str, bytes | msgspec.Raw], row: bytes) -> bytes:
+    values = form.one_of_equals([_value(members.get(name, _NULL)) for name in form.names])
+    if not any(form.floats):
+        return index_order(values, row)
+    pairs = zip(values, form.floats, strict=True)
+    return index_order(values, row, [is_float and _is_number(value) for value, is_float in pairs])
+
+
+def _is_number(value: Any) -> bool:
+    """Of a column whose type was another one once, or which was made anew, older rows have other values."""
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return value is None
+    return True
+
+
+def _members(row: bytes) -> Mapping[str, bytes | msgspec.Raw]:
+    try:
+        return _decode_members(row)
+    except RecursionError:
+        return {}  # a document of a thousand levels: the row stands in its indexes as if all of it were null
+    except msgspec.MsgspecError:
+        return {name: json.dumps(value).encode() for name, value in json.loads(row).items()}
+
+
+def _value(raw: bytes | msgspec.Raw) -> Any:
+    """A document is its text if only PostgreSQL's json understands it (a lone surrogate, a number beyond a float), or
+    if it has more levels than can be written again."""
+    text = bytes(raw)
+    try:
+        value = orjson.loads(text)
+        if isinstance(value, (list, dict)):
+            orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        return text.decode(errors="replace")
+    return value

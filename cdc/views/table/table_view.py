@@ -1,0 +1,375 @@
+"""A view's tables, for programs that ask: rows by key, ranges and indexes, counts, and what changes.
+
+Every answer comes from the store as one commit left it, and says what it is worth. One ``TableView`` may be used by any
+number of threads; it keeps nothing but the facts of the newest version that it saw.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from cdc.base.lsn import LSN
+from cdc.views.store.port import Item, Key, Snapshot, Store
+from cdc.views.table import follow
+from cdc.views.table.answers import (
+    EVERYTHING,
+    ChangedRow,
+    Changes,
+    Evidence,
+    Found,
+    FoundMany,
+    Page,
+    Range,
+    Watched,
+    evidence_of,
+)
+from cdc.views.table.cursors import cursor, order_behind
+from cdc.views.table.equal_keys import equal_place
+from cdc.views.table.errors import NotLoaded, UnknownIndex, UnknownTable, WrongQuestion
+from cdc.views.table.facts import FACTS, Facts, TableFacts, fact_key, read_facts
+from cdc.views.table.indexes import IndexForm
+from cdc.views.table.keys import Value, index_prefix, pointed, stop_of
+from cdc.views.table.rows import unpack
+from cdc.views.table.table_keys import TableKeys
+from cdc.views.table.unreadable import entries, unreadable_keys, unreadable_of
+
+Result = TypeVar("Result")
+
+POLL_S: Final = 0.02
+"""Between two looks at the version: beside a commit's fsync it is not noticed, and a look costs microseconds."""
+
+_CHECK_S: Final = 1.0
+"""Between two looks whether this is still the same store: one that was deleted and made anew has another id, and may be
+at the same version."""
+
+_VIEW: Final = fact_key("view")
+
+
+class _Known(NamedTuple):
+    facts: Facts
+    view: bytes | None
+    check_at: float
+
+
+class TableView:
+    """Asks the tables of a store.
+
+    Args:
+        store: not closed by this.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store: Final = store
+        self._facts: _Known | None = None
+        self._keys: dict[tuple[object, ...], TableKeys] = {}
+
+    def version(self) -> int:
+        """Of the store: it grows with each commit."""
+        return self._store.version()
+
+    def facts(self) -> Facts:
+        """Everything that the view says of itself and of its tables."""
+        return self._store.read(self.facts_in)
+
+    def tables(self) -> Mapping[str, TableFacts]:
+        """By name."""
+        return self.facts().tables
+
+    def key(self, table: str, text: str) -> bytes:
+        """The record's key of what a person writes: ``{"id":1}``, ``id=1,region=eu``, or the only value.
+
+        Raises:
+            WrongQuestion: no such table, or no key of it.
+        """
+        return self.keys_of(self.facts_of(self.facts(), table)).written(text)
+
+    def get(self, table: str, key: bytes | Sequence[Value]) -> Found:
+        """The row of a key.
+
+        Args:
+            table: by name.
+            key: a record's key, or the values of its columns.
+
+        Raises:
+            WrongQuestion: no such table, or no key of it.
+            NotLoaded: the table has no rows to show yet.
+        """
+
+        def query(snapshot: Snapshot) -> Found:
+            facts = self.facts_in(snapshot)
+            known = self.loaded(facts, table)
+            places = self._places(snapshot, known, (key,))
+            stored = entries(snapshot, known.rows(), places)
+            return _found(snapshot, known, places, stored, evidence_of(facts, known))[0]
+
+        return self._store.read(query)
+
+    def get_many(self, table: str, keys: Sequence[bytes | Sequence[Value]]) -> FoundMany:
+        """The rows of keys, all of one moment; raises as ``get``."""
+
+        def query(snapshot: Snapshot) -> FoundMany:
+            facts = self.facts_in(snapshot)
+            known = self.loaded(facts, table)
+            places = self._places(snapshot, known, keys)
+            evidence = evidence_of(facts, known)
+            stored = entries(snapshot, known.rows(), places)
+            return FoundMany(_found(snapshot, known, places, stored, evidence), evidence)
+
+        return self._store.read(query)
+
+    def count(self, table: str) -> tuple[int, Evidence]:
+        """How many rows a table has; raises as ``get``."""
+
+        def query(snapshot: Snapshot) -> tuple[int, Evidence]:
+            facts = self.facts_in(snapshot)
+            known = self.loaded(facts, table)
+            return snapshot.count(known.rows()), evidence_of(facts, known)
+
+        return self._store.read(query)
+
+    def scan(self, table: str, wanted: Range = EVERYTHING) -> Page:
+        """Rows of a range, a page at a time.
+
+        Raises:
+            WrongQuestion: no such table or index, a cursor that is none, or values that no key can have.
+            NotLoaded: the table has no rows to show yet.
+        """
+
+        def query(snapshot: Snapshot) -> Page:
+            facts = self.facts_in(snapshot)
+            known = self.loaded(facts, table)
+            evidence = evidence_of(facts, known)
+            space, low, high = self._bounds(known, wanted)
+            by = tuple(wanted.by)
+            if wanted.after is not None:
+                low = max(low, order_behind(wanted.after, evidence.store_id, known, by))
+            items = snapshot.scan(space, low, high, wanted.limit + 1)
+            shown = items[: wanted.limit]
+            behind = cursor(evidence.store_id, known, by, shown[-1].key.order) if len(items) > len(shown) > 0 else None
+            rows = _rows(snapshot, known, shown) if by else [item.value for item in shown]
+            return Page([unpack(row) for row in rows], behind, evidence)
+
+        return self._store.read(query)
+
+    def unreadable(self, table: str, wanted: Range = EVERYTHING, behind: bytes = b"") -> Sequence[ChangedRow]:
+        """Keys of a range whose newest record is no row, a page at a time.
+
+        Args:
+            table: by name.
+            wanted: which keys, and how many; its ``after`` and ``by`` say nothing here.
+            behind: order of the last key that was told.
+
+        Raises:
+            WrongQuestion: no such table, or values that no key can have.
+            NotLoaded: the table has no rows to show yet.
+        """
+
+        def query(snapshot: Snapshot) -> Sequence[ChangedRow]:
+            known = self.loaded(self.facts_in(snapshot), table)
+            _, low, high = self._bounds(known, wanted._replace(by={}))
+            low = max(low, behind + b"\0") if behind else low
+            return unreadable_keys(snapshot, known, self.keys_of(known), (low, high), wanted.limit)
+
+        return self._store.read(query)
+
+    def changes(self, token: str, tables: Sequence[str], limit: int = 1000) -> Changes:
+        """What changed behind a token.
+
+        Args:
+            token: from ``Changes`` or ``Watched``; empty for one to begin with, which tells nothing yet.
+            tables: by name; the same ones for as long as tokens are handed on.
+            limit: of keys; ask again with the answer's token for the rest.
+
+        Raises:
+            WrongQuestion: no such table, or no token.
+        """
+        return follow.changes(self, token, tables, limit)
+
+    def watch(
+        self, table: str, stop: threading.Event, wanted: Range = EVERYTHING, token: str = ""
+    ) -> Iterator[Watched]:
+        """The rows of a range of keys, then each key of it that changes, until ``stop`` is set.
+
+        Args:
+            table: by name.
+            stop: ends the watch within 20 ms.
+            wanted: which keys; its ``limit``, ``after`` and ``by`` say nothing here.
+            token: of an event that was told before, to go on behind it without the rows that did not change.
+
+        Raises:
+            WrongQuestion: no such table, or no token.
+            NotLoaded: the table has no rows to show yet.
+        """
+        return follow.watch(self, table, stop, wanted, token)
+
+    def wait_for_lsn(
+        self, lsn: LSN, timeout_s: float, stop: threading.Event | None = None, *, timeline: int = 0
+    ) -> bool:
+        """Whether the view shows everything that was committed before this LSN, within that time.
+
+        A table that is behind the others may not: then its answers have no LSN.
+
+        Args:
+            lsn: of the source.
+            timeout_s: for how long to wait.
+            stop: ends the wait.
+            timeline: of the server that the LSN is from; 0 if there is no failover.
+
+        Raises:
+            WrongQuestion: the topics of this view have no LSNs, or the view follows a later timeline.
+        """
+
+        def is_shown(facts: Facts) -> bool:
+            if facts.view is None:
+                return False
+            if facts.view.feed != "deployment":
+                raise WrongQuestion("the topics of this view have no LSNs: wait for an offset")
+            if 0 < timeline < facts.view.timeline:
+                raise WrongQuestion(
+                    f"{lsn} is of timeline {timeline}, the view follows {facts.view.timeline}",
+                    remedy="ask the source for its LSN again",
+                )
+            return facts.view.lsn >= lsn and timeline <= facts.view.timeline
+
+        return self._wait(is_shown, timeout_s, stop)
+
+    def wait_for_offset(
+        self, topic: str, partition: int, offset: int, timeout_s: float, stop: threading.Event | None = None
+    ) -> bool:
+        """Whether the view shows this record, within that time."""
+
+        def is_shown(facts: Facts) -> bool:
+            following = facts.offsets.get(topic, ())
+            return partition < len(following) and following[partition] > offset
+
+        return self._wait(is_shown, timeout_s, stop)
+
+    def wait_beyond(self, version: int, timeout_s: float, stop: threading.Event | None = None) -> bool:
+        """Whether something was committed after this version, within that time; False when ``stop`` is set."""
+        stop, ends_at = stop or threading.Event(), time.monotonic() + timeout_s
+        while self._store.version() <= version:
+            left_s = ends_at - time.monotonic()
+            if left_s <= 0 or stop.wait(min(POLL_S, left_s)):
+                return False
+        return True
+
+    def read(self, query: Callable[[Snapshot], Result]) -> Result:
+        """Run a query on the store; ``facts_in`` tells it what the tables are."""
+        return self._store.read(query)
+
+    def facts_in(self, snapshot: Snapshot) -> Facts:
+        """The facts of a snapshot; decoded only when it is of another version than the last one."""
+        known, now = self._facts, time.monotonic()
+        is_same = known is not None and known.facts.version == snapshot.version
+        if known is not None and is_same and now < known.check_at:
+            return known.facts
+        view = snapshot.get(FACTS, [_VIEW])[0]
+        facts = known.facts if known is not None and is_same and known.view == view else read_facts(snapshot)
+        self._facts = _Known(facts, view, now + _CHECK_S)
+        return facts
+
+    def facts_of(self, facts: Facts, table: str) -> TableFacts:
+        """Of a table.
+
+        Raises:
+            UnknownTable: there is none.
+        """
+        try:
+            return facts.tables[table]
+        except KeyError:
+            there = ", ".join(sorted(facts.tables)[:5]) + (", …" if len(facts.tables) > 5 else "")
+            raise UnknownTable(
+                f"the view has no table {table}; it has {there or 'none yet'}",
+                remedy="name it with its schema, and let view.tables choose it",
+            ) from None
+
+    def loaded(self, facts: Facts, table: str) -> TableFacts:
+        """Of a table that has rows to show.
+
+        Raises:
+            UnknownTable: there is none.
+            NotLoaded: it has not.
+        """
+        known = self.facts_of(facts, table)
+        if not known.is_shown:
+            raise NotLoaded(f"{table} is being read for the first time", remedy="ask again when it is whole")
+        return known
+
+    def bounds(self, table: str, wanted: Range) -> tuple[bytes, bytes]:
+        """The first order of a range of keys, and the order behind its last; raises as ``watch``."""
+        _, low, high = self._bounds(self.loaded(self.facts(), table), wanted._replace(by={}))
+        return low, high
+
+    def keys_of(self, table: TableFacts) -> TableKeys:
+        """How its keys are written."""
+        shape = (table.key_kind, table.key)
+        keys = self._keys.get(shape)
+        if keys is None:
+            keys = self._keys[shape] = TableKeys(*shape)
+        return keys
+
+    def _places(self, snapshot: Snapshot, table: TableFacts, keys: Sequence[bytes | Sequence[Value]]) -> Sequence[Key]:
+        """Where the rows of keys stand; where keys may be equal and written differently, that of the equal one."""
+        written = self.keys_of(table)
+        places = [*map(written.place, keys)]
+        if not written.has_equal_keys:
+            return places
+        spaces = [table.rows(), table.no_rows()] if table.unreadable else [table.rows()]
+        for number, (place, key) in enumerate(zip(places, keys, strict=True)):
+            values = written.spelled_otherwise(key)
+            if values and entries(snapshot, table.rows(), (place,))[0] is None:
+                equal = equal_place(snapshot, spaces, written.readings, values, written.floats)
+                places[number] = equal or place
+        return places
+
+    def _bounds(self, table: TableFacts, wanted: Range) -> tuple[str, bytes, bytes]:
+        """Space, first order, and the order behind the last."""
+        try:
+            if wanted.by:
+                return _index_bounds(table, wanted.by)
+            return (table.rows(), *self.keys_of(table).bounds(wanted))
+        except (ValueError, TypeError) as error:
+            raise WrongQuestion(f"{table.name}: {error}") from error
+
+    def _wait(self, is_shown: Callable[[Facts], bool], timeout_s: float, stop: threading.Event | None) -> bool:
+        ends_at = time.monotonic() + timeout_s
+        while True:
+            facts = self.facts()
+            if is_shown(facts):
+                return True
+            if not self.wait_beyond(facts.version, ends_at - time.monotonic(), stop):
+                return False
+
+
+def _index_bounds(table: TableFacts, by: Mapping[str, Value]) -> tuple[str, bytes, bytes]:
+    columns = tuple(by)
+    for place, index in enumerate(table.indexes):
+        if index[: len(columns)] == columns:
+            types = {column.name: column.sql_type for column in table.columns}
+            form = IndexForm([(name, types.get(name, "text")) for name in columns])
+            low = index_prefix(form.one_of_equals([*by.values()]), form.floats)
+            return table.index(place), low, stop_of(low)
+    there = "; ".join(", ".join(index) for index in table.indexes)
+    raise UnknownIndex(
+        f"{table.name} has no index that begins with ({', '.join(columns)}); it has {there or 'none'}",
+        remedy="view.index in the configuration makes one",
+    )
+
+
+def _found(
+    snapshot: Snapshot, table: TableFacts, places: Sequence[Key], stored: Sequence[bytes | None], evidence: Evidence
+) -> list[Found]:
+    no_rows = unreadable_of(snapshot, table, places, stored)
+    return [
+        Found(None if value is None else unpack(value), no_rows.get(place.order) if no_rows else None, evidence)
+        for place, value in zip(places, stored, strict=True)
+    ]
+
+
+def _rows(snapshot: Snapshot, table: TableFacts, entries: Sequence[Item]) -> list[bytes]:
+    """What index entries lead to: all of them are there, for they were written in one transaction."""
+    found = snapshot.get(table.rows(), [pointed(entry.value) for entry in entries])
+    return [row for row in found if row is not None]

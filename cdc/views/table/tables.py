@@ -1,0 +1,216 @@
+"""The tables that a bridge's topics fill: from definitions to ``FilledTable``, and what each is at a cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from cdc.base.errors import ConfigError
+from cdc.base.table_names import parts
+from cdc.contract.ports import Beginning, ReplicaTable, Standing
+from cdc.contract.record import TableSchema
+from cdc.views.table.facts import KeyColumn, TableFacts
+from cdc.views.table.feed_facts import FeedTopic
+from cdc.views.table.filled import CATCHING_UP, EXACT, LOADING, REBUILDING, FilledTable
+from cdc.views.table.filling import Filling
+from cdc.views.table.forms import table_form
+from cdc.views.table.indexes import Indexes
+from cdc.views.table.keys import is_respelled
+
+Wanted = Callable[[str, str], bool]
+"""Whether the view keeps the table of that namespace and name."""
+
+ASKED: Final = "the operator asked for it"
+OTHER_KEY: Final = "its key is another one now"
+INTERRUPTED: Final = "it was being read anew when that was interrupted"
+
+
+class FilledTables:
+    """All tables of a deployment that the view keeps, by topic.
+
+    Args:
+        facts: of the tables that the store holds.
+        feed: likewise, by topic.
+        wanted: which tables the configuration wants.
+        indexes: columns of each index, by ``schema.table``.
+        retired: the greatest number of a table that went.
+    """
+
+    def __init__(
+        self,
+        facts: Iterable[TableFacts],
+        feed: Mapping[str, FeedTopic],
+        wanted: Wanted,
+        indexes: Mapping[str, Sequence[Sequence[str]]],
+        retired: int = 0,
+    ) -> None:
+        self._wanted = wanted
+        self._indexes = indexes
+        self._schemas: dict[str, list[TableSchema]] = {}
+        self._owners: dict[str, str] = {}
+        self._tables = {each.topic: FilledTable(each, feed.get(each.topic, FeedTopic())) for each in facts}
+        self._number = max((retired, *(each.facts.number for each in self._tables.values())))
+        self._gone: list[FilledTable] = []
+        self._renamed: list[str] = []
+
+    def __getitem__(self, topic: str) -> FilledTable:
+        return self._tables[topic]
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._tables
+
+    def __iter__(self) -> Iterator[FilledTable]:
+        return iter(self._tables.values())
+
+    def active(self) -> list[str]:
+        """Topics whose tables take rows."""
+        return [topic for topic, table in self._tables.items() if table.takes_rows]
+
+    def shown(self) -> dict[str, ReplicaTable]:
+        """All of them, as the loop that fills them asks."""
+        return {
+            topic: ReplicaTable(
+                topic, each.facts.name, each.feed.state, each.feed.reason or None, each.feed.rows_applied
+            )
+            for topic, each in self._tables.items()
+            if each.feed.state
+        }
+
+    def learn(self, schemas: Sequence[TableSchema]) -> frozenset[str]:
+        """Take notice of definitions, in the order in which they were used.
+
+        Returns:
+            Topics whose tables have another key than the store holds: they begin anew.
+
+        Raises:
+            ConfigError: an index names a column that is not there.
+        """
+        changed: dict[str, None] = {}
+        for schema in schemas:
+            known = self._schemas.setdefault(schema.topic, [])
+            name = schema.qualified_name
+            former = self._owners.get(name, schema.topic)
+            self._owners[name] = schema.topic
+            changed |= dict.fromkeys((former, schema.topic) if former != schema.topic else ())
+            if known and known[-1] == schema:
+                continue  # published again, as each of the bridge's sessions does
+            if schema in known:
+                known.remove(schema)
+            known.append(schema)
+            changed[schema.topic] = None
+        for topic in sorted(changed, key=self._is_retired, reverse=True):
+            self._establish(topic)
+        return frozenset(topic for topic in changed if topic in self._tables and self._tables[topic].has_other_key)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is anything to flush."""
+        return bool(self._gone or self._renamed) or any(each.is_changed for each in self)
+
+    def drop_unwanted(self) -> list[str]:
+        """What the configuration does not want any more goes; returns the topics."""
+        names = {topic: parts(table.facts.name) for topic, table in self._tables.items()}
+        unwanted = [topic for topic, (namespace, name) in names.items() if not self._wanted(namespace, name)]
+        for topic in unwanted:
+            self._remove(topic)
+        return unwanted
+
+    def begin(
+        self, topic: str, *, resumes: bool, why_anew: str, is_asked: bool, now: float, holds_rows: bool
+    ) -> Beginning:
+        """Take up a topic; arguments as for ``ReplicaWriter.begin``, and whether readers see rows of it."""
+        table = self._tables.get(topic)
+        if table is None or not table.takes_rows:
+            return "stopped"
+        why = ASKED if is_asked else why_anew
+        if not why and table.has_other_key:
+            why = OTHER_KEY
+        if not why and not resumes and (holds_rows or table.facts.filling):
+            why = table.feed.reason or INTERRUPTED
+        if why or not resumes or not table.facts.generation:  # offsets of rows that went with their table
+            table.begin_anew(why, now, holds_rows=holds_rows)
+            return "anew"
+        if table.feed.state == EXACT:
+            return "joined"
+        table.resume()
+        return "behind"
+
+    def at_cut(self, standing: Standing) -> list[FilledTable]:
+        """What each table is from now on; returns those that readers must look at anew."""
+        fresh: list[FilledTable] = []
+        for topic in self.active():
+            table = self._tables[topic]
+            was_filling = table.is_filling
+            if topic in standing.joining:
+                table.know(read_since=None, reason="")
+            state = _state(topic, table.feed.state, standing)
+            if state == EXACT and table.facts.filling:
+                table.swap()
+            table.know(state=state)
+            if was_filling and not table.is_filling:
+                fresh.append(table)
+        return fresh
+
+    def flush(self, filling: Filling) -> None:
+        """Write what has changed."""
+        if self._renamed:
+            filling.rename(self._renamed)
+        for table in self._gone:
+            filling.remove(table)
+        self._gone, self._renamed = [], []
+        for table in self._tables.values():
+            table.flush(filling.transaction())
+
+    def _establish(self, topic: str) -> None:
+        schemas = self._schemas[topic]
+        newest = schemas[-1]
+        name = newest.qualified_name
+        if self._is_retired(topic) or not self._wanted(newest.namespace, newest.name):
+            self._remove(topic)
+            return
+        table = self._tables.get(topic)
+        if table is None:
+            self._number += 1
+            facts = TableFacts(number=self._number, name=name, topic=topic)
+            table = FilledTable(facts, FeedTopic(state=LOADING), is_new=True)
+            self._tables[topic] = table
+        elif table.facts.name != name:
+            self._renamed += (table.facts.name, name)
+            table.look(name=name)
+        types = {column.name: column.sql_type for column in newest.columns}
+        key = [KeyColumn(each, types[each], is_exact=is_respelled(types[each])) for each in newest.key]
+        former = frozenset(each.key for each in schemas) - {newest.key}
+        indexes = Indexes(self._checked(name, schemas), types)
+        columns = [KeyColumn(column.name, column.sql_type) for column in newest.columns]
+        table.describe(table_form(key, former), key, columns, indexes)
+
+    def _checked(self, name: str, schemas: Sequence[TableSchema]) -> Sequence[Sequence[str]]:
+        """The table's indexes; a column that was dropped still counts: rows of before have it."""
+        indexes = self._indexes.get(name, ())
+        known = {column.name for schema in schemas for column in schema.columns}
+        if lacking := sorted({column for each in indexes for column in each} - known):
+            raise ConfigError(
+                f"view.index: table {name} has no column {', '.join(lacking)}",
+                remedy=f"name some of: {', '.join(sorted(known))}",
+            )
+        return indexes
+
+    def _is_retired(self, topic: str) -> bool:
+        """Whether its source table is published to another topic by now."""
+        newest = self._schemas[topic][-1]
+        return self._owners[newest.qualified_name] != topic
+
+    def _remove(self, topic: str) -> None:
+        if (table := self._tables.pop(topic, None)) is not None:
+            self._gone.append(table)
+
+
+def _state(topic: str, before: str, standing: Standing) -> str:
+    """A table that was never exact does not catch up: it loads, or is read anew."""
+    if topic in standing.behind and before == REBUILDING:
+        return REBUILDING
+    if topic in standing.loading:
+        return LOADING
+    if topic in standing.behind or not standing.is_true:
+        return before if before in (LOADING, REBUILDING) else CATCHING_UP
+    return EXACT

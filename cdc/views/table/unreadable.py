@@ -1,0 +1,52 @@
+"""What is no row: of keys that are asked for, and of all keys of a table. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cdc.views.store.port import Item, Key, Snapshot
+from cdc.views.table.answers import ChangedRow
+from cdc.views.table.facts import SHOWN_KEY, TableFacts, Unreadable, decode_unreadable
+from cdc.views.table.keys import END_OF_KEYS
+from cdc.views.table.table_keys import TableKeys
+
+
+def unreadable_of(
+    snapshot: Snapshot, table: TableFacts, places: Sequence[Key], stored: Sequence[bytes | None]
+) -> Mapping[bytes, Unreadable]:
+    """By order, what is no row of the keys that have none."""
+    if not table.unreadable:
+        return {}
+    missing = [place for place, value in zip(places, stored, strict=True) if value is None]
+    found = entries(snapshot, table.no_rows(), missing) if missing else []
+    return {place.order: decode_unreadable(raw) for place, raw in zip(missing, found, strict=True) if raw is not None}
+
+
+def unreadable_keys(
+    snapshot: Snapshot, table: TableFacts, keys: TableKeys, bounds: tuple[bytes, bytes], limit: int
+) -> list[ChangedRow]:
+    """Those between two orders whose newest record is no row, in order."""
+    low, high = bounds
+    if not table.unreadable:
+        return []
+    found = snapshot.scan(table.no_rows(), low, min(high, END_OF_KEYS), limit)
+    return [_told(table, keys, each) for each in found]
+
+
+def _told(table: TableFacts, keys: TableKeys, item: Item) -> ChangedRow:
+    record = decode_unreadable(item.value)
+    text = item.key.text
+    if not text and len(record.key) < SHOWN_KEY and "\ufffd" not in record.key:  # else it is not all of the key
+        text = record.key.encode()
+    return ChangedRow(table.name, keys.as_json(text) if text else b"null", None, item.key.order, record)
+
+
+def entries(snapshot: Snapshot, space: str, places: Sequence[Key]) -> Sequence[bytes | None]:
+    """Entries; those whose text is not known are looked for by their order, which every store has."""
+    for place in places:
+        if not place.text:
+            break
+    else:
+        return snapshot.get(space, places)
+    found = [snapshot.scan(space, place.order, place.order + b"\0", 1) for place in places]
+    return [items[0].value if items else None for items in found]

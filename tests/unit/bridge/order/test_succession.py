@@ -1,0 +1,176 @@
+"""Which key a relation's rows get, and when a topic begins anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cdc.bridge.order.succession import Successions, shape_change
+from cdc.contract.change import Column, Relation, ReplicaIdentity
+from cdc.contract.key_identity import key_change
+from cdc.contract.record import SchemaColumn, TableSchema
+from cdc.contract.schema import numbered, parse_schema, schema_value
+
+TOPIC = "shop.public.t"
+
+
+def relation(identity: ReplicaIdentity, flagged: str) -> Relation:
+    columns = tuple(Column(name, 25, -1, "pg_catalog.text", name in flagged) for name in "abc")
+    return Relation(7, "public", "t", identity, columns)
+
+
+def written(key: str, relation_id: int = 7, topic: str = TOPIC) -> TableSchema:
+    columns = tuple(SchemaColumn(name, "text") for name in "abc")
+    return TableSchema("f" * 16, "public", topic.rpartition(".")[2], topic, tuple(key), columns, relation_id)
+
+
+@pytest.mark.parametrize(
+    ("identity", "flagged", "before", "catalog", "key"),
+    [
+        ("DEFAULT", "a", "", "a", "a"),
+        ("DEFAULT", "ab", "", "ba", "ba"),  # the order is the catalog's
+        ("DEFAULT", "ab", "ab", "ba", "ab"),  # but stays what it was
+        ("DEFAULT", "a", "a", "b", "a"),  # the stream has not come to today's key
+        ("DEFAULT", "b", "a", "b", "b"),
+        ("DEFAULT", "bc", "a", "b", "bc"),  # a key between two others: the stream knows it
+        ("DEFAULT", "", "a", "b", "a"),  # no primary key for a moment
+        ("INDEX", "b", "a", "b", "b"),
+        ("INDEX", "ab", "a", "a", "a"),
+        ("FULL", "abc", "a", "b", "b"),
+        ("FULL", "abc", "a", "a", "a"),
+        ("FULL", "abc", "", "bc", "bc"),
+    ],
+)
+def test_key(identity: str, flagged: str, before: str, catalog: str, key: str) -> None:
+    successions = Successions([written(before)] if before else [])
+    assert successions.key(relation(ReplicaIdentity[identity], flagged), TOPIC, tuple(catalog)) == tuple(key)
+
+
+def test_new_beginnings() -> None:
+    successions = Successions([written("ab")])
+    assert successions.new_beginning(written("ab")) is None
+    assert successions.new_beginning(written("ba")) is None
+    assert successions.new_beginning(written("a", topic="other")) is None
+
+    def cause(schema: TableSchema) -> str:
+        beginning = successions.new_beginning(schema)
+        assert beginning is not None
+        return beginning.cause
+
+    assert cause(written("b")) == "key"
+    assert cause(written("b", relation_id=8)) == "object"
+    successions.wrote(written("ab", topic="shop.public.renamed"))
+    assert cause(written("ab")) == "return"
+
+
+def test_a_table_that_left_for_a_while() -> None:
+    successions = Successions([written("a")])
+    successions.left(replace(relation(ReplicaIdentity.DEFAULT, "a"), namespace="hidden"))
+    beginning = successions.new_beginning(written("a"))
+    assert beginning is not None
+    assert beginning.why == "it was called hidden.t for a while"
+
+
+def test_definitions_from_before_tables_were_told_apart() -> None:
+    assert Successions([written("a", relation_id=0)]).new_beginning(written("a")) is None
+
+
+def test_shape_change() -> None:
+    before = written("a")
+    now = replace(before, columns=(SchemaColumn("a", "text"), SchemaColumn("b", "int4"), SchemaColumn("d", "text")))
+    assert shape_change(before, now) == "added: d; dropped: c; of another type: b (text → int4)"
+    assert shape_change(before, before) == ""
+
+
+def test_a_column_that_was_dropped_and_added_again_is_another_one() -> None:
+    """Its name and type are as before, and rows that do not change keep the values of the former."""
+    before, now = (
+        replace(written("a"), columns=tuple(SchemaColumn(name, "text", number) for name, number in columns))
+        for columns in ((("a", 1), ("b", 2), ("c", 3)), (("a", 1), ("z", 2), ("c", 4)))
+    )
+    assert shape_change(before, now) == "renamed: b → z; dropped and added again: c"
+    unknown = replace(now, columns=tuple(replace(each, number=0) for each in now.columns))
+    assert shape_change(unknown, now) == shape_change(now, unknown) == ""
+    swapped = replace(
+        before, columns=tuple(SchemaColumn(name, "text", i) for name, i in (("a", 1), ("c", 2), ("b", 3)))
+    )
+    assert shape_change(before, swapped) == "renamed: b → c, c → b"
+    assert parse_schema(schema_value(now)) == now
+
+
+def test_numbers_are_on_record_only_where_they_are_certain() -> None:
+    """The catalog may be later than the stream: by name alone, a column got the number of another one."""
+    stream = written("a")
+
+    def numbers(today: dict[str, int], before: TableSchema | None = None) -> list[int]:
+        return [column.number for column in numbered(stream, today, before).columns]
+
+    assert numbers({"a": 1, "b": 2, "c": 3}) == [0, 2, 3], "of a key column nothing is said here"
+    assert numbers({"a": 1, "c": 2, "b": 3}) == [0, 0, 0], "names were exchanged"
+    assert numbers({"a": 1, "b": 2}) == [0, 0, 0], "a column is gone"
+    before = numbered(stream, {"a": 1, "b": 2, "c": 3}, None)
+    assert numbers({"a": 1, "b": 2, "c": 4}, before) == [0, 2, 3], "rows of the former column may still come"
+    assert numbers({"a": 1, "c": 2, "b": 3}, before) == [0, 2, 3]
+
+
+def columns(*each: tuple[str, int]) -> tuple[SchemaColumn, ...]:
+    return tuple(SchemaColumn(name, "int4", number, 23) for name, number in each)
+
+
+def of(*each: tuple[str, int], key: str = "id", relation_id: int = 7) -> TableSchema:
+    return replace(written(key, relation_id=relation_id), key=(key,), columns=columns(*each))
+
+
+@pytest.mark.parametrize(
+    ("before", "stream", "today", "number"),
+    [
+        (of(("id", 1), ("n", 2)), "id n", columns(("id", 1), ("n", 2)), 1),
+        (of(("n", 2), ("id", 3)), "n id", columns(("n", 2), ("id", 4)), 3),  # replaced later: the catalog tells
+        (of(("id", 1), ("u", 2)), "u id", columns(("id", 1), ("u", 2)), 0),  # names exchanged for a while
+        (of(("id", 1), ("u", 2)), "old id", columns(("id", 1), ("u", 2)), 0),  # likewise, under a third name
+        (of(("id", 1), ("u", 2)), "id v", columns(("id", 1), ("v", 2), ("w", 3)), 1),  # between two migrations
+        (of(("x", 1), ("id", 2)), "y id", columns(("y", 1), ("id", 2)), 2),  # a column in front got another name
+        (of(("x", 1), ("id", 2)), "id", columns(("id", 2)), 2),  # or was dropped
+        (None, "id n", columns(("id", 1), ("n", 2)), 1),  # nothing was ever dropped
+        (None, "id n", columns(("id", 2), ("n", 3)), 0),  # something was: maybe an id
+        (None, "n id", (), 0),  # the table is gone
+        (of(("id", 0), ("n", 2)), "id n", columns(("id", 1), ("n", 2)), 0),  # never known
+        (of(("id", 1), relation_id=8), "id", columns(("id", 1)), 1),  # another table
+        (of(("id", 1), relation_id=8), "id", columns(("id", 2)), 0),
+    ],
+)
+def test_the_number_of_a_key_column_is_only_recorded_where_it_is_certain(
+    before: TableSchema | None, stream: str, today: tuple[SchemaColumn, ...], number: int
+) -> None:
+    successions = Successions([before] if before else [])
+    kept = successions.kept(of(*((name, 0) for name in stream.split())), today)
+    assert {each.name: each.number for each in kept.columns}["id"] == number
+
+
+def test_what_was_read_with_its_catalog_is_believed() -> None:
+    successions = Successions([of(("id", 1), ("n", 2))])
+    read = of(("n", 2), ("id", 4))
+    assert successions.kept(read, ()) == read
+    beginning = successions.new_beginning(read)
+    assert beginning is not None
+    assert beginning.cause == "key"
+    assert "attribute 4, and was 1" in beginning.why
+    successions.wrote(of(("id", 0), ("n", 2)))
+    beginning = successions.new_beginning(read)
+    assert beginning is not None
+    assert beginning.cause == "uncertain"
+    assert successions.new_beginning(of(("n", 0), ("id", 0))) is None  # the stream does not tell
+
+
+def test_a_type_of_a_key_column() -> None:
+    mood = SchemaColumn("id", '"public"."mood"', 1, 20000, ((1, "a"), (2, "b")))
+    assert key_change(mood, replace(mood, labels=((1, "a"), (2, "b"), (3, "c")))) == ""
+    assert key_change(mood, replace(mood, sql_type='"public"."renamed"')) == ""
+    assert "renamed" in key_change(mood, replace(mood, labels=((1, "b"), (2, "a"))))
+    assert "another type of the same name" in key_change(mood, replace(mood, type_oid=20001))
+    price = SchemaColumn("id", "numeric", 1, 20002)  # a domain, whose limit the stream does not tell
+    assert key_change(price, replace(price, type_oid=20003)) != ""
+    assert key_change(replace(price, sql_type="numeric(10,2)", type_oid=1700), price) != ""
+    assert key_change(SchemaColumn("id", "int4", 1, 23), SchemaColumn("id", "int8", 1, 20)) == ""
+    assert key_change(SchemaColumn("id", "int4", 1), SchemaColumn("id", "text", 1, 25)) == "has type text, and had int4"

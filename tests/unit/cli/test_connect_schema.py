@@ -1,0 +1,66 @@
+"""The connector that `cdc connect-schema` prints, and the columns that it warns of."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cdc.cli.connect_schema_command import connector, damages
+from cdc.contract.record import SchemaColumn, TableSchema
+
+TYPES = {
+    "region": "text",
+    "id": "int8",
+    "price": "numeric(12,2)",
+    "paid": "bool",
+    "ratio": "float8",
+    "note": "jsonb",
+    "tags": "text[]",
+    "rates": "float4[]",
+    "state": '"public"."mood"',
+}
+TABLE = TableSchema(
+    "f" * 16,
+    "public",
+    "orders",
+    "shop.public.orders",
+    ("id", "region"),
+    tuple(map(SchemaColumn, TYPES, TYPES.values())),
+)
+
+
+def fields(config: dict[str, str], part: str) -> dict[str, Any]:
+    schema = json.loads(config[f"{part}.converter.schema.content"])
+    return {each.pop("field"): each for each in schema["fields"]}
+
+
+def test_a_connector_has_the_schema_of_key_and_value() -> None:
+    printed = connector(TABLE)
+    config = printed["config"]
+    assert (printed["name"], config["topics"]) == ("shop.public.orders", "shop.public.orders")
+    assert config["collection.name.format"] == "public.orders"
+    assert config["primary.key.fields"] == "id,region"
+    assert fields(config, "key") == {
+        "id": {"type": "int64", "optional": False},
+        "region": {"type": "string", "optional": False},
+    }
+    value = fields(config, "value")
+    assert list(value) == list(TYPES)
+    assert {name: each["type"] for name, each in value.items()} == {
+        "region": "string", "id": "int64", "price": "string", "paid": "boolean", "ratio": "double", "note": "string",
+        "tags": "array", "rates": "array", "state": "string",
+    }  # fmt: skip
+    assert value["rates"]["items"] == {"type": "float", "optional": True}
+    assert config["consumer.override.isolation.level"] == "read_committed"
+    assert "stringtype=unspecified" in config["connection.url"]
+    assert all(isinstance(each, str) for each in config.values())
+
+
+def test_columns_that_the_converter_damages_are_named() -> None:
+    assert [(name, text.partition(":")[0]) for name, text in damages(TABLE)] == [
+        ("ratio", "float8"),
+        ("note", "jsonb"),
+        ("tags", "text[]"),
+        ("rates", "float4[]"),
+        ("rates", "float4[]"),
+    ]

@@ -1,0 +1,56 @@
+"""The admin client's answers, and whose reports they go by."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from cdc.base.errors import TopicRefused, TopicUnavailable
+from cdc.kafka.brokers import BrokerAdmin
+
+_LIST = "confluent_kafka.admin.AdminClient.list_topics"
+_OFFSETS = "confluent_kafka.admin.AdminClient.list_offsets"
+
+
+def no_answer(*_: Any, **__: Any) -> Any:
+    raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no broker answers"))
+
+
+def answer(*_: Any, **__: Any) -> Any:
+    return SimpleNamespace(topics={})
+
+
+def test_a_refusal_counts_until_the_brokers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that serves for hours: a password that was wrong an hour ago is not why nobody answers now."""
+    admin = BrokerAdmin({"bootstrap.servers": "127.0.0.1:1"})
+    admin._reports.take(KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, "invalid credentials"))
+
+    monkeypatch.setattr(_LIST, no_answer)
+    with pytest.raises(TopicRefused, match="invalid credentials"):
+        admin.metadata(timeout_s=0)
+
+    monkeypatch.setattr(_LIST, answer)
+    admin.metadata(timeout_s=0)
+    monkeypatch.setattr(_LIST, no_answer)
+    with pytest.raises(TopicUnavailable, match="cannot reach Kafka"):
+        admin.metadata(timeout_s=0)
+
+
+def test_offsets_that_the_client_overlooks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It notices the leaders' answer when it is told of a topic again; until then it stood for seconds."""
+    admin = BrokerAdmin({"bootstrap.servers": "127.0.0.1:1"})
+    overlooked: Future[Any] = Future()
+
+    def told(_: BrokerAdmin, topic: str, *, timeout_s: float) -> None:
+        assert (topic, timeout_s) == ("orders", 5)
+        overlooked.set_result(SimpleNamespace(offset=7))
+
+    monkeypatch.setattr(_OFFSETS, lambda *_, **__: {TopicPartition("orders", 0): overlooked})
+    monkeypatch.setattr(BrokerAdmin, "metadata", told)
+    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    assert admin.offsets([("orders", 0)], latest, timeout_s=5) == {("orders", 0): 7}

@@ -1,0 +1,57 @@
+"""Whether a view can be answered from, before and after its feed has shown something."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdc.base.web.tokens import Access
+from cdc.views.query.readiness import is_ready, missing, state_of
+from cdc.views.table.facts import Facts, TableFacts, ViewFacts
+
+SOURCE = "7711203908938897441,1,16394"
+
+
+def facts(view: ViewFacts | None, *tables: TableFacts) -> Facts:
+    return Facts(version=1, view=view, tables={each.name: each for each in tables}, offsets={})
+
+
+def table(generation: int) -> TableFacts:
+    return TableFacts(
+        name="public.t",
+        topic="app.public.t",
+        number=1,
+        generation=generation,
+        state="exact" if generation else "loading",
+    )
+
+
+def view(feed: str, source: str = "") -> ViewFacts:
+    return ViewFacts(name="app", feed=feed, store_id="x", source=source)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        facts(None),
+        facts(view("deployment")),
+        facts(view("deployment"), table(0)),
+        facts(view("deployment", SOURCE), table(0)),
+        facts(view("topics")),
+        facts(view("topics"), table(0)),
+    ],
+)
+def test_a_view_that_does_not_know_its_tables_or_has_no_rows_of_one_is_not_ready(found: Facts) -> None:
+    assert not is_ready(found)
+    assert state_of([found], 0) == "loading"
+    assert missing([found], "public.t", Access("", ["*"], metrics=True), 0).kind == "not-ready"
+
+
+@pytest.mark.parametrize("found", [facts(view("deployment", SOURCE), table(1)), facts(view("topics"), table(1))])
+def test_a_loaded_view_is_ready(found: Facts) -> None:
+    assert is_ready(found)
+    assert state_of([found], 0) == "exact"
+    assert missing([found], "public.other", Access("", ["*"], metrics=True), 0).kind == "unknown-table"
+
+
+def test_a_deployment_without_tables_is_ready_once_it_has_shown_that() -> None:
+    assert is_ready(facts(view("deployment", SOURCE)))
