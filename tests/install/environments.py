@@ -26,9 +26,9 @@ def copy_project(target: Path) -> Path:
         place = target / path.relative_to(ROOT)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, place)
-    for link in (ROOT / "cdc").iterdir():
+    for link in (ROOT / "cdc").rglob("*"):
         if link.is_symlink():
-            (target / "cdc" / link.name).symlink_to(link.readlink())
+            (target / link.relative_to(ROOT)).symlink_to(link.readlink())
     return target
 
 

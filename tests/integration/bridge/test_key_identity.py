@@ -21,6 +21,7 @@ from cdc.contract.formats.written_key import key_bytes
 from cdc.contract.key_identity import keeps_text
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
+from tests.support.soak import times
 from tests.support.waiting import eventually
 
 Change: TypeAlias = Literal["alter", "drop and add", "rename", "swap"]
@@ -195,14 +196,21 @@ def test_no_row_is_left_under_the_key_of_another_column(
     _hold(SAMPLE, database, deploy, delivery, when)
 
 
+WAYS: Final = tuple(product(DELIVERIES, WHEN))
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("place", range(8))
+@pytest.mark.soak
+@pytest.mark.parametrize("turn", range(times(1, soak=len(WAYS))))
+@pytest.mark.parametrize("place", range(len(WAYS)))
 def test_no_row_is_left_under_the_key_of_another_column_whatever_the_types(
-    database: Database, deploy: Deploy, place: int
+    database: Database, deploy: Deploy, place: int, turn: int
 ) -> None:
-    """Every type by every type, for every change: an eighth of them in each way that the bridge can be away."""
-    ways = list(product(DELIVERIES, WHEN))
-    _hold(ALL[place::8], database, deploy, *ways[place])
+    """Every type by every type, for every change: an eighth of them in each way that the bridge can be away.
+
+    In ``make soak`` all of them in all ways.
+    """
+    _hold(ALL[place :: len(WAYS)], database, deploy, *WAYS[(place + turn) % len(WAYS)])
 
 
 MADE: Final = (

@@ -21,7 +21,7 @@ from cdc.lab.stack import running as records
 from tests.support.process_tree import family, status
 from tests.support.waiting import eventually
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def start_owner(*servers: str, prefix: tuple[str, ...] = ()) -> tuple[subprocess.Popen[str], list[dict[str, str]]]:

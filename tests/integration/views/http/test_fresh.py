@@ -128,7 +128,7 @@ def test_what_an_answer_showed_can_be_asked_for_again(view: PlantedView, serve: 
 def test_how_the_documentation_asks_postgres_for_timeline_and_lsn(
     database: Database, view: PlantedView, serve: Serve
 ) -> None:
-    page = Path(__file__).parents[3] / "docs" / "views.md"
+    page = Path(__file__).parents[4] / "docs" / "views.md"
     statement = page.read_text().partition("```sql\n")[2].partition("```")[0]
     [[told]] = database.execute(statement)
     timeline, _, lsn = told.partition(":")

@@ -18,6 +18,7 @@ from cdc.base.errors import StoreRefused, StoreUnavailable
 from cdc.views.store.port import Item, Key, Snapshot, Store, Transaction
 from tests.integration.views.store.elsewhere import SPACES, elsewhere, item, key, look
 from tests.support.soak import times
+from tests.support.waiting import eventually
 
 LONGEST = 2_000
 """Bytes of an order; longer than a key of LMDB, which is 511, and than a row of PostgreSQL's indexes, cut several
@@ -255,11 +256,13 @@ class StoreContract:
             for thread in threads:
                 thread.start()
             try:
+                eventually(lambda: seen)  # else a busy machine runs no reader before the last commit
                 for _ in range(commits):
                     transaction = store.begin()
                     for space in SPACES:
                         transaction.put(space, [item(0, b"%d" % transaction.version)])
                     transaction.commit()
+                eventually(lambda: len(seen) > 1)
             finally:
                 ended.set()
                 for thread in threads:
