@@ -11,7 +11,8 @@ MAJORS ?= 14,15,16,17,18
 # the oldest that pyproject.toml allows.
 VERSIONS = $(if $(RESOLUTION),--resolution $(RESOLUTION),-c development.lock)
 WORKERS_OPTIONS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-PURE   := tests/unit/base/test_compiled.py $(addprefix tests/unit/,bridge contract sink) \
+PURE   := tests/unit/base/test_compiled.py $(wildcard tests/unit/bridge/test_*.py) \
+  $(addprefix tests/unit/,bridge/backfill bridge/decode bridge/order contract kafka/replay sink/postgres) \
   tests/property/test_three_way.py tests/integration/bridge/test_changes.py tests/integration/sink/postgres/test_cuts.py \
   tests/integration/bridge/backfill/test_initial.py \
   $(addprefix tests/fault/test_crashpoints.py::,test_bridge_killed_at test_a_big_transaction_goes_on_where_it_was_cut)

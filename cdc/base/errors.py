@@ -14,6 +14,20 @@ _FOREIGN_BYTES: Final = (
 )
 
 
+_REMEDY: Final = "\n  remedy: "
+
+
+def with_remedy(text: str, remedy: str) -> str:
+    """Both as one text, as errors are printed, and as a reason is kept in a topic or in the replica."""
+    return f"{text}{_REMEDY}{remedy}"
+
+
+def remedy_apart(text: str) -> tuple[str, str]:
+    """What ``with_remedy`` made one of; the remedy is empty where there is none."""
+    told, _, remedy = text.partition(_REMEDY)
+    return told, remedy
+
+
 class CdcError(Exception):
     """Root of the tree.
 
@@ -32,7 +46,7 @@ class CdcError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.message}\n  remedy: {self.remedy}"
+        return with_remedy(self.message, self.remedy)
 
 
 class ConfigError(CdcError):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from cdc.base.errors import ReplicaRefused
+from cdc.base.errors import ReplicaRefused, with_remedy
 from cdc.contract.record import Progress, SourceIdentity, TableSchema
 
 Partition: TypeAlias = tuple[str, int]
@@ -44,7 +44,7 @@ class TableRejected(ReplicaRefused):
     @property
     def reason_and_remedy(self) -> str:
         """What is written down, in the form that an error is printed in."""
-        return f"{self.reason}\n  remedy: {self.remedy}"
+        return with_remedy(self.reason, self.remedy)
 
 
 class TableHeld(Exception):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
+from cdc.base.errors import remedy_apart
 from cdc.base.lsn import LSN
 from cdc.base.waits import LONG_S
 from cdc.bridge.backfill.intake import NOT_CAPTURED
@@ -97,7 +98,7 @@ def _backfill_problems(backfill: BackfillProgress) -> list[Problem]:
         remedy = f"capture it again, then: cdc backfill {shlex.quote(backfill.table)} --sweep"
         return [Problem("topics", text, remedy, SICK)]
     if backfill.state == "failed":
-        why, _, remedy = backfill.reason.partition("\n  remedy: ")
+        why, remedy = remedy_apart(backfill.reason)
         again = _again(backfill)
         text = f"the backfill of {backfill.table} failed: {why}"
         return [Problem("topics", text, f"{remedy}\nthen: {again}" if remedy else again, SICK)]
@@ -123,7 +124,7 @@ def _stopped_tables(sink: SinkStatus) -> list[Problem]:
     found = []
     for table in sink.tables:
         if table.state == "stopped":
-            reason, _, remedy = table.reason.partition("\n  remedy: ")
+            reason, remedy = remedy_apart(table.reason)
             remedy = remedy or "correct what it names, then restart the sink"
             found.append(Problem("sink", f"table {table.replica_table} is stopped: {reason}", remedy, SICK))
     return found

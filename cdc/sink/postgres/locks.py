@@ -51,8 +51,6 @@ _PAUSE_S: Final = 5.0
 _SHOWN_QUERY: Final = 100
 _CHAIN: Final = 3
 """Of those who wait for others, so many are named one behind the other."""
-HELD_REMEDY: Final = "\n  remedy: "
-"""Stands in ``held_by`` between who is in the way and what ends it, as in every other reason that is kept."""
 NOBODY: Final = "wait: it is tried again every ten seconds; if that lasts, look at pg_locks in the replica"
 _PREPARED: Final = (
     "SELECT gid, prepared, owner FROM pg_prepared_xacts;  -- in the replica; then COMMIT PREPARED or ROLLBACK PREPARED "

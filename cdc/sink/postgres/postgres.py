@@ -31,7 +31,7 @@ from cdc.sink.postgres.errors import CutRejected, RecordRejected, first_line, is
 from cdc.sink.postgres.locks import WAIT_FOR_ROWS, WAIT_LONG, LockWaits
 from cdc.sink.postgres.naming import ReplicaNaming
 from cdc.sink.postgres.registry import TableRegistry
-from cdc.sink.postgres.session import is_database, lock_key, try_lock
+from cdc.sink.postgres.session import is_database, lock_key, psycopg_of, try_lock
 
 _RECORD_CUT: Final = """
     INSERT INTO cdc.cut (name, lsn, applied_lsn, commit_ts, system_identifier, timeline, database_oid, applied_at,
@@ -74,8 +74,7 @@ class PostgresReplica:
         self._naming = naming
         self._initially_stopped = stopped
         self._connection = engine.connect()
-        # SQLAlchemy types it Any | None.
-        self._session: psycopg.Connection[Any] = self._connection.connection.driver_connection  # type: ignore[assignment]
+        self._session = psycopg_of(self._connection)
         self._offsets: dict[Partition, int] = {}
         self._topic_ids: dict[str, str] = {}
         self._written: Counter[str] = Counter()

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, cast
-
-import psycopg
 
 from cdc.base.config import SinkConfig
 from cdc.base.pgroles import comment, role_and_database, role_lines
@@ -18,7 +15,7 @@ from cdc.sink.postgres.locks import LockWaits, watching
 from cdc.sink.postgres.naming import CONTROL_SCHEMA, ReplicaName, ReplicaNaming, naming_of
 from cdc.sink.postgres.postgres import PostgresReplica
 from cdc.sink.postgres.schema_version import upgrade
-from cdc.sink.postgres.session import describe, is_database, replica_engine, replica_session
+from cdc.sink.postgres.session import describe, is_database, psycopg_of, replica_engine, replica_session
 from cdc.sink.postgres.status import SinkStatus, read_status
 
 
@@ -77,7 +74,7 @@ class PostgresDatabase:
         """What the sink would find here; changes nothing."""
         schemas = sorted({CONTROL_SCHEMA, *(name.schema for name in tables)})
         with self._engine.connect() as connection, replica_errors("reading its catalog"):
-            session = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+            session = psycopg_of(connection)
             return Inspection(
                 address=describe(self._connection),
                 schemas=tuple(schemas),

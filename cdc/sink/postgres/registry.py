@@ -13,7 +13,7 @@ import structlog
 from psycopg.errors import InsufficientPrivilege, LockNotAvailable
 from sqlalchemy.dialects.postgresql import insert
 
-from cdc.base.errors import ConfigError
+from cdc.base.errors import ConfigError, with_remedy
 from cdc.contract.ports import Beginning, ReplicaTable, Standing, StoredRecord
 from cdc.contract.record import TableSchema
 from cdc.sink.postgres.batch import TableStatements
@@ -21,11 +21,12 @@ from cdc.sink.postgres.control import cut, mirrored_table, partition_offset
 from cdc.sink.postgres.errors import CutRejected, RowsForbidden, TableRefused, first_line, is_retryable
 from cdc.sink.postgres.fresh import FreshTables, is_plain
 from cdc.sink.postgres.grants import lacking
-from cdc.sink.postgres.locks import HELD_REMEDY, WAIT_FOR_ROWS, WAIT_FOR_SHAPE, WAIT_LONG, LockWaits, Told
+from cdc.sink.postgres.locks import WAIT_FOR_ROWS, WAIT_FOR_SHAPE, WAIT_LONG, LockWaits, Told
 from cdc.sink.postgres.naming import ReplicaName, ReplicaNaming
 from cdc.sink.postgres.placement import Placement, nowhere
 from cdc.sink.postgres.rebuild import SeenKeys, has_rows, seen_table
 from cdc.sink.postgres.rekey import delete_all, former_definitions
+from cdc.sink.postgres.session import psycopg_of
 from cdc.sink.postgres.table_facts import KnownTables
 from cdc.sink.postgres.tables import Established, establish, quoted_name
 
@@ -76,8 +77,7 @@ class TableRegistry:
         self._connection = connection
         self._waits = waits
         waits.begin()
-        # SQLAlchemy types it Any | None.
-        self._session: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]
+        self._session = psycopg_of(connection)
         self._name = name
         self._placement = Placement(connection, name, naming)
         self._stopped = set(stopped)
@@ -232,7 +232,7 @@ class TableRegistry:
         self._update(
             topic,
             state=state,
-            held_by=f"{told.who}{HELD_REMEDY}{told.remedy}",
+            held_by=with_remedy(told.who, told.remedy),
             held_since=sa.func.coalesce(mirrored_table.c.held_since, sa.func.clock_timestamp()),
             read_since=sa.func.coalesce(mirrored_table.c.read_since, self._caught_up_at()),
         )

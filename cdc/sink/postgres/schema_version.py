@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import psycopg
 import sqlalchemy as sa
@@ -16,6 +16,7 @@ from cdc.base.errors import ReplicaRefused
 from cdc.sink.postgres.errors import replica_errors
 from cdc.sink.postgres.grants import Lack, lacking
 from cdc.sink.postgres.naming import CONTROL_SCHEMA
+from cdc.sink.postgres.session import psycopg_of
 
 _REMEDY: Final = "the SQL that `cdc grants sink` prints; and schema cdc with its tables must belong to the sink's role"
 
@@ -40,7 +41,7 @@ def upgrade(engine: sa.Engine) -> None:
     with replica_errors("creating the sink's own tables", remedy=_REMEDY), engine.begin() as connection:
         # Several sinks may start at once on an empty replica
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended('cdc migrations', 0))"))
-        session = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+        session = psycopg_of(connection)
         if _current(connection) == newest:
             _refuse(lacking(session, schemas=()))
             _refuse_unlogged(session)

@@ -6,7 +6,7 @@ A SQLAlchemy engine on psycopg: SQLAlchemy describes tables, psycopg carries row
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import psycopg
 import sqlalchemy as sa
@@ -103,6 +103,11 @@ def lock_holder(connection: sa.Connection, name: str) -> int | None:
         {"key": lock_key(name)},
     )
     return pid
+
+
+def psycopg_of(connection: sa.Connection) -> psycopg.Connection[Any]:
+    """psycopg's connection beneath SQLAlchemy's, in the same transaction: for COPY, and for SQL as psycopg takes it."""
+    return cast("psycopg.Connection[Any]", connection.connection.driver_connection)  # typed Any | None
 
 
 def is_database(connection: sa.Connection, source: SourceIdentity) -> bool:

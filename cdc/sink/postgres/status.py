@@ -9,13 +9,13 @@ from typing import Any, Final
 import sqlalchemy as sa
 from psycopg.errors import LockNotAvailable
 
-from cdc.base.errors import ReplicaUnavailable
+from cdc.base.errors import ReplicaUnavailable, remedy_apart
 from cdc.base.lsn import LSN
 from cdc.sink.postgres.control import cut, mirrored_table
 from cdc.sink.postgres.errors import replica_errors
-from cdc.sink.postgres.locks import HELD_REMEDY, NOBODY, WAIT_FOR_SHAPE, Session, describe, lockers, waits_of
+from cdc.sink.postgres.locks import NOBODY, WAIT_FOR_SHAPE, Session, describe, lockers, waits_of
 from cdc.sink.postgres.naming import CONTROL_SCHEMA
-from cdc.sink.postgres.session import lock_holder
+from cdc.sink.postgres.session import lock_holder, psycopg_of
 
 _STILL: Final = """
 SELECT CASE WHEN state <> 'active' THEN extract(epoch FROM clock_timestamp() - state_change)::float8 END
@@ -101,9 +101,8 @@ def read_status(engine: sa.Engine, name: str) -> SinkStatus:
             if not isinstance(error.orig, LockNotAvailable):
                 raise
             connection.rollback()
-            told = describe(
-                _session(connection), lockers(_session(connection), (cut.fullname, mirrored_table.fullname))
-            )
+            session = psycopg_of(connection)
+            told = describe(session, lockers(session, (cut.fullname, mirrored_table.fullname)))
             raise ReplicaUnavailable(
                 f"the sink's own tables are locked in the replica, and every table waits: {told.who} keeps them",
                 remedy=told.remedy,
@@ -133,7 +132,7 @@ def _status(connection: sa.Connection, name: str) -> SinkStatus:
         applied_s=at[3] if at else None,
         level_s=at[4] if at else None,
         still_s=None if pid is None else connection.scalar(sa.text(_STILL), {"pid": pid}),
-        blockers=() if pid is None else (*_left_out(tables), *_waited_for(_session(connection), pid)),
+        blockers=() if pid is None else (*_left_out(tables), *_waited_for(psycopg_of(connection), pid)),
     )
 
 
@@ -147,7 +146,7 @@ def _left_out(tables: Sequence[sa.Row[Any]]) -> Iterator[Blocker]:
     """As the sink wrote it down: it tries such a table again when the lock is gone."""
     for row in tables:
         if row.held_by is not None:
-            who, _, remedy = row.held_by.partition(HELD_REMEDY)
+            who, remedy = remedy_apart(row.held_by)
             yield Blocker(row.replica_table, who, remedy or NOBODY, row.held_s, is_left_out=True)
 
 
@@ -156,8 +155,3 @@ def _waited_for(session: Session, pid: int) -> Iterator[Blocker]:
     for wait in waits_of(session, [pid]):
         told = describe(session, wait.blockers)
         yield Blocker(wait.relation, told.who, told.remedy, wait.seconds, is_left_out=False)
-
-
-def _session(connection: sa.Connection) -> Session:
-    session: Session = connection.connection.driver_connection  # type: ignore[assignment]  # psycopg's own
-    return session
