@@ -151,7 +151,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         LOOK,
         "mirror_command",
         "mirror",
-        "Copy topics with Spark, exactly once, until SIGTERM or Ctrl-C: for tables too big or busy for one sink.",
+        "Copy topics into a lake of Parquet files with Spark, exactly once, until SIGTERM or Ctrl-C.",
         answers=True,
     ),
     "topics": Command(

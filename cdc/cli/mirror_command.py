@@ -1,28 +1,21 @@
-"""``cdc mirror``: many executors copy state topics, into replica tables or a lake of Parquet files."""
+"""``cdc mirror``: many executors copy state topics into a lake of Parquet files."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from cdc.base.errors import ConfigError
 from cdc.cli.options import ConfigOption, load_config
 from cdc.contract.jobspec.mirror import (
     COMPACT_EVERY,
     INTERVAL_S,
     RECORDS_PER_BATCH,
     MirrorJob,
-    ParquetTarget,
-    PostgresTarget,
 )
-from cdc.ops.jobs.describe import Deployment, describe_deployment, spark_settings
+from cdc.ops.jobs.describe import describe_deployment, spark_settings
 from cdc.ops.jobs.launch import run_job
-
-_NAMESPACE = "mirror"
-"""A schema that is not the sink's by any default."""
-
 
 CompactEvery = Annotated[
     int,
@@ -43,20 +36,13 @@ Checkpoint = Annotated[
 
 
 def mirror(
+    path: Annotated[
+        Path, typer.Option("--path", metavar="DIR", help="Folder for the files; all executors must see it.")
+    ],
     tables: Annotated[
         list[str] | None, typer.Argument(metavar="[TABLE]…", help="schema.table; all captured tables unless given.")
     ] = None,
     config: ConfigOption = None,
-    to: Annotated[
-        Literal["postgres", "parquet"], typer.Option("--to", help="Into tables of sink.dsn, or into files.")
-    ] = "postgres",
-    schema: Annotated[
-        str, typer.Option("--schema", help="Schema of the replica tables, with --to postgres.")
-    ] = _NAMESPACE,
-    path: Annotated[
-        Path | None,
-        typer.Option("--path", metavar="DIR", help="Folder for the files, with --to parquet.", show_default=False),
-    ] = None,
     compact_every: CompactEvery = COMPACT_EVERY,
     once: Annotated[bool, typer.Option("--once", help="Stop when everything that is there now is copied.")] = False,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Empty the copies and start over.")] = False,
@@ -72,17 +58,17 @@ def mirror(
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; may be repeated.")
     ] = None,
 ) -> None:
-    """Copy topics with Spark, exactly once, until SIGTERM or Ctrl-C: for tables too big or busy for one sink.
+    """Copy topics into a lake of Parquet files with Spark, exactly once, until SIGTERM or Ctrl-C.
 
     Each table is right by itself, but they do not share one LSN as those of cdc sink do. Exit code 2: it cannot go on.
 
     Examples:
 
-        cdc mirror -c shop.yaml --to postgres --schema copies
+        cdc mirror -c shop.yaml --path /lake/shop
 
-        cdc mirror public.orders -c shop.yaml --to parquet --path /lake/shop --once
+        cdc mirror public.orders -c shop.yaml --path /lake/shop --once
 
-        cdc mirror -c shop.yaml --to parquet --path /lake/shop --interval 60 --master spark://head:7077
+        cdc mirror -c shop.yaml --path /lake/shop --interval 60 --master spark://head:7077
     """
     loaded = load_config(config)
     spark, deployment = spark_settings(master, conf=conf or ()), describe_deployment(loaded, tables or ())
@@ -91,7 +77,8 @@ def mirror(
         kafka=deployment.kafka,
         stream=deployment.stream,
         tables=deployment.tables,
-        target=_target(deployment, to, schema, path, compact_every),
+        path=str(path.absolute()),
+        compact_every=compact_every,
         checkpoint=None if checkpoint is None else str(checkpoint.absolute()),
         once=once,
         rebuild=rebuild,
@@ -99,18 +86,3 @@ def mirror(
         interval_s=interval_s,
     )
     raise typer.Exit(run_job("mirror", job))
-
-
-def _target(
-    deployment: Deployment, to: str, schema: str, path: Path | None, compact_every: int
-) -> PostgresTarget | ParquetTarget:
-    if (to == "parquet") != (path is not None):
-        raise ConfigError("--to parquet and --path belong together", remedy="cdc mirror --to parquet --path /lake/shop")
-    if path is not None:
-        return ParquetTarget(path=str(path.absolute()), compact_every=compact_every)
-    if deployment.replica is None:
-        raise ConfigError(
-            "there is no sink section, so no database to mirror into",
-            remedy="add sink: {dsn: …} for --to postgres, or use --to parquet --path DIR",
-        )
-    return PostgresTarget(database=deployment.replica, namespace=schema)

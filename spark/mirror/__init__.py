@@ -1,1 +1,1 @@
-"""State topics copied by many executors: into replica tables of PostgreSQL, or into a lake of Parquet files."""
+"""State topics copied by many executors: into a lake of Parquet files."""

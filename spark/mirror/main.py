@@ -1,4 +1,4 @@
-"""The mirror job: open target and topics, and copy until told to stop."""
+"""The mirror job: opens the lake and the topics, and copies until told to stop."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from contextlib import closing
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from cdc.contract.jobspec.mirror import MirrorJob, PostgresTarget
+from cdc.contract.jobspec.mirror import MirrorJob
 from cdc.spark.errors import JobError
 from cdc.spark.mirror.parquet import ParquetMirror
-from cdc.spark.mirror.postgres import PostgresMirror
 from cdc.spark.mirror.stream import MirrorStream
 from cdc.spark.offsets import Brokers
 from cdc.spark.session import open_session
@@ -44,8 +43,8 @@ def mirror(spark: SparkSession, job: MirrorJob, stop: threading.Event) -> None:
     """
     # Names of PostgreSQL may differ in case alone.
     spark.conf.set("spark.sql.caseSensitive", "true")
-    with closing(Brokers(job.kafka)) as brokers, closing(_target(spark, job)) as target:
-        stream = MirrorStream(spark, job, target, brokers, stop)
+    with closing(Brokers(job.kafka)) as brokers, closing(ParquetMirror(spark, job)) as lake:
+        stream = MirrorStream(spark, job, lake, brokers, stop)
         sys.stderr.write(f"mirroring {len(job.tables)} tables\n")
         try:
             stream.run()
@@ -55,9 +54,3 @@ def mirror(spark: SparkSession, job: MirrorJob, stop: threading.Event) -> None:
                 remedy="start again: nothing of its last batch counts",
             ) from error
         sys.stderr.write(f"mirrored {stream.throughput}\n")
-
-
-def _target(spark: SparkSession, job: MirrorJob) -> PostgresMirror | ParquetMirror:
-    if isinstance(job.target, PostgresTarget):
-        return PostgresMirror(job.target, job.tables)
-    return ParquetMirror(spark, job.target, job.tables)

@@ -18,8 +18,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
-from cdc.contract.jobspec.deployment import Table
-from cdc.contract.jobspec.mirror import ParquetTarget
+from cdc.contract.jobspec.mirror import MirrorJob
 from cdc.contract.kinds import Kind, kind_of
 from cdc.spark.errors import JobError
 from cdc.spark.mirror import manifest as manifests
@@ -57,24 +56,23 @@ _EXACT: Final = frozenset({"smallint", "int", "bigint"})
 
 
 class ParquetMirror:
-    """A target of Parquet files, one writer at a time.
+    """The folder of the copies. It takes micro-batches exactly once each, from one writer at a time.
 
     Args:
         spark: writes and compacts.
-        target: where.
-        tables: to mirror.
+        job: where, and which tables.
 
     Raises:
         JobError: the folder cannot be written, or another process writes there.
     """
 
-    def __init__(self, spark: SparkSession, target: ParquetTarget, tables: Sequence[Table]) -> None:
+    def __init__(self, spark: SparkSession, job: MirrorJob) -> None:
         self._spark = spark
-        self._root = Path(target.path).absolute()
-        self._compact_every = target.compact_every
+        self._root = Path(job.path).absolute()
+        self._compact_every = job.compact_every
         self._forms: dict[str, RecordForm] = {}
         try:
-            for table in tables:
+            for table in job.tables:
                 (self._root / table.topic).mkdir(parents=True, exist_ok=True)
             self._lock = (self._root / ".lock").open("w")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,7 +80,7 @@ class ParquetMirror:
             raise JobError(f"another process mirrors into {self._root}", remedy="stop it first") from error
         except OSError as error:
             raise JobError(f"{self._root}: {error.strerror}", remedy="name a folder that can be written") from error
-        self._manifests = {table.topic: manifests.read(self._root / table.topic, table.topic) for table in tables}
+        self._manifests = {table.topic: manifests.read(self._root / table.topic, table.topic) for table in job.tables}
         for topic, manifest in self._manifests.items():
             manifests.sweep(self._root / topic, manifest)
 
@@ -91,7 +89,7 @@ class ParquetMirror:
         self._lock.close()
 
     def establish(self, definitions: Definitions) -> None:
-        """Take notice of the columns. Files are written anew where a column has to be of another type in them.
+        """Learn the columns, at first and when a definition is new. A column that changes its type has files rewritten.
 
         Raises:
             JobError: the source has a column of a name that we need, or values cannot be had from the files.
@@ -111,22 +109,36 @@ class ParquetMirror:
                 self._compact(topic)
 
     def positions(self) -> Mapping[str, Position]:
-        """By topic."""
+        """Where each table stands, by topic."""
         return {topic: manifest.position for topic, manifest in self._manifests.items()}
 
     def forget(self) -> None:
-        """Begin with empty tables."""
+        """Begin with empty tables, at no position."""
         for topic in self._manifests:
             self._switch(Manifest(topic))
 
     def apply(self, topic: str, latest: DataFrame, batch: Batch, ends: Offsets) -> bool:
-        """Files first, then the manifest that names them: a crash between leaves files that nobody reads."""
+        """Take one topic's part of a batch: rows and position together.
+
+        Args:
+            topic: whose records they are.
+            latest: ``key``, ``value``, ``partition``, ``offset``, ``header``; the last record of each key.
+            batch: whose turn it may be.
+            ends: by partition the offset after the last record of the batch.
+
+        Returns:
+            Whether it was applied; False when it had been before.
+
+        Raises:
+            NotItsTurn: nothing was changed.
+        """
         manifest = self._manifests[topic]
         if not admits(manifest.position, batch, ends):
             return False
         changes = manifest.changes
         if ends:
             name = f"changes-{batch.number}-{uuid.uuid4().hex}"
+            # Before the manifest that names them: a crash between the two leaves files that nobody reads.
             self._rows(topic, latest).write.parquet(str(self._root / topic / name))
             changes = (*changes, name)
         self._switch(replace(manifest, changes=changes, position=manifest.position.after(batch, ends)))
@@ -135,7 +147,7 @@ class ParquetMirror:
         return True
 
     def note_current(self, topic: str, position: Position, ends: Offsets, at_ms: int) -> None:
-        """In the manifest."""
+        """Keep in the manifest that the table had everything, unless it stands at another position by now."""
         manifest = self._manifests[topic]
         if manifest.position == position:
             self._switch(replace(manifest, position=position.current(ends, at_ms)))

@@ -1,17 +1,17 @@
 """Where a table stands, kept with its rows, and whose turn a micro-batch is.
 
 Theory of operation. Spark runs a micro-batch again when it does not know that it was done, and its checkpoint may be
-lost, or be newer than a target that came back from a backup. So the target keeps, in the same transaction as the rows:
-the *generation* (one checkpoint's life), the number of the last batch of that generation, and the next offset of each
-partition. A batch is taken only if it is the next one of the same generation, or the first one of a generation that
-began at exactly these offsets; a batch whose number and records were taken already changes nothing; any other one is
-refused. So whatever is lost or comes twice, rows and offsets stay together.
+lost, or be newer than a lake that came back from a backup. So the lake keeps, in the manifest that names the files of
+the rows: the *generation* (one checkpoint's life), the number of the last batch of that generation, and the next offset
+of each partition. A batch is taken only if it is the next one of the same generation, or the first one of a generation
+that began at exactly these offsets; a batch whose number and records were taken already changes nothing; any other one
+is refused. So whatever is lost or comes twice, rows and offsets stay together.
 
-Tombstones go some time after they were written. So the target also keeps when it last had all that the topic held, and
+Tombstones go some time after they were written. So the lake also keeps when it last had all that the topic held, and
 where the topic ended then: who comes back later has missed nothing if the topic still ends there, or if tombstones are
 kept for longer than that.
 
-A topic that is deleted and made anew counts from 0 again. So the target also keeps whose offsets they are, by Kafka's
+A topic that is deleted and made anew counts from 0 again. So the lake also keeps whose offsets they are, by Kafka's
 own id.
 """
 
@@ -19,11 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
-from pyspark.sql import DataFrame
-
-from cdc.spark.mirror.definitions import Definitions
 from cdc.spark.offsets import Extent
 
 Offsets = Mapping[int, int]
@@ -32,13 +29,13 @@ Offsets = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What a target remembers of a table.
+    """What a lake remembers of a table.
 
     Attributes:
         generation: of the last batch.
         batch: its number.
         offsets: behind what was applied.
-        current_ms: when the target last had everything; it had nothing, and needed nothing, when the copying began.
+        current_ms: when the lake last had everything; it had nothing, and needed nothing, when the copying began.
         current_ends: where the topic's partitions ended then.
         topic_id: of the topic that the offsets are of; empty where an older version wrote them.
     """
@@ -61,7 +58,7 @@ class Position:
         return replace(self, current_ms=at_ms, current_ends=dict(ends))
 
     def may_have_missed(self, ends: Offsets, now_ms: int, retention_ms: int) -> bool:
-        """Whether a tombstone may have come and gone since the target had everything."""
+        """Whether a tombstone may have come and gone since the lake had everything."""
         is_begun = bool(self.offsets)
         return is_begun and dict(ends) != dict(self.current_ends) and now_ms - self.current_ms > retention_ms
 
@@ -113,7 +110,7 @@ class Batch:
     """A micro-batch of one topic.
 
     Attributes:
-        began: the target's offsets where its run began.
+        began: the lake's offsets where its run began.
         began_ms: when.
         topic_id: whose records they are.
     """
@@ -126,14 +123,14 @@ class Batch:
 
 
 class NotItsTurn(Exception):
-    """The target is not where Spark's notes have it: they are lost, another's, or the target came from a backup."""
+    """The lake is not where Spark's notes have it: they are lost, another's, or the lake came from a backup."""
 
 
 def admits(position: Position, batch: Batch, ends: Offsets) -> bool:
     """Whether the batch is to be applied; False when it was already.
 
     Args:
-        position: of the target.
+        position: of the lake.
         batch: that Spark offers.
         ends: by partition the offset behind its last record.
 
@@ -152,35 +149,3 @@ def admits(position: Position, batch: Batch, ends: Offsets) -> bool:
     raise NotItsTurn(
         f"batch {batch.number} of {batch.generation} does not follow batch {position.batch} of {position.generation}"
     )
-
-
-class Target(Protocol):
-    """Takes micro-batches, exactly once each."""
-
-    def establish(self, definitions: Definitions) -> None:
-        """Make or widen what holds the rows, for every table; called again when a definition is new."""
-
-    def positions(self) -> Mapping[str, Position]:
-        """By topic, where each table stands."""
-
-    def forget(self) -> None:
-        """Empty every table, and its position."""
-
-    def apply(self, topic: str, latest: DataFrame, batch: Batch, ends: Offsets) -> bool:
-        """Take one topic's part of a batch: rows and position together.
-
-        Args:
-            topic: whose records they are.
-            latest: ``key``, ``value``, ``partition``, ``offset``, ``header``; the last record of each key.
-            batch: whose turn it may be.
-            ends: by partition the offset behind the last record of the batch.
-
-        Raises:
-            NotItsTurn: nothing was changed.
-        """
-
-    def note_current(self, topic: str, position: Position, ends: Offsets, at_ms: int) -> None:
-        """Keep that the table had everything, unless it does not stand at ``position`` any more."""
-
-    def finish(self) -> None:
-        """At the end of a run that was to come to an end."""

@@ -20,7 +20,7 @@ class RecordForm:
     """How records of one topic are read.
 
     Attributes:
-        columns: of the target, in order.
+        columns: of the lake, in order.
         definitions: by fingerprint the columns of the records that refer to it, in order, with their kinds.
     """
 

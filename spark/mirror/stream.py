@@ -1,4 +1,4 @@
-"""The streaming query: topics in bounded micro-batches, each handed to the target table by table."""
+"""The streaming query: topics in bounded micro-batches, each handed to the lake table by table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from cdc.spark.added_partitions import refuse_added_partitions
 from cdc.spark.errors import JobError
 from cdc.spark.kafka_options import connector_options
 from cdc.spark.mirror.definitions import Definitions
-from cdc.spark.mirror.position import Batch, NotItsTurn, Position, Target
+from cdc.spark.mirror.parquet import ParquetMirror
+from cdc.spark.mirror.position import Batch, NotItsTurn, Position
 from cdc.spark.mirror.topics import MirroredTopics, Seen
 from cdc.spark.offsets import Brokers
 from cdc.spark.reconcile.home import is_stray
@@ -35,7 +36,7 @@ from cdc.spark.topic import GROUP_PREFIX, header_field
 
 _LOOK_S: Final = 1
 _NOTE_EVERY_S: Final = 60
-"""A note costs a small transaction, or a file, per table; tombstones are kept for hours at least."""
+"""A note costs a file per table; tombstones are kept for hours at least."""
 _REFUSED: Final = re.compile(r"RecordRefused: (.+)")
 
 
@@ -45,17 +46,17 @@ class MirrorStream:
     Args:
         spark: the session.
         job: what to copy, and how.
-        target: takes the batches.
+        lake: takes the batches.
         brokers: tells offsets and definitions.
         stop: set by a signal: end after the batch under way.
     """
 
     def __init__(
-        self, spark: SparkSession, job: MirrorJob, target: Target, brokers: Brokers, stop: threading.Event
+        self, spark: SparkSession, job: MirrorJob, lake: ParquetMirror, brokers: Brokers, stop: threading.Event
     ) -> None:
         self._spark = spark
         self._job = job
-        self._target = target
+        self._lake = lake
         self._stop = stop
         self._brokers = brokers
         self._topics = sorted(table.topic for table in job.tables)
@@ -87,23 +88,23 @@ class MirrorStream:
             self._end_early()
             return
         if self._job.rebuild:
-            self._target.forget()
-        self._target.establish(self._definitions)
+            self._lake.forget()
+        self._lake.establish(self._definitions)
         try:
             self._run_query(may_resume=True)
         except NotItsTurn:
-            # Spark's notes are ahead of the target, which came from a backup, say: the target's offsets count.
+            # Spark's notes are ahead of the files, which came from a backup, say: the files' offsets count.
             try:
                 self._run_query(may_resume=False)
             except NotItsTurn as error:
                 raise JobError(
-                    f"another process writes into the same tables ({error})", remedy="stop one of the two"
+                    f"another process writes into the same folder ({error})", remedy="stop one of the two"
                 ) from error
         if self._job.once:
-            self._target.finish()
+            self._lake.finish()
 
     def _run_query(self, *, may_resume: bool) -> None:
-        positions = self._target.positions()
+        positions = self._lake.positions()
         self._source = source = MirroredTopics(self._brokers, self._topics, positions)
         refuse_added_partitions(self._brokers, self._job.stream.name, source.seen.extents.values())
         self._failures.clear()
@@ -206,7 +207,7 @@ class MirrorStream:
                     self._source.seen.at_ms,
                     self._source.topic_id(topic),
                 )
-                self._target.apply(topic, latest, batch, ends.get(topic, {}))
+                self._lake.apply(topic, latest, batch, ends.get(topic, {}))
         except (NotItsTurn, JobError) as error:
             self._failures.append(error)
             raise
@@ -235,7 +236,7 @@ class MirrorStream:
         )
         if not self._definitions.know({each for row in rows for each in row["schemas"]}):
             self._definitions.read()
-            self._target.establish(self._definitions)
+            self._lake.establish(self._definitions)
         ends: dict[str, dict[int, int]] = {}
         for row in rows:
             ends.setdefault(row["topic"], {})[row["partition"]] = row["end"]
@@ -247,11 +248,11 @@ class MirrorStream:
             return seen
         self._source.refuse_others()
         with self._turn:
-            positions = self._target.positions()
+            positions = self._lake.positions()
             for topic, extent in seen.extents.items():
                 position = positions.get(topic, Position())
                 if self._is_ours(topic, position):
-                    self._target.note_current(topic, position, dict(enumerate(extent.ends)), seen.at_ms)
+                    self._lake.note_current(topic, position, dict(enumerate(extent.ends)), seen.at_ms)
         self._noted_s = time.monotonic()
         return self._source.look()
 

@@ -1,7 +1,7 @@
-"""The topics that a mirror reads: where each begins and ends, and whether what the target holds still follows from it.
+"""The topics that a mirror reads: where each begins and ends, and whether what the lake holds still follows from it.
 
 Offsets are good for one topic only, and only while nothing behind them can have been erased unseen. Where that is not
-so, nobody can tell which rows of the target are ghosts: the run is refused, and the operator has the tables built anew.
+so, nobody can tell which rows of the lake are ghosts: the run is refused, and the operator has the tables built anew.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class MirroredTopics:
     Args:
         brokers: tell about them.
         topics: their names.
-        positions: where the target stands, by topic.
+        positions: where the lake stands, by topic.
 
     Attributes:
         seen: the topics when the run began.
 
     Raises:
-        JobError: a topic cannot be read, or the target cannot go on where it stands.
+        JobError: a topic cannot be read, or the lake cannot go on where it stands.
     """
 
     def __init__(self, brokers: Brokers, topics: Collection[str], positions: Mapping[str, Position]) -> None:
@@ -85,7 +85,7 @@ class MirroredTopics:
         return len(self.seen.extents[topic].ends)
 
     def began(self, topic: str) -> Offsets:
-        """The target's offsets when the run began."""
+        """The lake's offsets when the run began."""
         return self._positions[topic].offsets
 
     def starts(self) -> str:

@@ -54,7 +54,6 @@ _NOT_EXECUTED: Final = {
     "cdc history X KEY": "KEY stands for a person's own key",
     "cdc init": "a sentence about where passwords go",
     "cdc init X": "tests/acceptance/test_init.py types it with its options",
-    "cdc mirror --to --path": "an example of options; takes Spark",
     "cdc reconcile": _ONLY_SHOWS,
     "cdc reconcile --repair": "takes Spark: tests/integration/spark repairs by it",
     "cdc sink --rebuild": "of all tables, after a crash of the replica's server",

@@ -13,16 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-import psycopg
 import pyarrow.parquet
 import pytest
 
-from cdc.contract.jobspec.mirror import ParquetTarget, PostgresTarget
 from cdc.spark.mirror import manifest as manifests
 from cdc.spark.mirror.position import Position
 from cdc.spark.report.document import from_json
 from cdc.spark.report.model import TableReport
-from tests.integration.spark.mirrors import NAMESPACE, assert_equal, job_for, postgres_target
+from tests.integration.spark.mirrors import assert_equal, job_for
 from tests.support.commands import cdc
 from tests.support.deployment import Deploy, Deployment
 from tests.support.order_writer import TABLE, Writer
@@ -214,14 +212,14 @@ def test_a_worker_dies_at_the_second_look_at_rows_that_differ(
 
 @contextmanager
 def following(
-    deployment: Deployment, cluster: SparkCluster, log: Path, *target: str | Path, own_jvm: bool
+    deployment: Deployment, cluster: SparkCluster, log: Path, lake: Path
 ) -> Iterator[Callable[[Callable[[], bool]], None]]:
     """``cdc mirror`` at work there, until SIGTERM at the end; gives a way to wait for what it shall bring about."""
-    batches = ("--interval", "0", "--records-per-batch", str(BATCH))
-    command = [sys.executable, "-m", "cdc", "mirror", TABLE, "-c", deployment.config, *batches, *target, *on(cluster)]
+    batches = ("--interval", "0", "--records-per-batch", str(BATCH), "--compact-every", "2")
+    command = [sys.executable, "-m", "cdc", "mirror", TABLE, "-c", deployment.config, "--path", lake, *batches]
     with log.open("wb") as said:
-        environment = None if own_jvm else SHARED.environment()
-        process = subprocess.Popen(command, stdout=said, stderr=said, env=environment)
+        # This module's real start of a JVM that finds its way to a cluster: the other commands share one.
+        process = subprocess.Popen([*command, *on(cluster)], stdout=said, stderr=said)
 
     def wait(condition: Callable[[], bool]) -> None:
         eventually(lambda: condition() or process.poll() is not None, TIMEOUT_S, log.read_text)
@@ -236,45 +234,31 @@ def following(
         process.kill()
 
 
-def position(target: PostgresTarget | ParquetTarget, replica: Database, topic: str) -> Position:
-    """Where the copy stands; before its beginning too."""
-    if isinstance(target, ParquetTarget):
-        return manifests.read(Path(target.path) / topic, topic).position
-    try:
-        rows = replica.execute("SELECT position FROM cdc_mirror.position WHERE topic = %s", (topic,))
-    except psycopg.errors.UndefinedTable:
-        return Position()
-    return Position.from_fields(rows[0][0]) if rows else Position()
-
-
 def test_a_worker_dies_while_a_mirror_follows(
-    cluster: SparkCluster, database: Database, replica: Database, deploy: Deploy, tmp_path: Path
+    cluster: SparkCluster, database: Database, deploy: Deploy, tmp_path: Path
 ) -> None:
-    """Into both kinds of target, in whatever stage of a batch: the same job goes on, and leaves nothing out."""
+    """In whatever stage of a batch: the same job goes on, and leaves nothing out."""
     seed = int(os.environ.get("SEED", random.randrange(10**6)))
     sys.stdout.write(f"replay with: SEED={seed}\n")
     rng = random.Random(seed)
     deployment = captured(database, deploy, 3 * BATCH)
     topic, lake = deployment.topic(TABLE), tmp_path / "lake"
-    targets: list[tuple[PostgresTarget | ParquetTarget, list[str | Path]]] = [
-        (postgres_target(replica), ["--schema", NAMESPACE]),
-        (ParquetTarget(path=str(lake)), ["--to", "parquet", "--path", lake, "--compact-every", "2"]),
-    ]
-    for target, options in targets:
-        cluster.replace_dead()
-        log = tmp_path / f"{target.kind}.log"
-        # The first is this module's real start of a JVM that finds its way to a cluster.
-        with following(deployment, cluster, log, *options, own_jvm=target.kind == "postgres") as wait:
-            wait(lambda: position(target, replica, topic).batch >= 0)  # noqa: B023
-            with writing(database) as writer:
-                first_stage = cluster.stage() + rng.randint(1, STAGES)
-                dead = cluster.kill_working(first_stage, TIMEOUT_S)
-                assert dead.is_at(first_stage)
-                batch, changes = position(target, replica, topic).batch, writer.changes
-                wait(lambda: position(target, replica, topic).batch > batch + 1)  # noqa: B023
-                assert writer.changes > changes
-            deployment.wait_published()
-            ends = {each.partition: each.offset + 1 for each in deployment.records(TABLE)}
-            wait(lambda: dict(position(target, replica, topic).offsets) == ends)  # noqa: B023
-        assert_equal(deployment, job_for(deployment, target, [TABLE]), [TABLE])
+
+    def position() -> Position:
+        return manifests.read(lake / topic, topic).position
+
+    cluster.replace_dead()
+    with following(deployment, cluster, tmp_path / "mirror.log", lake) as wait:
+        wait(lambda: position().batch >= 0)
+        with writing(database) as writer:
+            first_stage = cluster.stage() + rng.randint(1, STAGES)
+            dead = cluster.kill_working(first_stage, TIMEOUT_S)
+            assert dead.is_at(first_stage)
+            batch, changes = position().batch, writer.changes
+            wait(lambda: position().batch > batch + 1)
+            assert writer.changes > changes
+        deployment.wait_published()
+        ends = {each.partition: each.offset + 1 for each in deployment.records(TABLE)}
+        wait(lambda: dict(position().offsets) == ends)
+    assert_equal(deployment, job_for(deployment, lake, [TABLE]), [TABLE])
     deployment.stop()

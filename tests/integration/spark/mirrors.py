@@ -9,38 +9,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet
-from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import SparkSession
 
 from cdc.base.config import load
-from cdc.contract.jobspec.deployment import PostgresSettings, SparkSettings
-from cdc.contract.jobspec.mirror import MirrorJob, ParquetTarget, PostgresTarget
+from cdc.contract.jobspec.deployment import SparkSettings
+from cdc.contract.jobspec.mirror import MirrorJob
 from cdc.lab.proof.comparison import Key, Row, Rows, TableShape, describe, difference, pinned, table_rows, topic_rows
 from cdc.lab.proof.topic_side import read_topics
 from cdc.ops.jobs.describe import describe_deployment
 from cdc.spark.mirror import manifest as manifests
 from cdc.spark.mirror.main import mirror
 from tests.support.deployment import Deployment
-from tests.support.servers import Database
 
-NAMESPACE = "copies"
-
-
-def postgres_target(database: Database) -> PostgresTarget:
-    parts = conninfo_to_dict(database.dsn)
-    settings = PostgresSettings(
-        host=str(parts["host"]),
-        port=int(str(parts["port"])),
-        database=str(parts["dbname"]),
-        user=str(parts["user"]),
-        password=parts.get("password"),
-    )
-    return PostgresTarget(database=settings, namespace=NAMESPACE)
+COMPACT_EVERY = 3
+"""Both kinds of folders, state and changes, are then read by most tests."""
 
 
 def job_for(
     deployment: Deployment,
-    target: PostgresTarget | ParquetTarget,
+    lake: Path,
     tables: Sequence[str] = (),
     spark: SparkSettings | None = None,
     **changes: object,
@@ -51,7 +38,8 @@ def job_for(
         kafka=seen.kafka,
         stream=seen.stream,
         tables=seen.tables,
-        target=target,
+        path=str(lake),
+        compact_every=COMPACT_EVERY,
         once=True,
     )
     return job.model_copy(update=changes)
@@ -62,7 +50,7 @@ def run(spark: SparkSession, job: MirrorJob) -> None:
 
 
 def assert_equal(deployment: Deployment, job: MirrorJob, tables: Sequence[str]) -> None:
-    """Source = folded topic = copy, every row and column."""
+    """Source = folded topic = lake, every row and column."""
     deployment.wait_published()
     with pinned(deployment.source.dsn) as source:
         for name in tables:
@@ -70,20 +58,16 @@ def assert_equal(deployment: Deployment, job: MirrorJob, tables: Sequence[str]) 
             rows = table_rows(source, shape)
             topic = deployment.topic(name)
             live = read_topics(deployment.bootstrap, [topic])[topic].live
-            found = [difference("topic", rows, topic_rows(live, shape), shape)]
-            if isinstance(job.target, PostgresTarget):
-                with pinned(deployment.replica.dsn) as copy:
-                    mirrored = table_rows(copy, shape, f"{job.target.namespace}.{name.split('.', 1)[1]}")
-                found.append(difference("copy", rows, mirrored, shape))
-            else:
-                found.append(difference("lake", typed(rows, shape, job), lake_rows(job, topic, shape), shape))
+            found = [
+                difference("topic", rows, topic_rows(live, shape), shape),
+                difference("lake", typed(rows, shape, job), lake_rows(job, topic, shape), shape),
+            ]
             assert found == [None, None], f"{name}: {found}"
 
 
 def lake_rows(job: MirrorJob, topic: str, shape: TableShape) -> Rows:
     """The table by its manifest alone: the state, and the changes on top."""
-    assert isinstance(job.target, ParquetTarget)
-    folder = Path(job.target.path) / topic
+    folder = Path(job.path) / topic
     manifest = manifests.read(folder, topic)
     by_key: dict[str, dict[str, object]] = {}
     for part in (manifest.state, *manifest.changes):

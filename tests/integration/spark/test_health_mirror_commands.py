@@ -12,6 +12,8 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
+from cdc.spark.mirror import manifest as manifests
+from cdc.spark.mirror.position import Position
 from tests.support.commands import cdc
 from tests.support.deployment import Deploy
 from tests.support.servers import Database
@@ -43,7 +45,7 @@ def test_health_and_a_lake_from_the_command_line(database: Database, deploy: Dep
     assert "there is no topic no.such.topic" in missing.stderr
 
     lake = tmp_path / "lake"
-    mirror = cdc("mirror", "-c", deployment.config, "--to", "parquet", "--path", lake, "--once")
+    mirror = cdc("mirror", "-c", deployment.config, "--path", lake, "--once")
     assert mirror.returncode == 0, mirror.stdout + mirror.stderr
     assert re.search(r"mirrored [\d,]+ records in [\d.]+ s of work, [\d,]+ records/s", mirror.stderr), mirror.stderr
     folder = lake / deployment.topic("public.item")
@@ -54,36 +56,36 @@ def test_health_and_a_lake_from_the_command_line(database: Database, deploy: Dep
         for row in pyarrow.parquet.read_table(folder / file).to_pylist()
     ]
     assert sorted(rows) == [(n, f"{n * 110 // 100}.{n * 110 % 100:02}") for n in range(1, 9)]
-    refused = cdc("mirror", "-c", deployment.config, "--to", "parquet")
+    refused = cdc("mirror", "-c", deployment.config)
     assert refused.returncode == 2
-    assert "--to parquet and --path belong together" in refused.stderr
+    assert "Missing option '--path'" in refused.stderr
     deployment.stop()
 
 
-def test_a_mirror_that_follows_ends_with_sigterm(
-    database: Database, replica: Database, deploy: Deploy, tmp_path: Path
-) -> None:
+def test_a_mirror_that_follows_ends_with_sigterm(database: Database, deploy: Deploy, tmp_path: Path) -> None:
     deployment = deploy()
     database.execute("CREATE TABLE item (id int PRIMARY KEY)")
     deployment.start_bridge()
     database.execute("INSERT INTO item VALUES (1)")
     deployment.wait_published()
+    lake = tmp_path / "lake"
     with (tmp_path / "mirror.log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "cdc", "mirror", "-c", deployment.config, "--schema", "copies", "--interval", "0"],
+            [sys.executable, "-m", "cdc", "mirror", "-c", deployment.config, "--path", lake, "--interval", "0"],
             stdout=log,
             stderr=log,
         )
     try:
-        found = "SELECT to_regclass('copies.item') IS NOT NULL"
-        said = (tmp_path / "mirror.log").read_text
-        eventually(lambda: replica.execute(found)[0][0] or process.poll() is not None, TIMEOUT_S, said)
-        count = "SELECT count(*) FROM copies.item"
-        eventually(lambda: replica.execute(count) == [(1,)] or process.poll() is not None, TIMEOUT_S, said)
+        said, topic = (tmp_path / "mirror.log").read_text, deployment.topic("public.item")
+
+        def copied() -> Position:
+            return manifests.read(lake / topic, topic).position
+
+        eventually(lambda: sum(copied().offsets.values()) or process.poll() is not None, TIMEOUT_S, said)
+        before = copied().offsets
         database.execute("INSERT INTO item VALUES (2)")
-        eventually(lambda: replica.execute(count) == [(2,)] or process.poll() is not None, TIMEOUT_S, said)
-        noted = "SELECT position -> 'current_ends' <> '{}' FROM cdc_mirror.position"
-        eventually(lambda: replica.execute(noted) == [(True,)] or process.poll() is not None, TIMEOUT_S, said)
+        eventually(lambda: copied().offsets != before or process.poll() is not None, TIMEOUT_S, said)
+        eventually(lambda: copied().current_ends or process.poll() is not None, TIMEOUT_S, said)
         process.send_signal(signal.SIGTERM)
         assert process.wait(TIMEOUT_S) == 0, said()
     finally:
@@ -101,7 +103,7 @@ def test_a_mirror_that_is_stopped_while_spark_starts(
     deployment.start_bridge()
     deployment.wait_published()
     lake, log = tmp_path / "lake", tmp_path / "mirror.log"
-    options = ["--to", "parquet", "--path", lake, "--rebuild", *(["--once"] if once else [])]
+    options = ["--path", lake, "--rebuild", *(["--once"] if once else [])]
     with log.open("w") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "cdc", "mirror", "-c", deployment.config, *options], stdout=out, stderr=out

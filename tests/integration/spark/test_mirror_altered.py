@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.contract.jobspec.mirror import MirrorJob, ParquetTarget
+from cdc.contract.jobspec.mirror import MirrorJob
 from cdc.spark.errors import JobError
 from cdc.spark.mirror import manifest as manifests
 from tests.integration.spark.mirrors import job_for, run
@@ -19,8 +19,7 @@ from tests.support.servers import Database
 
 def files_of(job: MirrorJob, topic: str) -> list[pyarrow.Table]:
     """Everything that the manifest names."""
-    assert isinstance(job.target, ParquetTarget)
-    folder = Path(job.target.path) / topic
+    folder = Path(job.path) / topic
     manifest = manifests.read(folder, topic)
     parts = [each for each in (manifest.state, *manifest.changes) if each]
     return [pyarrow.parquet.read_table(file) for part in parts for file in sorted((folder / part).glob("*.parquet"))]
@@ -43,7 +42,7 @@ def test_rows_that_were_not_published_since_keep_their_values(
     database.execute("INSERT INTO thing SELECT n, n, 'word ' || n, n + 0.5 FROM generate_series(1, 3) n")
     deployment.start_bridge()
     deployment.wait_backfilled("public.thing")
-    job = job_for(deployment, ParquetTarget(path=str(tmp_path / "lake"), compact_every=100), ["public.thing"])
+    job = job_for(deployment, tmp_path / "lake", ["public.thing"], compact_every=100)
     topic = deployment.topic("public.thing")
     run(spark, job)
     database.execute(

@@ -11,16 +11,15 @@ from typing import Any, Final
 
 import pyarrow.parquet
 import pytest
-from psycopg import sql
 from pyspark.sql import SparkSession
 
-from cdc.contract.jobspec.mirror import COMPACT_EVERY, RECORDS_PER_BATCH, MirrorJob, ParquetTarget, PostgresTarget
+from cdc.contract.jobspec.mirror import COMPACT_EVERY, RECORDS_PER_BATCH, MirrorJob
 from cdc.lab.proof.comparison import Rows, TableShape, describe, difference, pinned, table_rows
 from cdc.spark.mirror import manifest as manifests
 from cdc.spark.mirror.main import mirror
 from cdc.spark.mirror.position import Position
 from cdc.spark.offsets import Brokers
-from tests.integration.spark.mirrors import NAMESPACE, job_for, lake_rows, postgres_target, run, typed
+from tests.integration.spark.mirrors import job_for, lake_rows, run, typed
 from tests.support.deployment import Deploy, Deployment
 from tests.support.pairs import Choice, covering
 from tests.support.servers import Database
@@ -35,8 +34,6 @@ SAMPLE: Final = 1
 """So many combinations in an ordinary run, all of them in ``make soak``."""
 
 OPTIONS: Final[Mapping[str, tuple[Any, ...]]] = {
-    "to": ("postgres", "parquet"),
-    "schema": (NAMESPACE, 'Größe "x"'),
     "compact_every": (COMPACT_EVERY, 1, 2),
     "first": ((CLIENT,), ()),
     "then": ((), (CLIENT,), (OTHER,)),
@@ -56,15 +53,7 @@ deleted it, or brought it back from a backup that is older than the last run.
 
 def allowed(choice: Choice) -> bool:
     """What makes sense together: a copy that somebody changed is right again after a rebuild only."""
-    to = choice.get("to")
-    return (
-        (to != "parquet" or choice.get("schema", NAMESPACE) == NAMESPACE)
-        and (to != "postgres" or choice.get("compact_every", COMPACT_EVERY) == COMPACT_EVERY)
-        and (
-            choice.get("schema", NAMESPACE) == NAMESPACE or choice.get("compact_every", COMPACT_EVERY) == COMPACT_EVERY
-        )
-        and (choice.get("fate") != "spoilt" or choice.get("rebuild", True))
-    )
+    return bool(choice.get("fate") != "spoilt" or choice.get("rebuild", True))
 
 
 @pytest.fixture
@@ -111,11 +100,14 @@ class Copy:
 
     spark: SparkSession
     shop: Deployment
-    replica: Database
     choice: Choice
-    target: PostgresTarget | ParquetTarget
     folder: Path
     wanted: dict[str, tuple[TableShape, Rows]] = field(default_factory=dict)
+
+    @property
+    def lake(self) -> Path:
+        """Where the copy is."""
+        return self.folder / "lake"
 
     def run(self, tables: Sequence[str], *, rebuild: bool = False) -> None:
         """A run of the command, and from now on these tables must equal their source."""
@@ -127,23 +119,18 @@ class Copy:
         with pinned(self.shop.source.dsn) as source:
             for table in tables or TABLES:
                 shape = describe(source, table)
-                rows = table_rows(source, shape)
-                self.wanted[table] = shape, typed(rows, shape, job) if self.choice["to"] == "parquet" else rows
+                self.wanted[table] = shape, typed(table_rows(source, shape), shape, job)
 
     def assert_equal(self) -> None:
         """Every table as it was in its source when it was copied last: every row and column."""
         for table, (shape, rows) in self.wanted.items():
-            if isinstance(self.target, PostgresTarget):
-                with pinned(self.replica.dsn) as replica:
-                    found = table_rows(replica, shape, f"{self.target.namespace}.{table.split('.', 1)[1]}")
-            else:
-                found = lake_rows(self._job((), False), self.shop.topic(table), shape)
+            found = lake_rows(self._job((), False), self.shop.topic(table), shape)
             assert difference("copy", rows, found, shape) is None, (table, self.choice)
 
     def _job(self, tables: Sequence[str], rebuild: bool) -> MirrorJob:
         checkpoint = None if self.choice["checkpoint"] is None else str(self.folder / "checkpoint")
         return job_for(
-            self.shop, self.target, tables,
+            self.shop, self.lake, tables, compact_every=self.choice["compact_every"],
             once=self.choice["once"], rebuild=rebuild, checkpoint=checkpoint,
             records_per_batch=self.choice["records"], interval_s=self.choice["interval"],
         )  # fmt: skip
@@ -175,101 +162,51 @@ class Copy:
         return all(dict(self._position(topic).current_ends) == dict(end) for topic, end in ends.items())
 
     def _position(self, topic: str) -> Position:
-        if isinstance(self.target, ParquetTarget):
-            return manifests.read(Path(self.target.path) / topic, topic).position
-        if self.replica.execute("SELECT to_regclass('cdc_mirror.position') IS NULL") == [(True,)]:
-            return Position()
-        rows = self.replica.execute("SELECT position FROM cdc_mirror.position WHERE topic = %s", [topic])
-        return Position.from_fields(rows[0][0]) if rows else Position()
+        return manifests.read(self.lake / topic, topic).position
 
     def meet(self, fate: str | None, number: int) -> None:
         """What becomes of the copy between the runs."""
         if fate is not None:
-            postgres = isinstance(self.target, PostgresTarget)
             fates: Mapping[str, Callable[[], None]] = {
-                "spoilt": self._spoil_tables if postgres else self._spoil_lake,
-                "gone": self._drop_tables if postgres else self._remove_lake,
+                "spoilt": self._spoil,
+                "gone": self._remove,
                 "older": lambda: self._older(number),
             }
             fates[fate]()
 
     def _older(self, number: int) -> None:
         """A backup, another run behind it, and the backup is back."""
-        if isinstance(self.target, ParquetTarget):
-            shutil.copytree(self.target.path, self.folder / "backup")
-        else:
-            for table in self._tables():
-                self.replica.execute(f"CREATE TABLE {_backup(table)} AS TABLE {table}")
-            self.replica.execute("CREATE TABLE position_backup AS TABLE cdc_mirror.position")
+        shutil.copytree(self.lake, self.folder / "backup")
         wanted = dict(self.wanted)
         change(self.shop, number)
         self.run(self.choice["first"])
         self.wanted = wanted
-        if isinstance(self.target, ParquetTarget):
-            shutil.rmtree(self.target.path)
-            (self.folder / "backup").rename(self.target.path)
-        else:
-            for table in self._tables():
-                columns = self._columns(_backup(table))
-                self.replica.execute(f"TRUNCATE {table}")
-                self.replica.execute(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {_backup(table)}")
-                self.replica.execute(f"DROP TABLE {_backup(table)}")
-            self.replica.execute(
-                "UPDATE cdc_mirror.position p SET position = b.position FROM position_backup b WHERE b.topic = p.topic"
-            )
-            self.replica.execute("DROP TABLE position_backup")
+        shutil.rmtree(self.lake)
+        (self.folder / "backup").rename(self.lake)
 
-    def _spoil_tables(self) -> None:
-        for table in self._tables():
-            self.replica.execute(f"DELETE FROM {table} WHERE cdc_key LIKE '%1%'")
-            self.replica.execute(f"UPDATE {table} SET cdc_key = cdc_key || 'ghost' WHERE cdc_key LIKE '%2%'")
-
-    def _spoil_lake(self) -> None:
-        assert isinstance(self.target, ParquetTarget)
-        for file in Path(self.target.path).rglob("*.parquet"):
+    def _spoil(self) -> None:
+        for file in self.lake.rglob("*.parquet"):
             pyarrow.parquet.write_table(pyarrow.parquet.read_table(file).slice(1), file)
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
-    def _drop_tables(self) -> None:
-        for table in self._tables():
-            self.replica.execute(f"DROP TABLE {table}")
+    def _remove(self) -> None:
+        shutil.rmtree(self.lake)
         self.wanted.clear()
-
-    def _remove_lake(self) -> None:
-        assert isinstance(self.target, ParquetTarget)
-        shutil.rmtree(self.target.path)
-        self.wanted.clear()
-
-    def _tables(self) -> list[str]:
-        query = "SELECT format('%I.%I', namespace, name) FROM cdc_mirror.position"
-        return [table for (table,) in self.replica.execute(query)]
-
-    def _columns(self, table: str) -> str:
-        query = (
-            "SELECT string_agg(format('%%I', attname), ', ') FROM pg_attribute"
-            " WHERE attrelid = %s::regclass AND attnum > 0"
-        )
-        return str(self.replica.execute(query, [table])[0][0])
-
-
-def _backup(table: str) -> str:
-    return table[:-1] + '_backup"' if table.endswith('"') else f"{table}_backup"
 
 
 class Runs:
     """Copies of one deployment, in one session."""
 
-    def __init__(self, spark: SparkSession, shop: Deployment, replica: Database, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, shop: Deployment, folder: Path) -> None:
         self._spark = spark
         self._shop = shop
-        self._replica = replica
         self._folder = folder
 
     def check(self, number: int, choice: Choice) -> None:
         """One combination: two runs, and what happens between them."""
         folder = self._folder / f"copy-{number}"
         folder.mkdir()
-        copy = Copy(self._spark, self._shop, self._replica, choice, self._target(choice, folder), folder)
+        copy = Copy(self._spark, self._shop, choice, folder)
         copy.run(choice["first"])
         copy.assert_equal()
         copy.meet(choice["fate"], 2 * number)
@@ -280,27 +217,15 @@ class Runs:
         if choice["fate"] == "spoilt":
             copy.wanted = {table: copy.wanted[table] for table in choice["then"] or TABLES}
         copy.assert_equal()
-        self._forget(choice)
-
-    def _target(self, choice: Choice, folder: Path) -> PostgresTarget | ParquetTarget:
-        if choice["to"] == "parquet":
-            return ParquetTarget(path=str(folder / "lake"), compact_every=choice["compact_every"])
-        return postgres_target(self._replica).model_copy(update={"namespace": choice["schema"]})
-
-    def _forget(self, choice: Choice) -> None:
-        if choice["to"] == "postgres":
-            with self._replica.connect() as connection:
-                for schema in (choice["schema"], "cdc_mirror"):
-                    connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
 
 
 @pytest.mark.pg(16, matrix=False)
 @pytest.mark.timeout(1800)
 @pytest.mark.soak
 def test_any_two_options_make_a_copy_that_equals_its_source(
-    spark: SparkSession, shop: Deployment, replica: Database, tmp_path: Path
+    spark: SparkSession, shop: Deployment, tmp_path: Path
 ) -> None:
-    runs, rows = Runs(spark, shop, replica, tmp_path), covering(OPTIONS, allowed)
+    runs, rows = Runs(spark, shop, tmp_path), covering(OPTIONS, allowed)
     for number, choice in enumerate(rows[: times(SAMPLE, soak=len(rows))]):
         runs.check(number, choice)
     shop.stop()

@@ -1,4 +1,4 @@
-"""The mirror by many executors: source = fold = replica (or lake) by full rows, whatever dies on the way."""
+"""The mirror by many executors: source = fold = lake by full rows, whatever dies on the way."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
-import psycopg
+import pyarrow.parquet
 import pytest
 from pyspark.sql import SparkSession
 
 from cdc.contract.jobspec.deployment import SparkSettings
-from cdc.contract.jobspec.mirror import MirrorJob, ParquetTarget, PostgresTarget
+from cdc.contract.jobspec.mirror import MirrorJob
 from cdc.ops.jobs.launch import document
 from cdc.spark.errors import JobError
 from cdc.spark.mirror import manifest as manifests
-from tests.integration.spark.mirrors import assert_equal, job_for, postgres_target, run
+from tests.integration.spark.mirrors import assert_equal, job_for, run
 from tests.support.deployment import Deploy
 from tests.support.servers import Database
 from tests.support.soak import times
@@ -31,26 +32,19 @@ from tests.support.workload import Workload
 RECORDS_PER_BATCH = 70
 """Of some 200: a key's move and what follows it come in several batches."""
 KILLS = times(1, soak=8)
-NOTES_LOST = {"postgres": times(-1, soak=1), "parquet": times(0, soak=1)}
-"""After which kill, by target, Spark's notes are lost, so that the target's own offsets count; -1: after none."""
-BOTH = [pytest.param("postgres", marks=pytest.mark.long), "parquet"]
-"""A mirror to PostgreSQL costs as much again, and the sink is what most have for that."""
+NOTES_LOST = times(0, soak=1)
+"""After which kill Spark's notes are lost, so that the lake's own offsets count."""
 PAUSE_S = times(0.2, soak=0.01)
 """Between two transactions, so that the load leaves some of the machine to what is tested."""
 
 
-@pytest.mark.parametrize("target", BOTH, indirect=True)
-def test_every_type_arrives_as_it_is(
-    spark: SparkSession, database: Database, replica: Database, deploy: Deploy, target: PostgresTarget | ParquetTarget
-) -> None:
+def test_every_type_arrives_as_it_is(spark: SparkSession, database: Database, deploy: Deploy, tmp_path: Path) -> None:
     """Insert, update, move and delete of every type, NULLs and JSON nulls among them; then a column more."""
     deployment = deploy(topics={"partitions": 2})
-    for where in (database, replica):
-        with where.connect(options=PINNED) as connection:
-            connection.execute(MORE_TYPES.encode())
-            connection.execute("CREATE TABLE other.named (id integer PRIMARY KEY)")
-            connection.execute("CREATE TABLE public.named (id integer PRIMARY KEY)")
     with database.connect(options=PINNED) as connection:
+        connection.execute(MORE_TYPES.encode())
+        connection.execute("CREATE TABLE other.named (id integer PRIMARY KEY)")
+        connection.execute("CREATE TABLE public.named (id integer PRIMARY KEY)")
         tables = [each for each in matrix_tables(connection) if each.full]
         for table in tables:
             table.create(connection)
@@ -59,7 +53,7 @@ def test_every_type_arrives_as_it_is(
         for table in tables:
             table.insert(connection)
         deployment.wait_published()
-        job = job_for(deployment, target, names)
+        job = job_for(deployment, tmp_path / "lake", names)
         run(spark, job)
         assert_equal(deployment, job, names)
         for table in tables:
@@ -69,7 +63,7 @@ def test_every_type_arrives_as_it_is(
         for table in tables:
             table.delete(connection)
         deployment.wait_published()
-        job = job_for(deployment, target, names, records_per_batch=RECORDS_PER_BATCH)
+        job = job_for(deployment, tmp_path / "lake", names, records_per_batch=RECORDS_PER_BATCH)
         run(spark, job)
         assert_equal(deployment, job, names)
     deployment.stop()
@@ -99,37 +93,25 @@ class Killed:
         self.process.wait(30)
 
 
-def written(job: MirrorJob, replica: Database) -> int:
+def written(job: MirrorJob) -> int:
     """How far the tables' positions are, for telling that it goes on."""
-    if isinstance(job.target, ParquetTarget):
-        files = [manifests.read(Path(job.target.path) / table.topic, table.topic) for table in job.tables]
-        return sum(sum(each.position.offsets.values()) for each in files)
-    try:
-        rows = replica.execute(
-            "SELECT sum(o.value::bigint)::bigint FROM cdc_mirror.position, jsonb_each_text(position -> 'offsets') o"
-        )
-    except psycopg.errors.UndefinedTable:
-        return 0
-    return rows[0][0] or 0
+    files = [manifests.read(Path(job.path) / table.topic, table.topic) for table in job.tables]
+    return sum(sum(each.position.offsets.values()) for each in files)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("target", BOTH, indirect=True)
 def test_killed_again_and_again_under_load(
     spark: SparkSession,
     spark_settings: SparkSettings,
     database: Database,
-    replica: Database,
     deploy: Deploy,
-    target: PostgresTarget | ParquetTarget,
     tmp_path: Path,
 ) -> None:
     seed = int(os.environ.get("SEED", random.randrange(10**6)))
     sys.stdout.write(f"replay with: SEED={seed}\n")
     rng = random.Random(seed)
-    for where in (database, replica):
-        where.execute(CUSTOM_TYPES)
+    database.execute(CUSTOM_TYPES)
     deployment = deploy(topics={"partitions": 2}, source={"tables": ["public.*"]})
     with database.connect() as connection:
         workload = Workload(connection, seed, table_count=3)
@@ -141,7 +123,7 @@ def test_killed_again_and_again_under_load(
         names = [name for name in names if deployment.records(name)]
         checkpoint = tmp_path / "checkpoint"
         job = job_for(
-            deployment, target, names, spark_settings,
+            deployment, tmp_path / "lake", names, spark_settings,
             once=False, interval_s=0, records_per_batch=40, checkpoint=str(checkpoint),
         )  # fmt: skip
         process = Killed(job, tmp_path / "mirror.log")
@@ -158,12 +140,12 @@ def test_killed_again_and_again_under_load(
         writer.start()
         try:
             for kill in range(KILLS):
-                before = written(job, replica)
+                before = written(job)
                 process.start()
-                eventually(lambda: written(job, replica) > before, 600, (tmp_path / "mirror.log").read_text)  # noqa: B023
+                eventually(lambda: written(job) > before, 600, (tmp_path / "mirror.log").read_text)  # noqa: B023
                 stop.wait(rng.uniform(0, 2))
                 process.kill()
-                if kill == NOTES_LOST[target.kind]:
+                if kill == NOTES_LOST:
                     shutil.rmtree(checkpoint, ignore_errors=True)
         finally:
             stop.set()
@@ -175,8 +157,8 @@ def test_killed_again_and_again_under_load(
     deployment.stop()
 
 
-def test_a_target_from_a_backup_and_a_rebuild(
-    spark: SparkSession, database: Database, replica: Database, deploy: Deploy, tmp_path: Path
+def test_a_lake_from_a_backup_and_a_rebuild(
+    spark: SparkSession, database: Database, deploy: Deploy, tmp_path: Path
 ) -> None:
     """Spark's notes are ahead of the rows: the rows' own offsets count, and nothing is left out."""
     deployment = deploy()
@@ -184,29 +166,35 @@ def test_a_target_from_a_backup_and_a_rebuild(
     deployment.start_bridge()
     database.execute("INSERT INTO item SELECT n, 'first' FROM generate_series(1, 20) n")
     deployment.wait_published()
-    job = job_for(deployment, postgres_target(replica), ["public.item"], checkpoint=str(tmp_path / "checkpoint"))
+    lake, kept, topic = tmp_path / "lake", tmp_path / "kept", deployment.topic("public.item")
+    job = job_for(deployment, lake, ["public.item"], checkpoint=str(tmp_path / "checkpoint"))
     run(spark, job)
-    replica.execute("CREATE TABLE kept AS TABLE copies.item")
-    replica.execute("CREATE TABLE kept_position AS TABLE cdc_mirror.position")
+    shutil.copytree(lake, kept)
     for note in ("second", "third"):
         database.execute(f"UPDATE item SET note = '{note}' WHERE id <= 5; DELETE FROM item WHERE id = length('{note}')")
         deployment.wait_published()
         run(spark, job)
-    replica.execute("TRUNCATE copies.item; INSERT INTO copies.item TABLE kept")
-    replica.execute("UPDATE cdc_mirror.position p SET position = k.position FROM kept_position k")
+    shutil.rmtree(lake)
+    kept.rename(lake)
     database.execute("INSERT INTO item VALUES (100, 'last')")
     deployment.wait_published()
     run(spark, job)
     assert_equal(deployment, job, ["public.item"])
-    replica.execute("UPDATE copies.item SET note = 'spoilt'")
+    for file in (lake / topic).rglob("*.parquet"):
+        pyarrow.parquet.write_table(pyarrow.parquet.read_table(file).slice(1), file)
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     run(spark, job.model_copy(update={"rebuild": True}))
     assert_equal(deployment, job, ["public.item"])
-    # away for years: nothing is missed while nothing was written
-    away = "UPDATE cdc_mirror.position SET position = position || '{\"current_ms\": 1}'"
-    replica.execute(away)
+
+    def away_for_years() -> None:
+        manifest = manifests.read(lake / topic, topic)
+        manifests.write(lake / topic, replace(manifest, position=replace(manifest.position, current_ms=1)))
+
+    # Nothing is missed while nothing was written.
+    away_for_years()
     run(spark, job)
-    assert replica.execute("SELECT (position ->> 'current_ms')::bigint > 1 FROM cdc_mirror.position") == [(True,)]
-    replica.execute(away)
+    assert manifests.read(lake / topic, topic).position.current_ms > 1
+    away_for_years()
     database.execute("DELETE FROM item WHERE id = 100")
     deployment.wait_published()
     with pytest.raises(JobError, match=r"deletes may have been missed; build the tables anew: .*--rebuild"):
@@ -214,26 +202,8 @@ def test_a_target_from_a_backup_and_a_rebuild(
     deployment.stop()
 
 
-def test_tables_of_others_are_left_alone(
-    spark: SparkSession, database: Database, replica: Database, deploy: Deploy
-) -> None:
-    deployment = deploy()
-    database.execute("CREATE TABLE item (id int PRIMARY KEY, note text)")
-    deployment.start()
-    database.execute("INSERT INTO item VALUES (1, 'one')")
-    deployment.wait_mirrored()
-    target = postgres_target(replica)
-    sinks = job_for(deployment, target.model_copy(update={"namespace": "public"}))
-    with pytest.raises(JobError, match=r"public\.item is the sink's mirror of topic .* name another --schema"):
-        run(spark, sinks)
-    replica.execute("CREATE SCHEMA copies; CREATE TABLE copies.item (id int)")
-    with pytest.raises(JobError, match=r"copies\.item is there already and was not made by cdc mirror"):
-        run(spark, job_for(deployment, target))
-    deployment.stop()
-
-
 def test_a_record_that_is_not_ours_is_named(
-    spark: SparkSession, database: Database, replica: Database, deploy: Deploy
+    spark: SparkSession, database: Database, deploy: Deploy, tmp_path: Path
 ) -> None:
     from confluent_kafka import Producer
 
@@ -247,5 +217,8 @@ def test_a_record_that_is_not_ours_is_named(
     producer.produce(deployment.topic("public.item"), key=b'{"id":2}', value=b'{"id":2,"note":null}')
     producer.flush(30)
     with pytest.raises(JobError, match=r'partition 0, offset \d+, key .*"id":2.*no header cdc'):
-        run(spark, job_for(deployment, postgres_target(replica)))
-    assert replica.execute("SELECT count(*) FROM copies.item") == [(0,)]
+        run(spark, job_for(deployment, tmp_path / "lake"))
+    assert (
+        manifests.read(tmp_path / "lake" / deployment.topic("public.item"), deployment.topic("public.item")).changes
+        == ()
+    )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import SecretStr
 
 from cdc.base.config import Config
 from cdc.base.pgsettings import READING, WRITING, startup_options
-from cdc.contract.jobspec.deployment import PostgresSettings
-from cdc.spark.mirror.staging import connection_arguments, open_connection
+from cdc.sink.postgres.session import replica_session
 from tests.integration.sink.postgres.conftest import running
 from tests.support.servers import Database
 from tests.support.topic_writer import TopicWriter
@@ -54,12 +52,10 @@ def test_replica_made_by_pg_dump_under_hostile_defaults(
             (2, 20, ["a", None], 4),
             (3, 3, ["a", None], 6),
         ]
-        info = there.info
-        settings = PostgresSettings(
-            host=info.host, port=info.port, database=database.name, user=info.user, password=SecretStr(info.password)
-        )
-    with open_connection(connection_arguments(settings)) as copies:
+    with replica_session({"conninfo": database.dsn}, "settings") as session:
         names = [*READING, *WRITING, *(["transaction_timeout"] if newer else [])]
-        shown = dict(copies.execute("select name, setting from pg_settings where name = any (%s)", (names,)).fetchall())
+        shown = dict(
+            session.execute("select name, setting from pg_settings where name = any (%s)", (names,)).fetchall()
+        )
     wanted = {name: value.replace("ISO,YMD", "ISO, YMD") for name, value in {**READING, **WRITING}.items()}
     assert shown == {**wanted, **({"transaction_timeout": "0"} if newer else {})}
