@@ -11,11 +11,11 @@ from collections.abc import Callable
 from cdc.base.lsn import LSN
 from cdc.bridge.order.demand import Demand
 from cdc.bridge.order.engine import Engine
-from cdc.bridge.sides import Beside
+from cdc.bridge.sides import BackfillPort
 
 
 class BehindRepeats:
-    """A ``Beside`` that publishes nothing before its time.
+    """A ``BackfillPort`` that publishes nothing before its time.
 
     Args:
         beside: backfills and repairs.
@@ -23,7 +23,7 @@ class BehindRepeats:
         newest: the greatest commit LSN in the topics at the start.
     """
 
-    def __init__(self, beside: Beside, engine: Engine, newest: LSN) -> None:
+    def __init__(self, beside: BackfillPort, engine: Engine, newest: LSN) -> None:
         self._beside = beside
         self._engine = engine
         self._newest = newest

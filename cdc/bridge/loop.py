@@ -35,8 +35,8 @@ from cdc.bridge.decode.pgoutput import PgOutputDecoder
 from cdc.bridge.decode.walsender import KEEPALIVE_TAG, XLOG_DATA_HEADER_BYTES, XLOG_DATA_TAG, parse_keepalive
 from cdc.bridge.encode import TableEncoder
 from cdc.bridge.order.engine import Engine
-from cdc.bridge.order.needs import Empty, Need, Rows, Table, Unfilled
-from cdc.bridge.sides import Sides
+from cdc.bridge.order.needs import Definition, Empty, Need, Rows, Unfilled
+from cdc.bridge.sides import LoopSides
 from cdc.contract.change import Begin, Commit, Delete, Insert, Relation, Truncate, Update
 from cdc.contract.header import TRUNCATE, HeaderStamp
 from cdc.contract.record import Progress
@@ -74,7 +74,7 @@ class Bridge:
 
     def __init__(
         self,
-        sides: Sides,
+        sides: LoopSides,
         engine: Engine,
         resume: Progress,
         *,
@@ -241,7 +241,7 @@ class Bridge:
             self._send()
             if isinstance(need, Rows):
                 is_answered = self._read_again(need)
-            elif isinstance(need, Table):
+            elif isinstance(need, Definition):
                 is_answered = self._look_up(need)
             else:
                 is_answered = self._empty(need)
@@ -256,7 +256,7 @@ class Bridge:
         if not (self._may_step and self._step()):
             self._stop.wait(_LATER_S)
 
-    def _look_up(self, need: Table) -> bool:
+    def _look_up(self, need: Definition) -> bool:
         found = self._source.look_up(need)
         if found is None:
             return False

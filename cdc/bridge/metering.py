@@ -15,7 +15,7 @@ from cdc.base.lsn import LSN
 from cdc.base.metrics import BridgeMetrics, SlotMetrics
 from cdc.base.waits import WAITS, WHOM
 from cdc.bridge.backfill.pace import remaining_rows
-from cdc.bridge.order.counts import Counts, TableCounts
+from cdc.bridge.order.counts import CountsByTable, TableCounts
 from cdc.bridge.order.engine import Engine
 from cdc.bridge.source.slot_meter import SlotMeter
 from cdc.contract.record import BackfillProgress, Progress
@@ -32,7 +32,9 @@ class BridgeMeter:
         more: pages beside metrics and probes.
     """
 
-    def __init__(self, http: HttpConfig, counts: Counts, stop: threading.Event, more: OpenPages | None = None) -> None:
+    def __init__(
+        self, http: HttpConfig, counts: CountsByTable, stop: threading.Event, more: OpenPages | None = None
+    ) -> None:
         self._metrics = BridgeMetrics()
         self._slot = SlotMeter(SlotMetrics(self._metrics.registry))
         self._counts = counts

@@ -19,7 +19,7 @@ from cdc.bridge.encode import TableEncoder
 from cdc.bridge.loop import Bridge
 from cdc.bridge.order.engine import Engine
 from cdc.bridge.prompt_side import PromptSide
-from cdc.bridge.sides import Sides
+from cdc.bridge.sides import LoopSides
 from cdc.contract.record import Progress
 
 _PACE_S: Final = 0.05
@@ -41,7 +41,7 @@ class PromptBridge(Bridge):
 
     def __init__(
         self,
-        sides: Sides,
+        sides: LoopSides,
         engine: Engine,
         resume: Progress,
         *,

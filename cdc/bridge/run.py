@@ -15,7 +15,7 @@ from cdc.base.daemon.wait_log import WaitLog
 from cdc.base.errors import TakenOver
 from cdc.bridge.decoding import Decoding
 from cdc.bridge.metering import BridgeMeter
-from cdc.bridge.order.counts import Counts
+from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.scope_watch import ScopeWatch
 from cdc.bridge.session import BridgeSession
 from cdc.bridge.source.slot_watch import SlotWatch
@@ -49,7 +49,7 @@ def run_bridge(
     # Messages and rows form no cycles and die young: looking for some among them took a twentieth of the CPU
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
-    counts = Counts()
+    counts = CountsByTable()
     decoding = Decoding(config.source.slot, streaming=config.source.streaming)
     with (
         BridgeMeter(config.http, counts, stop, pages) as meter,

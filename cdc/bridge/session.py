@@ -28,7 +28,7 @@ from cdc.bridge.kafka_side import KafkaSide
 from cdc.bridge.late_rows import ask_again
 from cdc.bridge.loop import Bridge
 from cdc.bridge.metering import BridgeMeter
-from cdc.bridge.order.counts import Counts
+from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.order.demand import Demand
 from cdc.bridge.order.engine import Engine
 from cdc.bridge.order.succession import Successions
@@ -39,7 +39,7 @@ from cdc.bridge.rereader import Rereader
 from cdc.bridge.resume import Resumption
 from cdc.bridge.scope.captured import CapturedTables
 from cdc.bridge.scope_watch import ScopeWatch
-from cdc.bridge.sides import Sides
+from cdc.bridge.sides import LoopSides
 from cdc.bridge.slot_wait import take_slot, waiting_application
 from cdc.bridge.source.connect import LOOK_S, connect
 from cdc.bridge.source.membership import memberships
@@ -80,7 +80,7 @@ class BridgeSession:
         scope: ScopeWatch,
         works: Callable[[], None],
         meter: BridgeMeter,
-        counts: Counts,
+        counts: CountsByTable,
         decoding: Decoding,
     ) -> None:
         self._config = config
@@ -214,7 +214,7 @@ class BridgeSession:
         else:
             kafka = KafkaSide(config, publisher, registry, watch, resume, repeats)
         bridge = kind(
-            Sides(
+            LoopSides(
                 self._stream,
                 SourceSide(sql, registry, self._rereader),
                 kafka,

@@ -10,14 +10,14 @@ from cdc.base.lsn import LSN
 from cdc.bridge.capture.stream import WalStream
 from cdc.bridge.encode import TableEncoder
 from cdc.bridge.order.demand import Demand
-from cdc.bridge.order.needs import Empty, Rows, Table
+from cdc.bridge.order.needs import Definition, Empty, Rows
 from cdc.bridge.rereader import Reading
 from cdc.contract.change import Relation
 from cdc.contract.record import Progress, Ready
 from cdc.contract.snapshot import Snapshot
 
 
-class Found(NamedTuple):
+class FoundRelation(NamedTuple):
     """A relation looked up.
 
     Attributes:
@@ -31,13 +31,13 @@ class Found(NamedTuple):
     demand: Demand | None = None
 
 
-class Source(Protocol):
+class SourcePort(Protocol):
     """What the loop asks of the source."""
 
     def snapshot(self) -> Snapshot:
         """What it sees now."""
 
-    def look_up(self, need: Table) -> Found | None:
+    def look_up(self, need: Definition) -> FoundRelation | None:
         """How a relation is encoded; None when that cannot be told yet."""
 
     def meet(self, relation: Relation) -> Sequence[Demand]:
@@ -50,7 +50,7 @@ class Source(Protocol):
         """Rows as they are now; None when there is no answer yet."""
 
 
-class Kafka(Protocol):
+class KafkaPort(Protocol):
     """What the loop does to Kafka."""
 
     @property
@@ -82,7 +82,7 @@ class Kafka(Protocol):
         """Commit, with this progress."""
 
 
-class Beside(Protocol):
+class BackfillPort(Protocol):
     """What goes on beside the stream: the backfill."""
 
     @property
@@ -106,10 +106,10 @@ class Beside(Protocol):
         """Write down how far it is, into the Kafka transaction that is about to be committed."""
 
 
-class Sides(NamedTuple):
+class LoopSides(NamedTuple):
     """All of it, and the stream: frames in, confirmations out."""
 
     stream: WalStream
-    source: Source
-    kafka: Kafka
-    backfill: Beside
+    source: SourcePort
+    kafka: KafkaPort
+    backfill: BackfillPort

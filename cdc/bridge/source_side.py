@@ -12,11 +12,11 @@ from cdc.base.errors import SourceBusy
 from cdc.bridge.capture.reread import current_snapshot
 from cdc.bridge.encode import TableEncoder
 from cdc.bridge.order.demand import Demand
-from cdc.bridge.order.needs import Rows, Table
+from cdc.bridge.order.needs import Definition, Rows
 from cdc.bridge.order.succession import NewBeginning
 from cdc.bridge.rereader import Reading, Rereader
 from cdc.bridge.scope.captured import CapturedTables
-from cdc.bridge.sides import Found
+from cdc.bridge.sides import FoundRelation
 from cdc.contract.change import Relation
 from cdc.contract.snapshot import Snapshot
 
@@ -41,7 +41,7 @@ class SourceSide:
         """What it sees now."""
         return current_snapshot(self._sql)
 
-    def look_up(self, need: Table) -> Found | None:
+    def look_up(self, need: Definition) -> FoundRelation | None:
         """How a relation is encoded; None while its transaction is not visible, or somebody locks the table."""
         if not self.snapshot().sees(need.xid):
             return None
@@ -50,9 +50,9 @@ class SourceSide:
         except SourceBusy:
             return None
         if table is None:
-            return Found(None, demand=self._registry.missed())
+            return FoundRelation(None, demand=self._registry.missed())
         beginning = self._new_beginning(table)
-        return Found(table, beginning is not None, self._registry.demand(table, beginning))
+        return FoundRelation(table, beginning is not None, self._registry.demand(table, beginning))
 
     def meet(self, relation: Relation) -> Sequence[Demand]:
         """A relation was described; what must be published again for it."""

@@ -19,7 +19,7 @@ from cdc.cli.init_questions import answered, completed, look_and_ask
 from cdc.cli.options import DEFAULT_PATH, ConfigOption
 from cdc.ops.setup.answers import Answers, config_of, secrets
 from cdc.ops.setup.document import render
-from cdc.ops.setup.seen import Seen, look, tell
+from cdc.ops.setup.seen import ServersSeen, look, tell
 from cdc.ops.setup.steps import steps
 
 _TWICE: Final = "; may be repeated."
@@ -134,19 +134,19 @@ def _there(path: Path) -> ConfigError:
     return ConfigError(f"{path} is there already", remedy="name another file with -c, or add --overwrite")
 
 
-def _look(answers: Answers, *, asks: bool, offline: bool) -> tuple[Answers, Seen]:
+def _look(answers: Answers, *, asks: bool, offline: bool) -> tuple[Answers, ServersSeen]:
     hide(tuple(answers.passwords.values()))
     config = config_of(answers, os.environ)
     hide(config.secrets())
     if offline:
-        return answers, Seen()
+        return answers, ServersSeen()
     if asks:
         answers, _, seen = look_and_ask(answers, os.environ)
         return answers, seen
     return answers, look(config, answers.admin, everything=not answers.tables)
 
 
-def _final(answers: Answers, seen: Seen) -> Config:
+def _final(answers: Answers, seen: ServersSeen) -> Config:
     """The configuration that the file will hold."""
     if seen.source is None:
         return config_of(answers, os.environ)
@@ -197,6 +197,6 @@ def _unwritable(path: Path, error: OSError) -> ConfigError:
     return ConfigError(f"{path} cannot be written: {error.strerror}", remedy="name another file with -c")
 
 
-def _report(path: Path, answers: Answers, config: Config, seen: Seen) -> None:
+def _report(path: Path, answers: Answers, config: Config, seen: ServersSeen) -> None:
     lines = [*tell(config, seen), "", f"{path} is written. What comes next:", ""]
     typer.echo("\n".join([*lines, *steps(path, answers, config, seen)]))

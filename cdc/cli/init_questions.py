@@ -20,7 +20,7 @@ from cdc.base.errors import (
 )
 from cdc.ops.setup.answers import Answers, client_options, config_of, name_from
 from cdc.ops.setup.conninfo import without_password
-from cdc.ops.setup.seen import Seen, look
+from cdc.ops.setup.seen import ServersSeen, look
 
 _ABOUT: Final[Mapping[type[CdcError], str]] = {
     SourceUnavailable: "source",
@@ -93,7 +93,7 @@ def _ask_name(source: str) -> str:
     return str(typer.prompt("Name, with which all topics begin (it cannot change later)", default=name_from(dsn)))
 
 
-def look_and_ask(answers: Answers, environ: Mapping[str, str]) -> tuple[Answers, Config, Seen]:
+def look_and_ask(answers: Answers, environ: Mapping[str, str]) -> tuple[Answers, Config, ServersSeen]:
     """Look at the servers until all three answer, asking again for the one that does not; then ask for the tables.
 
     Raises:

@@ -64,7 +64,7 @@ def _run(names: list[str], backend: Literal["auto", "embedded", "docker"]) -> No
     from cdc.base.daemon.logs import configure
     from cdc.lab.learn.classroom import Classroom
     from cdc.lab.learn.lessons import LESSONS
-    from cdc.lab.learn.page import Page
+    from cdc.lab.learn.page import LessonPage
     from cdc.lab.stack import Postgres, open_kafka, open_postgres
 
     configure("error")
@@ -75,7 +75,7 @@ def _run(names: list[str], backend: Literal["auto", "embedded", "docker"]) -> No
         def postgres() -> Postgres:
             return servers.enter_context(closing(open_postgres(backend=backend, say=typer.echo)))
 
-        with Classroom(kafka.bootstrap, Page(Console()), postgres) as room:
+        with Classroom(kafka.bootstrap, LessonPage(Console()), postgres) as room:
             for name in names:
                 room.page.title(name, LESSONS[name].question)
                 LESSONS[name].teach(room)

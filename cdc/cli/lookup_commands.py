@@ -38,7 +38,7 @@ _SILENT_S: Final = 1.0
 """A bar that comes and goes at once is in the way of the answer."""
 
 
-class _Wanted(NamedTuple):
+class _WantedTopic(NamedTuple):
     """A topic to read; of a table of ours, with its definitions."""
 
     options: Mapping[str, Any]
@@ -150,17 +150,17 @@ def watch(
 
 def _look_up(
     table: str, config: Path | None, bootstrap: str | None, client: list[str] | None, *, is_topic: bool
-) -> _Wanted:
+) -> _WantedTopic:
     """Raises ConfigError when nothing was ever published of the table."""
     if is_topic:
-        return _Wanted(connection(config, bootstrap, client)[0], table, ())
+        return _WantedTopic(connection(config, bootstrap, client)[0], table, ())
     if bootstrap is not None or client:
         raise ConfigError(
             "--bootstrap does not tell what a table's topic is", remedy="add --topic and name the topic, or use -c"
         )
     loaded = load_config(config)
     schemas = definitions_of(loaded, table)
-    return _Wanted(loaded.kafka.client_options(), schemas[-1].topic, schemas)
+    return _WantedTopic(loaded.kafka.client_options(), schemas[-1].topic, schemas)
 
 
 @contextmanager

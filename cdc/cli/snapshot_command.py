@@ -18,7 +18,7 @@ from cdc.cli.options import ConfigOption, LogLevelOption, load_config
 from cdc.contract.jobspec.deployment import SparkSettings
 from cdc.contract.jobspec.snapshot import AsOf, SnapshotJob
 from cdc.ops.jobs.as_of import parse_as_of, parse_every
-from cdc.ops.jobs.describe import Deployment, describe_deployment, spark_settings
+from cdc.ops.jobs.describe import JobDeployment, describe_deployment, spark_settings
 from cdc.ops.jobs.launch import INTERRUPTED, run_job
 
 _HERE = (
@@ -85,7 +85,7 @@ def snapshot(
 
 
 def _describe(
-    config: Config, deployment: Deployment, spark: SparkSettings, as_of: AsOf, folder: Path, keep: int | None
+    config: Config, deployment: JobDeployment, spark: SparkSettings, as_of: AsOf, folder: Path, keep: int | None
 ) -> SnapshotJob:
     with connect(config.source.connection(), application_name="cdc snapshot") as connection:
         lsn, now_us = _position(connection)

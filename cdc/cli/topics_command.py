@@ -26,7 +26,7 @@ from cdc.cli.topics_options import (
 )
 from cdc.cli.topics_plan_command import apply_plan, show_plan
 from cdc.ops.jobs.answers import SOMETHING_WRONG, answering
-from cdc.topics.bridge import Bridge
+from cdc.topics.bridge import ConfiguredBridge
 from cdc.topics.cluster import Cluster
 from cdc.topics.display import as_document, as_lines, as_table, as_title
 from cdc.topics.inspection import inspect
@@ -145,7 +145,7 @@ def lint_topics(
         by_topic = wanted(cluster, topics, loaded)
         settings = cluster.settings(list(by_topic))
         groups = _share_groups(cluster)
-        bridge = None if loaded is None else Bridge.of(loaded)
+        bridge = None if loaded is None else ConfiguredBridge.of(loaded)
         for name, places in by_topic.items():
             subject = Subject(
                 name,
@@ -161,7 +161,7 @@ def lint_topics(
         raise typer.Exit(SOMETHING_WRONG)
 
 
-def _looked_at(subject: Subject, records: Iterable[KeyRead], bridge: Bridge | None) -> Subject:
+def _looked_at(subject: Subject, records: Iterable[KeyRead], bridge: ConfiguredBridge | None) -> Subject:
     """With what its records say; of a bridge's topic, whether they are the bridge's."""
     keyless = empty = looked_at = 0
     foreign = None if bridge is None else bridge.records_of(subject.topic)

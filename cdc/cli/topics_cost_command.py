@@ -23,7 +23,7 @@ from cdc.cli.topics_options import (
     show_json,
 )
 from cdc.ops.jobs.answers import SOMETHING_WRONG, answering
-from cdc.topics.budget import Budget, Reader, budget
+from cdc.topics.budget import Budget, TombstoneReader, budget
 from cdc.topics.cluster import Cluster
 from cdc.topics.cost_display import cost_document, cost_lines, cost_table
 from cdc.topics.estimation import estimate
@@ -132,10 +132,11 @@ def tombstones(
         places = cluster.places([topic])[topic]
         settings = topic_settings(cluster.settings([topic])[topic])
         groups = [
-            Reader(f"group {each.name}", each.behind_ms, each.behind) for each in readers(cluster, places, now_ms())
+            TombstoneReader(f"group {each.name}", each.behind_ms, each.behind)
+            for each in readers(cluster, places, now_ms())
         ]
         if slowest_reader is not None:
-            groups.append(Reader("the slowest reader", duration_ms(slowest_reader), 0))
+            groups.append(TombstoneReader("the slowest reader", duration_ms(slowest_reader), 0))
         if rebuild_time is not None:
             rebuild_ms = duration_ms(rebuild_time)
         else:
@@ -150,7 +151,7 @@ def tombstones(
         raise typer.Exit(SOMETHING_WRONG)
 
 
-def _budget_lines(found: Budget, groups: list[Reader], rebuild_ms: int) -> Iterator[str]:
+def _budget_lines(found: Budget, groups: list[TombstoneReader], rebuild_ms: int) -> Iterator[str]:
     yield f"{' ' if found.state == 'kept' else '!'} {found.state}: {found.text}"
     if found.remedy:
         yield f"    what to do: {found.remedy}"

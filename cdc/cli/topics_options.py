@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from cdc.base.config import Config
 from cdc.base.errors import ConfigError
 from cdc.cli.options import load_config
-from cdc.topics.cluster import Cluster, Place
+from cdc.topics.cluster import Cluster, PartitionPlace
 from cdc.topics.scan import Advance, Begin
 
 WIDTH: Final = 120
@@ -65,7 +65,7 @@ def connection(
     return {**{name: value for name, _, value in pairs}, "bootstrap.servers": bootstrap}, None
 
 
-def wanted(cluster: Cluster, topics: list[str] | None, config: Config | None) -> dict[str, list[Place]]:
+def wanted(cluster: Cluster, topics: list[str] | None, config: Config | None) -> dict[str, list[PartitionPlace]]:
     """Partitions by topic: those that are named, else all of ours, else all of the cluster's that are compacted.
 
     Raises:
@@ -97,7 +97,7 @@ def progress() -> Iterator[Begin]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
         task = shown.add_task("", total=None)
 
-        def begin(place: Place, steps: int) -> Advance:
+        def begin(place: PartitionPlace, steps: int) -> Advance:
             shown.reset(task, total=steps, description=f"{place.topic} {place.partition}")
             return lambda done: shown.advance(task, done)
 

@@ -24,7 +24,7 @@ from cdc.cli.topics_options import (
 )
 from cdc.ops.jobs.answers import SOMETHING_WRONG, answering
 from cdc.topics.cluster import Cluster
-from cdc.topics.plan import Change
+from cdc.topics.plan import SettingChange
 from cdc.topics.planning import plan
 from cdc.topics.scan import Begin
 
@@ -107,7 +107,7 @@ def apply_plan(
 
 def _plans(
     cluster: Cluster, topics: list[str] | None, config: Config | None, overrides: dict[str, str], begin: Begin
-) -> dict[str, list[Change]]:
+) -> dict[str, list[SettingChange]]:
     by_topic = wanted(cluster, topics, config)
     settings = cluster.settings(list(by_topic))
     return {
@@ -123,11 +123,11 @@ def _overrides(settings: list[str] | None) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _document(topic: str, found: list[Change]) -> dict[str, object]:
+def _document(topic: str, found: list[SettingChange]) -> dict[str, object]:
     return {"topic": topic, "changes": [{**dataclasses.asdict(each), "safe": each.is_safe} for each in found]}
 
 
-def _lines(found: list[Change], *, safe: str) -> Iterator[str]:
+def _lines(found: list[SettingChange], *, safe: str) -> Iterator[str]:
     if not found:
         yield "  as wanted"
     for each in found:

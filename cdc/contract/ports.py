@@ -142,7 +142,7 @@ class Restored(NamedTuple):
     read_since: Mapping[str, float]
 
 
-class Standing(NamedTuple):
+class CutStanding(NamedTuple):
     """How the tables stand at a cut.
 
     Attributes:
@@ -262,7 +262,7 @@ class ReplicaWriter(Protocol[Rows]):
             ReplicaUnavailable: nothing of the open transaction is left.
         """
 
-    def commit(self, progress: Progress, offsets: Mapping[Partition, int], standing: Standing) -> None:
+    def commit(self, progress: Progress, offsets: Mapping[Partition, int], standing: CutStanding) -> None:
         """Record the cut and the offsets to go on from, and commit.
 
         Raises:

@@ -8,22 +8,12 @@ from typing import Literal, NamedTuple, TypeAlias
 from cdc.base.lsn import LSN
 from cdc.base.table_names import qualified
 
-
-class Record(NamedTuple):
-    """One record of a topic, before it is produced or after it was read.
-
-    ``value`` None is the tombstone, and only a real null deletes: ``b""`` and ``b"null"`` are live values.
-    ``header`` is the bytes of the one header ``cdc``.
-    """
-
-    topic: str
-    key: bytes
-    value: bytes | None
-    header: bytes
-
-
 Ready: TypeAlias = tuple[str, bytes, bytes | None, bytes, bytes | None]
-"""Topic, key, value, header; and for the topic's history, if it has one, what the stream says of the row before."""
+"""Topic, key, value, header; and for the topic's history, if it has one, what the stream says of the row before.
+
+Value None is the tombstone, and only a real null deletes: ``b""`` and ``b"null"`` are live values. The header is the
+bytes of the one header ``cdc``.
+"""
 
 
 class Position(NamedTuple):

@@ -19,7 +19,7 @@ from cdc.state.changelog import ChangelogStore, PartitionState
 from cdc.state.configuration import ConfigStore, Quarantined, Setting
 from cdc.state.configuration_history import ConfigVersion
 from cdc.state.configuration_writer import ConfigWriter
-from cdc.state.deduplication import Deduplicator, HighWater, Verdict
+from cdc.state.deduplication import Deduplicator, DuplicateVerdict, HighWater
 from cdc.state.entries import ABSENT, Change, Entry
 from cdc.state.events import Difference, EventSourced
 from cdc.state.producer import StateProducer
@@ -39,6 +39,7 @@ __all__ = [
     "ConfigWriter",
     "Deduplicator",
     "Difference",
+    "DuplicateVerdict",
     "Entry",
     "EventSourced",
     "FencedError",
@@ -53,7 +54,6 @@ __all__ = [
     "TopicUnavailable",
     "TopicsConfig",
     "ValueRefused",
-    "Verdict",
     "VersionConflict",
     "bloom_size",
     "measure_bloom",

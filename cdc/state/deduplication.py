@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from cdc.base.errors import ConfigError
 
 
-class Verdict(Enum):
+class DuplicateVerdict(Enum):
     """What a ``Deduplicator`` says of a message."""
 
     NEW = auto()
@@ -56,20 +56,20 @@ class Deduplicator:
         """How many ids are remembered."""
         return len(self._times)
 
-    def judge(self, key: Hashable, message_id: Hashable, event_time_ms: int) -> Verdict:
+    def judge(self, key: Hashable, message_id: Hashable, event_time_ms: int) -> DuplicateVerdict:
         """Judge a message, and remember it when it is new."""
         if self._newest is None or event_time_ms > self._newest:
             self._newest = event_time_ms
             self._forget(event_time_ms - self._lateness_ms - self._window_ms)
         elif event_time_ms < self._newest - self._lateness_ms:
-            return Verdict.TOO_LATE
+            return DuplicateVerdict.TOO_LATE
         identity = key, message_id
         times = self._times.get(identity)
         if times is not None and any(abs(event_time_ms - each) <= self._window_ms for each in times):
-            return Verdict.DUPLICATE
+            return DuplicateVerdict.DUPLICATE
         self._times.setdefault(identity, []).append(event_time_ms)
         self._expiry.append((identity, event_time_ms))
-        return Verdict.NEW
+        return DuplicateVerdict.NEW
 
     def _forget(self, before_ms: int) -> None:
         """Each id is appended and removed once. One that came late may wait behind a newer one, and no longer."""

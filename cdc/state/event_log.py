@@ -41,7 +41,7 @@ def as_stored(state: Any) -> dict[str, Any] | None:
     return None if state is None else decode(encode(state))
 
 
-class Folded(NamedTuple):
+class FoldedState(NamedTuple):
     """A state, and the offset of the newest event in it."""
 
     state: dict[str, Any] | None
@@ -53,21 +53,21 @@ class Folding:
 
     def __init__(self, apply: Callable[[Any, Any], Any]) -> None:
         self._apply = apply
-        self.now: dict[bytes, Folded] = {}
+        self.now: dict[bytes, FoldedState] = {}
 
     def start(self, key: bytes, state: dict[str, Any], event: int) -> None:
         """Go on from a snapshot."""
-        self.now[key] = Folded(state, event)
+        self.now[key] = FoldedState(state, event)
 
     def take(self, records: Iterable[StoredRecord]) -> None:
         """Apply events in order; those that a snapshot has in it already are passed over."""
         for record in records:
             if record.key is None or record.value is None:
                 continue  # no event of any key
-            folded = self.now.get(record.key, Folded(None, ABSENT))
+            folded = self.now.get(record.key, FoldedState(None, ABSENT))
             if record.offset > folded.event:
                 state = self._apply(folded.state, decode(record.value))
-                self.now[record.key] = Folded(as_stored(state), record.offset)
+                self.now[record.key] = FoldedState(as_stored(state), record.offset)
 
 
 class EventLog:

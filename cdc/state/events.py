@@ -20,7 +20,7 @@ from cdc.base.config import TopicsConfig
 from cdc.base.errors import TopicRefused, VersionConflict
 from cdc.state.entries import ABSENT
 from cdc.state.event_log import EventLog, Folding, as_stored, event_header, event_in
-from cdc.state.keys import Key, KeyForm
+from cdc.state.keys import Key, KeyFormat
 from cdc.state.options import client_options
 from cdc.state.reader import StateReader
 from cdc.state.topics import history_topic, state_topic
@@ -77,7 +77,7 @@ class EventSourced:
         create: TopicsConfig | None = None,
     ) -> None:
         self._options, self._events, self._state = client_options(options), events, state
-        self._apply, self._form = apply, KeyForm(tuple(key_columns))
+        self._apply, self._form = apply, KeyFormat(tuple(key_columns))
         if create is not None and "history_retention_ms" not in create.model_fields_set:
             create = create.model_copy(update={"history_retention_ms": -1})
         counts = history_topic(self._options, events, create), state_topic(self._options, state, create)

@@ -20,7 +20,7 @@ Key: TypeAlias = "str | Mapping[str, Any]"
 _INTEGERS: Final = 2**63
 
 
-class KeyForm:
+class KeyFormat:
     """How the keys of one topic are written.
 
     Args:

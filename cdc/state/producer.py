@@ -11,7 +11,7 @@ import orjson
 from cdc.base.config import TopicsConfig
 from cdc.base.errors import TopicRefused
 from cdc.state.absolute import refuse_deltas
-from cdc.state.keys import Key, KeyForm
+from cdc.state.keys import Key, KeyFormat
 from cdc.state.options import client_options
 from cdc.state.topics import state_topic
 from cdc.state.values import Value, encode
@@ -52,7 +52,7 @@ class StateProducer:
         create: TopicsConfig | None = None,
     ) -> None:
         settings = client_options(options)
-        self._form = KeyForm(key_columns)
+        self._form = KeyFormat(key_columns)
         self._absolute_fields = frozenset(absolute_fields)
         state_topic(settings, topic, create)
         self._writer = FencedWriter(settings, topic)

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.replay.bounded import open_once, read_through
 from cdc.state.entries import Change, Entries, Entry
-from cdc.state.keys import Key, KeyForm
+from cdc.state.keys import Key, KeyFormat
 from cdc.state.options import client_options
 from cdc.state.topics import partitions_of_topic
 
@@ -35,7 +35,7 @@ class StateReader:
 
     def __init__(self, options: Mapping[str, Any], topic: str, *, key_columns: Sequence[str] = ()) -> None:
         admin = BrokerAdmin(client_options(options))
-        self._form = KeyForm(key_columns)
+        self._form = KeyFormat(key_columns)
         self._partitions = partitions_of_topic(admin, topic)
         self._reader = open_once(admin)
         self._reader.add(dict.fromkeys(self._partitions, 0))

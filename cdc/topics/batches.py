@@ -1,4 +1,4 @@
-"""Kafka's record batches, as far as their headers tell: bytes of a fetch → ``Batch``.
+"""Kafka's record batches, as far as their headers tell: bytes of a fetch → ``RecordBatch``.
 
 A header is never compressed, so sizes, offsets, times, producers and what the cleaner left behind can be read without
 unpacking a record. Kafka's page "Record Batch" (message format, magic 2) describes the fields.
@@ -20,7 +20,7 @@ _MAGIC_PLACE: Final = 16
 _MAGIC: Final = 2
 
 
-class Batch(NamedTuple):
+class RecordBatch(NamedTuple):
     """One record batch of a log.
 
     Attributes:
@@ -48,7 +48,7 @@ class Batch(NamedTuple):
         return self.records <= self.last - self.base or self.horizon_ms is not None
 
 
-def parse_batches(data: bytes | memoryview) -> Iterator[Batch]:
+def parse_batches(data: bytes | memoryview) -> Iterator[RecordBatch]:
     """The complete batches in what a fetch brought; a broker may cut off the last one.
 
     Args:
@@ -62,15 +62,15 @@ def parse_batches(data: bytes | memoryview) -> Iterator[Batch]:
             return
         if data[place + _MAGIC_PLACE] != _MAGIC or size < _HEADER.size:
             # A message of before Kafka 0.11 that no cleaner has rewritten: one record, its time is not looked for.
-            yield Batch(base, base, size, 1, -1, None, None, is_control=False)
+            yield RecordBatch(base, base, size, 1, -1, None, None, is_control=False)
         else:
             yield _batch(_HEADER.unpack_from(data, place), size)
         place += size
 
 
-def _batch(fields: tuple[int, ...], size: int) -> Batch:
+def _batch(fields: tuple[int, ...], size: int) -> RecordBatch:
     base, _, _, _, _, attributes, last_delta, base_ms, max_ms, producer_id, epoch, _, count = fields
-    return Batch(
+    return RecordBatch(
         base=base,
         last=base + last_delta,
         size=size,

@@ -17,7 +17,7 @@ from cdc.kafka.replay.horizon import published_at_most
 from cdc.topics.foreign import ForeignRecords
 
 
-class Bridge:
+class ConfiguredBridge:
     """The bridge of a configuration.
 
     Args:
@@ -32,7 +32,7 @@ class Bridge:
         self._definitions = definitions
 
     @classmethod
-    def of(cls, config: Config) -> Bridge | None:
+    def of(cls, config: Config) -> ConfiguredBridge | None:
         """None when it has not begun: then there is nothing to hold records against.
 
         Raises:

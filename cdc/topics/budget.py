@@ -23,7 +23,7 @@ State: TypeAlias = Literal["broken", "tight", "kept"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class TombstoneReader:
     """Somebody who must see each tombstone.
 
     Attributes:
@@ -56,7 +56,7 @@ class Budget:
     remedy: str
 
 
-def budget(topic: str, settings: TopicSettings, readers: Sequence[Reader], rebuild_ms: int) -> Budget:
+def budget(topic: str, settings: TopicSettings, readers: Sequence[TombstoneReader], rebuild_ms: int) -> Budget:
     """Compare the window with the slowest reader and with a rebuild."""
     window_ms = settings.delete_retention_ms + settings.min_compaction_lag_ms
     needs = [(rebuild_ms, "a rebuild"), *((each.behind_ms, each.name) for each in readers)]

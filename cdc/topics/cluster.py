@@ -18,7 +18,7 @@ from cdc.topics.wire import BrokerWire
 _READS: Final = ("Read", "Describe", "DescribeConfigs")
 
 
-class Place(NamedTuple):
+class PartitionPlace(NamedTuple):
     """A partition and where it is.
 
     Attributes:
@@ -62,7 +62,7 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self._closing.close()
 
-    def places(self, topics: Collection[str]) -> dict[str, list[Place]]:
+    def places(self, topics: Collection[str]) -> dict[str, list[PartitionPlace]]:
         """Partitions by topic; all topics but Kafka's own when none is named.
 
         Raises:
@@ -72,7 +72,7 @@ class Cluster:
         metadata = self._admin.metadata(timeout_s=REQUEST_TIMEOUT_S)
         self._brokers = {each.id: (str(each.host), each.port) for each in metadata.brokers.values()}
         wanted = topics or sorted(name for name in metadata.topics if not name.startswith("__"))
-        found: dict[str, list[Place]] = {}
+        found: dict[str, list[PartitionPlace]] = {}
         for name in wanted:
             topic = metadata.topics.get(name)
             if topic is None:
@@ -82,7 +82,7 @@ class Cluster:
             if topic.error is not None:
                 raise translated(topic.error, name, self.options, needs=_READS)
             found[name] = [
-                Place(name, number, each.leader, tuple(each.replicas))
+                PartitionPlace(name, number, each.leader, tuple(each.replicas))
                 for number, each in sorted(topic.partitions.items())
             ]
         return found
@@ -138,7 +138,7 @@ class Cluster:
             raise translated(error.args[0], None, self.options) from error
         return cleaner_settings({name: str(entry.value) for name, entry in entries.items()})
 
-    def ends(self, places: Sequence[Place]) -> dict[tuple[str, int], Ends]:
+    def ends(self, places: Sequence[PartitionPlace]) -> dict[tuple[str, int], Ends]:
         """Where partitions begin and end now.
 
         Raises:
@@ -198,7 +198,7 @@ class Cluster:
             self._wires[broker] = self._closing.enter_context(BrokerWire(*self._brokers[broker], self.options))
         return self._wires[broker]
 
-    def sizes(self, places: Sequence[Place]) -> dict[tuple[str, int], int]:
+    def sizes(self, places: Sequence[PartitionPlace]) -> dict[tuple[str, int], int]:
         """Bytes on the leaders' disks by partition; none where we may not ask."""
         by_leader: dict[int, dict[str, list[int]]] = {}
         for each in places:

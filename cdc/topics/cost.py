@@ -29,7 +29,7 @@ _GIB: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PassPart:
     """The dirty bytes of one pass, on disk.
 
     Attributes:
@@ -71,7 +71,7 @@ def buffer_for(keys: int, cleaner: CleanerSettings) -> int:
     return math.ceil(keys / cleaner.load_factor) * ENTRY_BYTES * cleaner.threads
 
 
-def passes(clean_bytes: float, parts: Sequence[Part], segments: Sequence[int]) -> list[Pass]:
+def passes(clean_bytes: float, parts: Sequence[PassPart], segments: Sequence[int]) -> list[Pass]:
     """The passes over a partition's dirty bytes.
 
     Args:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cdc.topics.census import Census
-from cdc.topics.cluster import Cluster, Place
-from cdc.topics.cost import Part, Pass, map_keys, passes
+from cdc.topics.cluster import Cluster, PartitionPlace
+from cdc.topics.cost import Pass, PassPart, map_keys, passes
 from cdc.topics.scan import Begin, read_layout, read_records
 from cdc.topics.settings import CleanerSettings, TopicSettings, topic_settings
 
@@ -65,7 +65,12 @@ class TopicCost:
 
 
 def estimate(
-    cluster: Cluster, places: Sequence[Place], settings: Mapping[str, str], cleaner: CleanerSettings, *, begin: Begin
+    cluster: Cluster,
+    places: Sequence[PartitionPlace],
+    settings: Mapping[str, str],
+    cleaner: CleanerSettings,
+    *,
+    begin: Begin,
 ) -> TopicCost:
     """Read a topic, and work out its cleaning.
 
@@ -96,7 +101,7 @@ def estimate(
         found = census.passes.parts
         record_bytes = sum(each.size for each in found)
         scale = sum(segments) / record_bytes if record_bytes else 0.0
-        parts = [Part(each.size * scale, each.newest * scale, each.removed * scale) for each in found]
+        parts = [PassPart(each.size * scale, each.newest * scale, each.removed * scale) for each in found]
         newest, size = newest + sum(each.newest for each in found), size + record_bytes
         costs.append(
             PartitionCost(

@@ -16,7 +16,7 @@ from cdc.contract.header import parse_header
 _SHOWN: Final = 100
 
 
-class Foreign(NamedTuple):
+class ForeignRecord(NamedTuple):
     """One such record; ``why`` in words."""
 
     partition: int
@@ -40,14 +40,14 @@ class ForeignRecords:
     def __init__(self, definitions: Collection[str], published: LSN) -> None:
         self._definitions = definitions
         self._published = published
-        self._found: list[Foreign] = []
-        self._newer: list[tuple[LSN, Foreign]] = []
+        self._found: list[ForeignRecord] = []
+        self._newer: list[tuple[LSN, ForeignRecord]] = []
 
     def add(self, partition: int, offset: int, key: bytes | None, header: bytes | None) -> None:
         """The next record."""
 
-        def foreign(why: str) -> Foreign:
-            return Foreign(partition, offset, key, why)
+        def foreign(why: str) -> ForeignRecord:
+            return ForeignRecord(partition, offset, key, why)
 
         if header is None:
             self._found.append(foreign("it has no header cdc"))
@@ -63,7 +63,7 @@ class ForeignRecords:
         elif told.lsn >= self._published:
             self._newer.append((told.lsn, foreign(f"the bridge has not come to its LSN {told.lsn}")))
 
-    def found(self, published: LSN | None) -> list[Foreign]:
+    def found(self, published: LSN | None) -> list[ForeignRecord]:
         """All that are.
 
         Args:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cdc.topics.census import Census, Tombstones
-from cdc.topics.cluster import Cluster, Ends, Place
+from cdc.topics.cluster import Cluster, Ends, PartitionPlace
 from cdc.topics.layout import Layout
 from cdc.topics.scan import Begin, read_layout, read_records
 from cdc.topics.settings import CleanerSettings, TopicSettings, topic_settings
-from cdc.topics.verdict import Cleanable, Seen, Verdict, cleanable, judge
+from cdc.topics.verdict import Cleanable, PartitionSeen, Verdict, cleanable, judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,13 @@ class TopicReport:
 
 
 def inspect(
-    cluster: Cluster, places: list[Place], settings: dict[str, str], *, now_ms: int, newest: int | None, begin: Begin
+    cluster: Cluster,
+    places: list[PartitionPlace],
+    settings: dict[str, str],
+    *,
+    now_ms: int,
+    newest: int | None,
+    begin: Begin,
 ) -> TopicReport:
     """Read a topic, and judge it.
 
@@ -115,7 +121,7 @@ def inspect(
 
 
 def _report(
-    place: Place,
+    place: PartitionPlace,
     ends: Ends,
     layout: Layout,
     census: Census,
@@ -126,7 +132,7 @@ def _report(
     now_ms: int,
 ) -> PartitionReport:
     tombstones, garbage = census.tombstones(layout.horizons, now_ms), census.total_garbage
-    seen = Seen(
+    seen = PartitionSeen(
         place.topic,
         place.partition,
         layout,

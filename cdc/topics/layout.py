@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cdc.topics.batches import Batch
+from cdc.topics.batches import RecordBatch
 from cdc.topics.settings import TopicSettings
 
 
@@ -36,7 +36,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTransaction:
+class OpenKafkaTransaction:
     """A Kafka transaction without an end.
 
     Attributes:
@@ -79,7 +79,7 @@ class Layout:
     cleaned_ms: int | None
     segments: tuple[Segment, ...]
     horizons: Horizons
-    open_transactions: tuple[OpenTransaction, ...]
+    open_transactions: tuple[OpenKafkaTransaction, ...]
 
     @property
     def active(self) -> Segment | None:
@@ -103,9 +103,9 @@ class LayoutBuilder:
         self._cleaned_ms: int | None = None
         self._segments: list[Segment] = []
         self._horizons: tuple[list[int], list[int], list[int]] = ([], [], [])
-        self._open: dict[int, OpenTransaction] = {}
+        self._open: dict[int, OpenKafkaTransaction] = {}
 
-    def add(self, batches: Iterable[Batch]) -> None:
+    def add(self, batches: Iterable[RecordBatch]) -> None:
         """The next batches."""
         for batch in batches:
             has_gap = batch.base > self._end
@@ -140,7 +140,7 @@ class LayoutBuilder:
         self._cleaned_until, self._cleaned_bytes, self._cleaned_ms = offset, size, ms
         self._segments.clear()
 
-    def _append(self, batch: Batch) -> None:
+    def _append(self, batch: RecordBatch) -> None:
         active = self._segments[-1] if self._segments else None
         if active is not None and (
             active.size > self._settings.segment_bytes - batch.size
@@ -154,11 +154,11 @@ class LayoutBuilder:
             active.size += batch.size
             active.largest_ms = max(active.largest_ms, batch.max_ms)
 
-    def _follow_transactions(self, batch: Batch) -> None:
+    def _follow_transactions(self, batch: RecordBatch) -> None:
         if batch.producer is None:
             return
         producer_id, epoch = batch.producer
         if batch.is_control:
             self._open.pop(producer_id, None)
         elif producer_id not in self._open:
-            self._open[producer_id] = OpenTransaction(producer_id, epoch, batch.base, batch.max_ms)
+            self._open[producer_id] = OpenKafkaTransaction(producer_id, epoch, batch.base, batch.max_ms)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from cdc.base.words import counted, duration
-from cdc.topics.foreign import Foreign
+from cdc.topics.foreign import ForeignRecord
 from cdc.topics.settings import NEVER_MS, TopicSettings, topic_settings
 from cdc.topics.verdict import alter
 
@@ -58,7 +58,7 @@ class Subject:
     keyless: int = 0
     empty: int = 0
     looked_at: int = 0
-    foreign: Sequence[Foreign] = ()
+    foreign: Sequence[ForeignRecord] = ()
     share_groups: Collection[str] = ()
     rebuild_ms: int | None = None
 

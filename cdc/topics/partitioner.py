@@ -55,7 +55,7 @@ class SplitKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class KeyPlacement:
     """How the keys of a topic lie in its partitions.
 
     Attributes:
@@ -127,14 +127,14 @@ class PlacementCensus:
             # What falls out comes in again with its whole count, if it is seen again.
             self._hot = dict(self._hottest(_HOT_KEPT))
 
-    def placement(self, top: int) -> Placement:
+    def placement(self, top: int) -> KeyPlacement:
         """What was seen.
 
         Args:
             top: how many hot keys, at most a hundred.
         """
         matches = self._matches()
-        return Placement(
+        return KeyPlacement(
             keys=tuple(self._keys),
             records=tuple(self._records),
             sampled=len(self._sample),

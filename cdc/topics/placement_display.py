@@ -9,12 +9,12 @@ from rich import box
 from rich.table import Table
 
 from cdc.base.words import counted
-from cdc.topics.partitioner import WRITERS, Placement
+from cdc.topics.partitioner import WRITERS, KeyPlacement
 
 _LONGEST = 60
 
 
-def placement_table(found: Placement) -> Table:
+def placement_table(found: KeyPlacement) -> Table:
     """A row for each partition."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("P", "Keys", "of all", "Records", "of all"):
@@ -25,7 +25,7 @@ def placement_table(found: Placement) -> Table:
     return table
 
 
-def placement_lines(found: Placement) -> Iterator[str]:
+def placement_lines(found: KeyPlacement) -> Iterator[str]:
     """The verdict, then what is wrong, then the busiest keys."""
     yield f"  {_verdict(found)}"
     if found.split_count:
@@ -43,7 +43,7 @@ def placement_lines(found: Placement) -> Iterator[str]:
         yield f"  {records:>12,} records of {_text(key)}"
 
 
-def placement_document(found: Placement) -> dict[str, Any]:
+def placement_document(found: KeyPlacement) -> dict[str, Any]:
     """Plain values."""
     return {
         "partitioner": found.partitioner,
@@ -61,7 +61,7 @@ def placement_document(found: Placement) -> dict[str, Any]:
     }
 
 
-def _verdict(found: Placement) -> str:
+def _verdict(found: KeyPlacement) -> str:
     if not found.matches:
         few = "one partition holds everything" if len(found.keys) == 1 else "too few keys to tell"
         return f"partitioner unknown: {few}"

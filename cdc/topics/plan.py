@@ -42,7 +42,7 @@ _LOWERING: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingChange:
     """One setting that differs from what is wanted.
 
     Attributes:
@@ -66,7 +66,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TopicStanding:
     """A topic as it is.
 
     Attributes:
@@ -83,13 +83,13 @@ class Standing:
     is_state: bool = False
 
 
-def changes(standing: Standing, wanted: Mapping[str, str]) -> list[Change]:
+def changes(standing: TopicStanding, wanted: Mapping[str, str]) -> list[SettingChange]:
     """What differs; safe changes first."""
     found = [_change(standing, name, value) for name, value in sorted(wanted.items()) if differs(standing, name, value)]
     return sorted(found, key=lambda each: not each.is_safe)
 
 
-def differs(standing: Standing, setting: str, wanted: str) -> bool:
+def differs(standing: TopicStanding, setting: str, wanted: str) -> bool:
     """Whether a setting is another; a setting that the broker does not know is not missed."""
     found = standing.settings.get(setting)
     if found is None:
@@ -131,7 +131,7 @@ def _number(setting: str, text: str) -> float | int | None:
         return None
 
 
-def general_settings(standing: Standing) -> dict[str, str]:
+def general_settings(standing: TopicStanding) -> dict[str, str]:
     """What suits any state topic, where its own settings do not: for topics that no configuration describes."""
     wanted = {"cleanup.policy": "compact"}
     least = {"segment.ms": _MINUTE_MS, "delete.retention.ms": 1_440 * _MINUTE_MS}
@@ -147,14 +147,14 @@ def general_settings(standing: Standing) -> dict[str, str]:
     return wanted
 
 
-def _change(standing: Standing, setting: str, wanted: str) -> Change:
+def _change(standing: TopicStanding, setting: str, wanted: str) -> SettingChange:
     found = standing.settings[setting]
     refusal = next(_refusals(standing, setting, found, wanted), "")
     by_hand = alter(standing.topic, f"{setting}={wanted}") if refusal and setting != "partitions" else ""
-    return Change(standing.topic, setting, found, wanted, REASONS.get(setting, ""), refusal, by_hand)
+    return SettingChange(standing.topic, setting, found, wanted, REASONS.get(setting, ""), refusal, by_hand)
 
 
-def _refusals(standing: Standing, setting: str, found: str, wanted: str) -> Iterator[str]:
+def _refusals(standing: TopicStanding, setting: str, found: str, wanted: str) -> Iterator[str]:
     if setting == "partitions":
         yield "keys would move, and one in two partitions is never compacted as one: write into a new topic instead"
     elif setting == "cleanup.policy":
@@ -169,7 +169,7 @@ def _refusals(standing: Standing, setting: str, found: str, wanted: str) -> Iter
         yield "nobody here knows whether it loses anything"
 
 
-def _policy_refusals(standing: Standing, found: str, wanted: str) -> Iterator[str]:
+def _policy_refusals(standing: TopicStanding, found: str, wanted: str) -> Iterator[str]:
     if "delete" in _policies(wanted):
         yield "retention would delete records that are kept now"
     elif "compact" not in _policies(found):

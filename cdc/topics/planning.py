@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from cdc.base.config import Config
 from cdc.contract.naming import progress_topic, schemas_topic
 from cdc.kafka.publish.topics import bookkeeping_settings, history_settings, state_settings
-from cdc.topics.cluster import Cluster, Place
-from cdc.topics.plan import Change, Standing, changes, check_wishes, general_settings
+from cdc.topics.cluster import Cluster, PartitionPlace
+from cdc.topics.plan import SettingChange, TopicStanding, changes, check_wishes, general_settings
 from cdc.topics.scan import Begin, read_keys
 
 _HISTORY = ".history"
@@ -18,13 +18,13 @@ _TABLE_PARTS = 2
 
 def plan(
     cluster: Cluster,
-    places: Sequence[Place],
+    places: Sequence[PartitionPlace],
     settings: Mapping[str, str],
     *,
     config: Config | None,
     overrides: Mapping[str, str],
     begin: Begin,
-) -> list[Change]:
+) -> list[SettingChange]:
     """What should change of one topic.
 
     Args:
@@ -45,12 +45,12 @@ def plan(
     check_wishes(found, overrides)
     replicas = min(len(each.replicas) for each in places)
     ours = None if config is None else configured_settings(config, topic)
-    wanted = {**(general_settings(Standing(topic, found, replicas)) if ours is None else ours), **overrides}
+    wanted = {**(general_settings(TopicStanding(topic, found, replicas)) if ours is None else ours), **overrides}
     keyless: int | None = None
     if "compact" not in settings.get("cleanup.policy", "") and wanted["cleanup.policy"] == "compact":
         keyless = sum(each.key is None for each in read_keys(cluster, places, newest=None, begin=begin))
     is_state = ours is not None or "cleanup.policy" in overrides
-    return changes(Standing(topic, found, replicas, keyless, is_state), wanted)
+    return changes(TopicStanding(topic, found, replicas, keyless, is_state), wanted)
 
 
 def configured_settings(config: Config, topic: str) -> dict[str, str] | None:

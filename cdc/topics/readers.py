@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
 from cdc.topics.batches import parse_batches
-from cdc.topics.budget import Reader
-from cdc.topics.cluster import Cluster, Ends, Place
+from cdc.topics.budget import TombstoneReader
+from cdc.topics.cluster import Cluster, Ends, PartitionPlace
 
 
-def readers(cluster: Cluster, places: Sequence[Place], now_ms: int) -> list[Reader]:
+def readers(cluster: Cluster, places: Sequence[PartitionPlace], now_ms: int) -> list[TombstoneReader]:
     """Groups with committed offsets in the topic, the slowest first; none that we may not see.
 
     Raises:
@@ -24,11 +24,11 @@ def readers(cluster: Cluster, places: Sequence[Place], now_ms: int) -> list[Read
         committed = _committed(cluster, group, places)
         if committed:
             behind = [_behind(cluster, by_number[number], ends, offset, now_ms) for number, offset in committed.items()]
-            found.append(Reader(group, max(age for age, _ in behind), sum(count for _, count in behind)))
+            found.append(TombstoneReader(group, max(age for age, _ in behind), sum(count for _, count in behind)))
     return sorted(found, key=lambda each: -each.behind_ms)
 
 
-def _committed(cluster: Cluster, group: str, places: Sequence[Place]) -> dict[int, int]:
+def _committed(cluster: Cluster, group: str, places: Sequence[PartitionPlace]) -> dict[int, int]:
     asked = ConsumerGroupTopicPartitions(group, [TopicPartition(each.topic, each.partition) for each in places])
     try:
         answer = cluster.committed(asked)
@@ -38,7 +38,7 @@ def _committed(cluster: Cluster, group: str, places: Sequence[Place]) -> dict[in
 
 
 def _behind(
-    cluster: Cluster, place: Place, ends: dict[tuple[str, int], Ends], offset: int, now_ms: int
+    cluster: Cluster, place: PartitionPlace, ends: dict[tuple[str, int], Ends], offset: int, now_ms: int
 ) -> tuple[int, int]:
     """Age in milliseconds of the first record from ``offset`` on, and offsets up to the end."""
     end = ends[place.topic, place.partition]

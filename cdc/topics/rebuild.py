@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.replay.bounded import read_what_is_stable
-from cdc.topics.cluster import Cluster, Place
+from cdc.topics.cluster import Cluster, PartitionPlace
 from cdc.topics.scan import Begin
 
 _OBJECT_BYTES: Final = 33
@@ -58,7 +58,7 @@ class Rebuild:
         return round(1e6 * (self.state_bytes / self.keys + 2 * _OBJECT_BYTES + _ENTRY_BYTES)) if self.keys else 0
 
 
-def rebuild(cluster: Cluster, places: Sequence[Place], *, begin: Begin) -> Rebuild:
+def rebuild(cluster: Cluster, places: Sequence[PartitionPlace], *, begin: Begin) -> Rebuild:
     """Read a topic as a new reader would, all partitions side by side.
 
     Raises:
@@ -97,5 +97,5 @@ def rebuild(cluster: Cluster, places: Sequence[Place], *, begin: Begin) -> Rebui
     )
 
 
-def _records(options: Mapping[str, Any], places: Sequence[Place]) -> Any:
+def _records(options: Mapping[str, Any], places: Sequence[PartitionPlace]) -> Any:
     return read_what_is_stable(BrokerAdmin(options), [(each.topic, each.partition) for each in places])

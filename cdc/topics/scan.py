@@ -17,7 +17,7 @@ from cdc.base.errors import TopicUnavailable
 from cdc.contract.header import HEADER_NAME
 from cdc.kafka.replay.client import REQUEST_TIMEOUT_S, open_consumer, translated
 from cdc.topics.batches import parse_batches
-from cdc.topics.cluster import Cluster, Ends, Place
+from cdc.topics.cluster import Cluster, Ends, PartitionPlace
 from cdc.topics.layout import Layout, LayoutBuilder
 from cdc.topics.settings import TopicSettings
 from cdc.topics.wire import BrokerWire
@@ -25,7 +25,7 @@ from cdc.topics.wire import BrokerWire
 Advance: TypeAlias = Callable[[int], None]
 """Told how many offsets further a reading is."""
 
-Begin: TypeAlias = Callable[[Place, int], Advance]
+Begin: TypeAlias = Callable[[PartitionPlace, int], Advance]
 """Called before a partition is read, with the offsets to go; returns who is told of each step."""
 
 
@@ -47,7 +47,7 @@ _WIDE: Final = {"fetch.message.max.bytes": 1_048_576, "queued.max.messages.kbyte
 
 
 def read_layout(
-    wire: BrokerWire, place: Place, start: int, end: int, *, settings: TopicSettings, advance: Advance
+    wire: BrokerWire, place: PartitionPlace, start: int, end: int, *, settings: TopicSettings, advance: Advance
 ) -> Layout:
     """The batches from ``start`` to ``end``.
 
@@ -74,7 +74,7 @@ def read_layout(
 
 
 def read_records(
-    options: Mapping[str, Any], place: Place, start: int, ends: Ends, *, advance: Advance
+    options: Mapping[str, Any], place: PartitionPlace, start: int, ends: Ends, *, advance: Advance
 ) -> Iterator[Any]:
     """The client library's messages: committed ones, and behind the last stable offset those of open transactions.
 
@@ -92,7 +92,9 @@ def read_records(
                 yield from _until(consumer, options, TopicPartition(place.topic, place.partition, begin), end, advance)
 
 
-def read_keys(cluster: Cluster, places: Sequence[Place], *, newest: int | None, begin: Begin) -> Iterator[KeyRead]:
+def read_keys(
+    cluster: Cluster, places: Sequence[PartitionPlace], *, newest: int | None, begin: Begin
+) -> Iterator[KeyRead]:
     """Of every record where it is, its key, and what is short of its value.
 
     Args:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from cdc.topics.wire import Answer, BrokerWire, compact_text
+from cdc.topics.wire import AnswerReader, BrokerWire, compact_text
 
 _API_VERSIONS: Final = 18
 _LIST_GROUPS: Final = 16
@@ -23,7 +23,7 @@ def share_groups(broker: BrokerWire) -> dict[str, frozenset[str]]:
     """
     if not _knows_share_groups(broker):
         return {}
-    answer = Answer(broker.ask(_LIST_GROUPS, 5, b"\1\2" + compact_text("share") + b"\0", flexible=True))
+    answer = AnswerReader(broker.ask(_LIST_GROUPS, 5, b"\1\2" + compact_text("share") + b"\0", flexible=True))
     answer.take(">ih")
     found = {}
     for _ in range(answer.compact_count()):
@@ -36,14 +36,14 @@ def share_groups(broker: BrokerWire) -> dict[str, frozenset[str]]:
 
 
 def _knows_share_groups(broker: BrokerWire) -> bool:
-    answer = Answer(broker.ask(_API_VERSIONS, 0, b""))
+    answer = AnswerReader(broker.ask(_API_VERSIONS, 0, b""))
     _, count = answer.take(">hi")
     versions = [answer.take(">hhh") for _ in range(count)]
     return any(api == _SHARE_GROUP_DESCRIBE and most >= 1 for api, _, most in versions)
 
 
 def _topics(broker: BrokerWire, group: str) -> frozenset[str]:
-    answer = Answer(
+    answer = AnswerReader(
         broker.ask(
             _SHARE_GROUP_DESCRIBE, 1, b"\2" + compact_text(group) + struct.pack(">?", False) + b"\0", flexible=True
         )
@@ -63,7 +63,7 @@ def _topics(broker: BrokerWire, group: str) -> frozenset[str]:
     return frozenset(topics)
 
 
-def _member(answer: Answer) -> set[str]:
+def _member(answer: AnswerReader) -> set[str]:
     for _ in ("member", "rack"):
         answer.compact_text()
     answer.take(">i")

@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeAlias
 
 from cdc.base.words import counted, duration, moment, size
 from cdc.topics.census import Garbage
-from cdc.topics.layout import Layout, OpenTransaction, Segment
+from cdc.topics.layout import Layout, OpenKafkaTransaction, Segment
 from cdc.topics.settings import NEVER_MS, CleanerSettings, TopicSettings
 
 PATIENCE_MS: Final = 300_000
@@ -61,7 +61,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PartitionSeen:
     """All that is known of a partition.
 
     Attributes:
@@ -106,7 +106,7 @@ class Cleanable:
         return self.dirty_bytes / whole if whole else 0.0
 
 
-def cleanable(seen: Seen, settings: TopicSettings, now_ms: int) -> Cleanable:
+def cleanable(seen: PartitionSeen, settings: TopicSettings, now_ms: int) -> Cleanable:
     """Dirty segments, from the first one that supersedes something.
 
     Segments before it, behind the last batch with the cleaner's marks, count as clean: nothing tells whether they are.
@@ -127,7 +127,7 @@ def cleanable(seen: Seen, settings: TopicSettings, now_ms: int) -> Cleanable:
     return Cleanable(first, until, unseen + scanned_before, sum(each.size for each in segments[first:until]))
 
 
-def judge(seen: Seen, settings: TopicSettings, cleaner: CleanerSettings, now_ms: int) -> tuple[Verdict, ...]:
+def judge(seen: PartitionSeen, settings: TopicSettings, cleaner: CleanerSettings, now_ms: int) -> tuple[Verdict, ...]:
     """Every reason, those first that need someone; a single verdict ``clean`` when nothing is superfluous."""
     whole = Garbage()
     for each in seen.garbage:
@@ -151,7 +151,7 @@ def judge(seen: Seen, settings: TopicSettings, cleaner: CleanerSettings, now_ms:
     return tuple(found) or (Verdict("clean", "nothing is superfluous"),)
 
 
-def _reasons(seen: Seen, settings: TopicSettings, cleaner: CleanerSettings, now_ms: int) -> Iterator[Verdict]:
+def _reasons(seen: PartitionSeen, settings: TopicSettings, cleaner: CleanerSettings, now_ms: int) -> Iterator[Verdict]:
     layout, segments = seen.layout, seen.layout.segments
     reach, stuck_from = cleanable(seen, settings, now_ms), len(segments)
     if seen.last_stable < seen.high_watermark:
@@ -173,7 +173,7 @@ def _reasons(seen: Seen, settings: TopicSettings, cleaner: CleanerSettings, now_
         yield _closed(seen, settings, reach, waiting, now_ms)
 
 
-def _not_compacted(seen: Seen, settings: TopicSettings, whole: Garbage) -> Verdict:
+def _not_compacted(seen: PartitionSeen, settings: TopicSettings, whole: Garbage) -> Verdict:
     policy = ",".join(sorted(settings.cleanup_policy)) or "empty"
     return Verdict(
         "not_compacted",
@@ -185,11 +185,13 @@ def _not_compacted(seen: Seen, settings: TopicSettings, whole: Garbage) -> Verdi
     )
 
 
-def _hangs(opened: Sequence[OpenTransaction], cleaner: CleanerSettings, now_ms: int) -> bool:
+def _hangs(opened: Sequence[OpenKafkaTransaction], cleaner: CleanerSettings, now_ms: int) -> bool:
     return bool(opened) and now_ms - opened[0].since_ms > cleaner.transaction_max_ms
 
 
-def _open_transaction(seen: Seen, cleaner: CleanerSettings, garbage: Garbage, now_ms: int, *, hangs: bool) -> Verdict:
+def _open_transaction(
+    seen: PartitionSeen, cleaner: CleanerSettings, garbage: Garbage, now_ms: int, *, hangs: bool
+) -> Verdict:
     oldest = next(iter(seen.layout.open_transactions), None)
     who = "" if oldest is None else f" of producer id {oldest.producer_id} (epoch {oldest.epoch})"
     since = "" if oldest is None else f" for {duration(now_ms - oldest.since_ms)}"
@@ -211,7 +213,7 @@ def _open_transaction(seen: Seen, cleaner: CleanerSettings, garbage: Garbage, no
     )
 
 
-def _active(seen: Seen, settings: TopicSettings, now_ms: int) -> Verdict:
+def _active(seen: PartitionSeen, settings: TopicSettings, now_ms: int) -> Verdict:
     active, garbage = seen.layout.segments[-1], seen.garbage[-1]
     due_ms = active.first_ms + settings.roll_ms
     amount = f"{size(garbage.size)} of garbage wait in the active segment, which is never cleaned"
@@ -266,7 +268,7 @@ def _too_young(segment: Segment, settings: TopicSettings, garbage: Garbage, now_
     )
 
 
-def _closed(seen: Seen, settings: TopicSettings, reach: Cleanable, garbage: Garbage, now_ms: int) -> Verdict:
+def _closed(seen: PartitionSeen, settings: TopicSettings, reach: Cleanable, garbage: Garbage, now_ms: int) -> Verdict:
     since_ms = _eligible_since(seen, settings, reach, now_ms)
     if since_ms is None:
         wanted = settings.min_cleanable_dirty_ratio
@@ -302,7 +304,7 @@ def _closed(seen: Seen, settings: TopicSettings, reach: Cleanable, garbage: Garb
     )
 
 
-def _eligible_since(seen: Seen, settings: TopicSettings, reach: Cleanable, now_ms: int) -> int | None:
+def _eligible_since(seen: PartitionSeen, settings: TopicSettings, reach: Cleanable, now_ms: int) -> int | None:
     """Since when the cleaner may pass; None when it may not yet."""
     dirty = 0
     for segment in seen.layout.segments[reach.first : reach.until]:
@@ -317,7 +319,7 @@ def _eligible_since(seen: Seen, settings: TopicSettings, reach: Cleanable, now_m
     return None
 
 
-def _surely_closed(seen: Seen, settings: TopicSettings, garbage: Garbage) -> bool:
+def _surely_closed(seen: PartitionSeen, settings: TopicSettings, garbage: Garbage) -> bool:
     """Whether the garbage lies in closed segments even if segments begin elsewhere than worked out."""
     layout, first = seen.layout, garbage.first
     if layout.cleaned_ms is None or first is None:
@@ -328,7 +330,7 @@ def _surely_closed(seen: Seen, settings: TopicSettings, garbage: Garbage) -> boo
     return newest_ms - layout.segments[place].largest_ms > settings.roll_ms or behind > settings.segment_bytes
 
 
-def _tombstones_stuck(seen: Seen) -> Verdict:
+def _tombstones_stuck(seen: PartitionSeen) -> Verdict:
     return Verdict(
         "tombstones_stuck",
         f"{counted(seen.expired_tombstones, 'tombstone')} could go by now, but tombstones go only when the cleaner "

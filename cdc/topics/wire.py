@@ -79,7 +79,7 @@ class BrokerWire:
         body = struct.pack(">iiiibii", -1, 100, 1, limit, 0, 0, -1)
         body += struct.pack(">i", 1) + text(topic)
         body += struct.pack(">iiiqqi", 1, partition, -1, offset, -1, limit) + struct.pack(">i", 0)
-        answer = Answer(self.ask(_FETCH, 10, body))
+        answer = AnswerReader(self.ask(_FETCH, 10, body))
         _, error, _, topics = answer.take(">ihii")
         self._check(error, topic)
         if topics != 1:
@@ -101,7 +101,7 @@ class BrokerWire:
         for topic, partitions in topics.items():
             numbers = list(partitions)
             body += text(topic) + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
-        answer = Answer(self.ask(_DESCRIBE_LOG_DIRS, 1, body))
+        answer = AnswerReader(self.ask(_DESCRIBE_LOG_DIRS, 1, body))
         _, directories = answer.take(">ii")
         found: dict[tuple[str, int], int] = {}
         for _ in range(directories):
@@ -172,7 +172,7 @@ class BrokerWire:
             raise TopicUnavailable(f"broker {self._where} answered with error {error}{about}", remedy="try again")
 
 
-class Answer:
+class AnswerReader:
     """Reads an answer field by field; bytes are not trusted."""
 
     def __init__(self, data: bytes) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cdc.base.words import counted, duration
-from cdc.spark.health.model import Finding, Settings, Severity, TopicHealth
+from cdc.spark.health.model import HealthFinding, Settings, Severity, TopicHealth
 
 _GARBAGE_RATIO: Final = 0.5
 """Half of what a new reader fetches is thrown away."""
@@ -18,7 +18,7 @@ _HOT_KEY_SHARE: Final = 0.2
 _HOT_KEY_RECORDS: Final = 1_000
 
 
-def findings(topic: TopicHealth, now_ms: int) -> tuple[Finding, ...]:
+def findings(topic: TopicHealth, now_ms: int) -> tuple[HealthFinding, ...]:
     """All findings, the worst first.
 
     Args:
@@ -30,7 +30,7 @@ def findings(topic: TopicHealth, now_ms: int) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda each: order[each.severity]))
 
 
-def _setup(topic: TopicHealth) -> Iterator[Finding]:
+def _setup(topic: TopicHealth) -> Iterator[HealthFinding]:
     if topic.settings.cleanup_policy != "compact":
         yield _finding(
             "error" if topic.table is not None else "warning",
@@ -42,7 +42,7 @@ def _setup(topic: TopicHealth) -> Iterator[Finding]:
         )
 
 
-def _contract(topic: TopicHealth) -> Iterator[Finding]:
+def _contract(topic: TopicHealth) -> Iterator[HealthFinding]:
     odd, ours = topic.oddities, topic.table is not None
     if odd.live_alias_groups:
         keys = " and ".join(next((each.keys for each in topic.aliases if each.live > 1), ()))
@@ -87,7 +87,7 @@ def _contract(topic: TopicHealth) -> Iterator[Finding]:
     yield from _strangers(topic)
 
 
-def _strangers(topic: TopicHealth) -> Iterator[Finding]:
+def _strangers(topic: TopicHealth) -> Iterator[HealthFinding]:
     """What another program, or another version of this one, wrote into a topic of ours."""
     if topic.table is None:
         return
@@ -120,7 +120,7 @@ def _strangers(topic: TopicHealth) -> Iterator[Finding]:
         )
 
 
-def _cleaning(topic: TopicHealth, now_ms: int) -> Iterator[Finding]:
+def _cleaning(topic: TopicHealth, now_ms: int) -> Iterator[HealthFinding]:
     settings = topic.settings
     if settings.cleanup_policy != "compact":
         return
@@ -159,7 +159,7 @@ def _cleaning(topic: TopicHealth, now_ms: int) -> Iterator[Finding]:
         )
 
 
-def _shape(topic: TopicHealth) -> Iterator[Finding]:
+def _shape(topic: TopicHealth) -> Iterator[HealthFinding]:
     largest = max(topic.partitions, key=lambda each: each.bytes)
     average = topic.total("bytes") / len(topic.partitions)
     if largest.bytes > _SKEW_BYTES and largest.bytes > _SKEW * average:
@@ -185,5 +185,5 @@ def _allowed_ms(settings: Settings) -> int:
     return settings.max_compaction_lag_ms + settings.segment_ms
 
 
-def _finding(severity: Severity, code: str, text: str, remedy: str) -> Finding:
-    return Finding(severity=severity, code=code, text=text, remedy=remedy)
+def _finding(severity: Severity, code: str, text: str, remedy: str) -> HealthFinding:
+    return HealthFinding(severity=severity, code=code, text=text, remedy=remedy)

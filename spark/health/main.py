@@ -13,7 +13,7 @@ from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
 from cdc.base.errors import DecodeError
-from cdc.contract.jobspec.deployment import Table
+from cdc.contract.jobspec.deployment import JobTable
 from cdc.contract.jobspec.health import HealthJob, HealthTopic
 from cdc.contract.kinds import FLOATS, INTEGERS, Kind, kind_of
 from cdc.contract.schema import parse_schema
@@ -132,7 +132,7 @@ def _settings(found: Mapping[str, str]) -> Settings:
     )
 
 
-def _numeric_members(table: Table | None) -> frozenset[str]:
+def _numeric_members(table: JobTable | None) -> frozenset[str]:
     if table is None:
         return frozenset()
     return frozenset(

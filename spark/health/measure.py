@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from cdc.spark.health.key_form import logical_form
-from cdc.spark.health.model import AliasKeys, Bar, HotKey, Oddities, PartitionHealth, SchemaUse
+from cdc.spark.health.model import AliasKeys, DistributionBar, HotKey, Oddities, PartitionHealth, SchemaUse
 from cdc.spark.health.records import UNKNOWN, WITHOUT
 from cdc.spark.offsets import Extent
 
@@ -61,7 +61,7 @@ class Moments(NamedTuple):
     oldest_tombstone_ms: int | None
     expired_tombstones: int
     superseded_since_ms: int | None
-    tombstone_ages: tuple[Bar, ...]
+    tombstone_ages: tuple[DistributionBar, ...]
 
 
 def moments(records: DataFrame, now_ms: int, retention_ms: int) -> Moments:
@@ -84,7 +84,7 @@ def moments(records: DataFrame, now_ms: int, retention_ms: int) -> Moments:
     )
 
 
-def keys(records: DataFrame, top: int) -> tuple[tuple[Bar, ...], tuple[HotKey, ...]]:
+def keys(records: DataFrame, top: int) -> tuple[tuple[DistributionBar, ...], tuple[HotKey, ...]]:
     """How many records keys have, and which have the most."""
     by_key = records.where("key IS NOT NULL").groupBy("partition", "key").agg(
         fn.count("*").alias("records"), fn.sum("bytes").alias("bytes")
@@ -176,8 +176,8 @@ def _histogram(value: Column, bounds: Mapping[str, int], where: Column) -> Itera
         lower = upper
 
 
-def _bars(row: Mapping[str, int], bounds: Mapping[str, int]) -> tuple[Bar, ...]:
-    return tuple(Bar(label=label, count=row[label]) for label in bounds)
+def _bars(row: Mapping[str, int], bounds: Mapping[str, int]) -> tuple[DistributionBar, ...]:
+    return tuple(DistributionBar(label=label, count=row[label]) for label in bounds)
 
 
 def _text(key: bytes) -> str:

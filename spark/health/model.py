@@ -17,7 +17,7 @@ Severity: TypeAlias = Literal["error", "warning", "note"]
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
-class Finding(BaseModel):
+class HealthFinding(BaseModel):
     """Something that is not as it should be; ``code`` is stable, for programs."""
 
     model_config = _STRICT
@@ -65,7 +65,7 @@ class PartitionHealth(BaseModel):
     newest_ms: int | None = None
 
 
-class Bar(BaseModel):
+class DistributionBar(BaseModel):
     """One bar of a distribution."""
 
     model_config = _STRICT
@@ -150,11 +150,11 @@ class TopicHealth(BaseModel):
     table: str | None
     settings: Settings
     partitions: tuple[PartitionHealth, ...]
-    tombstone_ages: tuple[Bar, ...]
+    tombstone_ages: tuple[DistributionBar, ...]
     expired_tombstones: int
     oldest_tombstone_ms: int | None
     superseded_since_ms: int | None
-    records_per_key: tuple[Bar, ...]
+    records_per_key: tuple[DistributionBar, ...]
     hot_keys: tuple[HotKey, ...]
     aliases: tuple[AliasKeys, ...]
     split_examples: tuple[str, ...]
@@ -162,7 +162,7 @@ class TopicHealth(BaseModel):
     oldest_schema: str | None
     oddities: Oddities
     seconds: float
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[HealthFinding, ...] = ()
 
     def total(self, name: str) -> int:
         """Sum of a count over the partitions."""

@@ -8,7 +8,7 @@ from importlib.resources import files
 from string import Template
 
 from cdc.base.words import counted, duration, moment, size
-from cdc.spark.health.model import Bar, HealthReport, TopicHealth
+from cdc.spark.health.model import DistributionBar, HealthReport, TopicHealth
 
 _TEMPLATES = files("cdc.spark.health") / "templates"
 
@@ -60,7 +60,9 @@ def _topic(topic: TopicHealth, now_ms: int) -> str:
             f"<td>{moment(each.oldest_ms)}</td><td>{moment(each.newest_ms)}</td></tr>\n"
             for each in topic.partitions
         ),
-        per_partition=_bars(Bar(label=f"partition {each.partition}", count=each.bytes) for each in topic.partitions),
+        per_partition=_bars(
+            DistributionBar(label=f"partition {each.partition}", count=each.bytes) for each in topic.partitions
+        ),
         per_key=_bars(topic.records_per_key),
         tombstone_ages=_bars(topic.tombstone_ages),
         hot_keys="".join(
@@ -107,7 +109,7 @@ def _odd_keys(topic: TopicHealth) -> str:
     return f"<h3>Keys that are not one key</h3><ul>{''.join(rows)}</ul>" if rows else ""
 
 
-def _bars(bars: Iterable[Bar]) -> str:
+def _bars(bars: Iterable[DistributionBar]) -> str:
     """Bars as wide as their share of the largest, with the number in plain text beside them."""
     shown = list(bars)
     most = max([each.count for each in shown], default=0) or 1

@@ -8,7 +8,7 @@ from cdc.base.errors import DecodeError
 from cdc.contract.record import TableSchema
 from cdc.contract.schema import parse_schema
 from cdc.spark.errors import TopicUnreadable
-from cdc.spark.mirror.rows import RecordForm
+from cdc.spark.mirror.rows import LakeRecordForm
 from cdc.spark.offsets import Brokers
 from cdc.spark.values.columns import kind_of
 
@@ -74,14 +74,14 @@ class Definitions:
                     types[column.name][column.sql_type] = None
         return {name: tuple(found) for name, found in types.items()}
 
-    def form(self, topic: str) -> RecordForm:
+    def form(self, topic: str) -> LakeRecordForm:
         """How executors read the records of a topic."""
         members: Mapping[str, Mapping[str, str]] = {
             fingerprint: {column.name: column.sql_type for column in schema.columns}
             for fingerprint, schema in self._schemas.items()
             if schema.topic == topic
         }
-        return RecordForm(
+        return LakeRecordForm(
             topic,
             tuple(self.columns(topic)),
             {

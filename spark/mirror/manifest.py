@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from cdc.spark.errors import JobError
-from cdc.spark.mirror.position import Offsets, Position
+from cdc.spark.mirror.position import LakePosition, Offsets
 
 NAME: Final = "current.json"
 _VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class LakeManifest:
     """The content of ``current.json``.
 
     Attributes:
@@ -44,20 +44,20 @@ class Manifest:
     state_offsets: Offsets = field(default_factory=dict)
     changes: tuple[str, ...] = ()
     retired: tuple[str, ...] = ()
-    position: Position = field(default_factory=Position)
+    position: LakePosition = field(default_factory=LakePosition)
     types: dict[str, str] = field(default_factory=dict)
 
     def folders(self) -> set[str]:
         """All that are in use."""
         return {*self.changes, *self.retired} | ({self.state} if self.state else set())
 
-    def compacted(self, state: str) -> Manifest:
+    def compacted(self, state: str) -> LakeManifest:
         """With ``state`` in place of everything so far."""
         former = tuple(each for each in (self.state, *self.changes) if each)
         return replace(self, state=state, state_offsets=self.position.offsets, changes=(), retired=former)
 
 
-def read(folder: Path, topic: str) -> Manifest:
+def read(folder: Path, topic: str) -> LakeManifest:
     """The manifest; an empty one where there is none.
 
     Raises:
@@ -65,12 +65,12 @@ def read(folder: Path, topic: str) -> Manifest:
     """
     path = folder / NAME
     if not path.exists():
-        return Manifest(topic)
+        return LakeManifest(topic)
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
         if fields["version"] != _VERSION or fields["topic"] != topic:
             raise ValueError(f"version {fields['version']} of topic {fields['topic']}")
-        return Manifest(
+        return LakeManifest(
             topic=topic,
             columns=fields["columns"],
             types=fields.get("types", {}),
@@ -79,13 +79,13 @@ def read(folder: Path, topic: str) -> Manifest:
             state_offsets={int(partition): offset for partition, offset in fields["state_offsets"].items()},
             changes=tuple(each["folder"] for each in fields["changes"]),
             retired=tuple(fields["retired"]),
-            position=Position.from_fields(fields["position"]),
+            position=LakePosition.from_fields(fields["position"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise JobError(f"{path} is not of version {_VERSION}: {error}", remedy="name another folder") from error
 
 
-def write(folder: Path, manifest: Manifest) -> None:
+def write(folder: Path, manifest: LakeManifest) -> None:
     """Switch readers over: written beside, forced to disk, renamed."""
     text = json.dumps(_fields(folder, manifest), indent=2, ensure_ascii=False) + "\n"
     beside = folder / f".{NAME}"
@@ -101,7 +101,7 @@ def write(folder: Path, manifest: Manifest) -> None:
         os.close(descriptor)
 
 
-def sweep(folder: Path, manifest: Manifest) -> None:
+def sweep(folder: Path, manifest: LakeManifest) -> None:
     """Remove folders that the manifest does not name: of batches that were given up, and long retired ones."""
     kept = manifest.folders()
     for each in folder.iterdir():
@@ -109,7 +109,7 @@ def sweep(folder: Path, manifest: Manifest) -> None:
             shutil.rmtree(each)
 
 
-def _fields(folder: Path, manifest: Manifest) -> dict[str, Any]:
+def _fields(folder: Path, manifest: LakeManifest) -> dict[str, Any]:
     return {
         "version": _VERSION,
         "topic": manifest.topic,

@@ -23,9 +23,9 @@ from cdc.contract.kinds import Kind, kind_of
 from cdc.spark.errors import JobError
 from cdc.spark.mirror import manifest as manifests
 from cdc.spark.mirror.definitions import Definitions
-from cdc.spark.mirror.manifest import Manifest
-from cdc.spark.mirror.position import Batch, Offsets, Position, admits
-from cdc.spark.mirror.rows import RecordForm
+from cdc.spark.mirror.manifest import LakeManifest
+from cdc.spark.mirror.position import LakePosition, MicroBatch, Offsets, admits
+from cdc.spark.mirror.rows import LakeRecordForm
 
 _META: Final = ("cdc_key", "cdc_partition", "cdc_offset", "cdc_deleted")
 SPARK_TYPES: Final[Mapping[Kind, str]] = {
@@ -70,7 +70,7 @@ class ParquetMirror:
         self._spark = spark
         self._root = Path(job.path).absolute()
         self._compact_every = job.compact_every
-        self._forms: dict[str, RecordForm] = {}
+        self._forms: dict[str, LakeRecordForm] = {}
         try:
             for table in job.tables:
                 (self._root / table.topic).mkdir(parents=True, exist_ok=True)
@@ -108,16 +108,16 @@ class ParquetMirror:
             if is_other and (manifest.state or manifest.changes):
                 self._compact(topic)
 
-    def positions(self) -> Mapping[str, Position]:
+    def positions(self) -> Mapping[str, LakePosition]:
         """Where each table stands, by topic."""
         return {topic: manifest.position for topic, manifest in self._manifests.items()}
 
     def forget(self) -> None:
         """Begin with empty tables, at no position."""
         for topic in self._manifests:
-            self._switch(Manifest(topic))
+            self._switch(LakeManifest(topic))
 
-    def apply(self, topic: str, latest: DataFrame, batch: Batch, ends: Offsets) -> bool:
+    def apply(self, topic: str, latest: DataFrame, batch: MicroBatch, ends: Offsets) -> bool:
         """Take one topic's part of a batch: rows and position together.
 
         Args:
@@ -146,7 +146,7 @@ class ParquetMirror:
             self._compact(topic)
         return True
 
-    def note_current(self, topic: str, position: Position, ends: Offsets, at_ms: int) -> None:
+    def note_current(self, topic: str, position: LakePosition, ends: Offsets, at_ms: int) -> None:
         """Keep in the manifest that the table had everything, unless it stands at another position by now."""
         manifest = self._manifests[topic]
         if manifest.position == position:
@@ -225,7 +225,7 @@ class ParquetMirror:
             columns.append(value.cast(kind).alias(column))
         return found.select(*columns)
 
-    def _switch(self, manifest: Manifest) -> None:
+    def _switch(self, manifest: LakeManifest) -> None:
         manifests.write(self._root / manifest.topic, manifest)
         self._manifests[manifest.topic] = manifest
 

@@ -28,7 +28,7 @@ Offsets = Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class LakePosition:
     """What a lake remembers of a table.
 
     Attributes:
@@ -47,13 +47,13 @@ class Position:
     current_ends: Offsets = field(default_factory=dict)
     topic_id: str = ""
 
-    def after(self, batch: Batch, ends: Offsets) -> Position:
+    def after(self, batch: MicroBatch, ends: Offsets) -> LakePosition:
         """Behind a batch that read up to ``ends`` (exclusive)."""
         since_ms = self.current_ms or batch.began_ms
         offsets = {**self.offsets, **ends}
-        return Position(batch.generation, batch.number, offsets, since_ms, self.current_ends, batch.topic_id)
+        return LakePosition(batch.generation, batch.number, offsets, since_ms, self.current_ends, batch.topic_id)
 
-    def current(self, ends: Offsets, at_ms: int) -> Position:
+    def current(self, ends: Offsets, at_ms: int) -> LakePosition:
         """With everything that the topic held when it ended there."""
         return replace(self, current_ms=at_ms, current_ends=dict(ends))
 
@@ -89,13 +89,13 @@ class Position:
         }
 
     @staticmethod
-    def from_fields(fields: Mapping[str, Any]) -> Position:
+    def from_fields(fields: Mapping[str, Any]) -> LakePosition:
         """The way back. What does not say when it had everything, may have missed something."""
         offsets, ends = (
             {int(partition): offset for partition, offset in fields.get(name, {}).items()}
             for name in ("offsets", "current_ends")
         )
-        return Position(
+        return LakePosition(
             fields["generation"],
             fields["batch"],
             offsets,
@@ -106,7 +106,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MicroBatch:
     """A micro-batch of one topic.
 
     Attributes:
@@ -126,7 +126,7 @@ class NotItsTurn(Exception):
     """The lake is not where Spark's notes have it: they are lost, another's, or the lake came from a backup."""
 
 
-def admits(position: Position, batch: Batch, ends: Offsets) -> bool:
+def admits(position: LakePosition, batch: MicroBatch, ends: Offsets) -> bool:
     """Whether the batch is to be applied; False when it was already.
 
     Args:

@@ -16,7 +16,7 @@ class RecordRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordForm:
+class LakeRecordForm:
     """How records of one topic are read.
 
     Attributes:

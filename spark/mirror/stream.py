@@ -28,8 +28,8 @@ from cdc.spark.errors import JobError
 from cdc.spark.kafka_options import connector_options
 from cdc.spark.mirror.definitions import Definitions
 from cdc.spark.mirror.parquet import ParquetMirror
-from cdc.spark.mirror.position import Batch, NotItsTurn, Position
-from cdc.spark.mirror.topics import MirroredTopics, Seen
+from cdc.spark.mirror.position import LakePosition, MicroBatch, NotItsTurn
+from cdc.spark.mirror.topics import SeenEnds, TopicsOfRun
 from cdc.spark.offsets import Brokers
 from cdc.spark.reconcile.home import is_stray
 from cdc.spark.topic import GROUP_PREFIX, header_field
@@ -68,7 +68,7 @@ class MirrorStream:
         self._noted_s = -math.inf
         self._failures: list[Exception] = []
         self._generation = ""
-        self._source: MirroredTopics
+        self._source: TopicsOfRun
         self._copied = 0
         self._busy_s = 0.0
 
@@ -105,7 +105,7 @@ class MirrorStream:
 
     def _run_query(self, *, may_resume: bool) -> None:
         positions = self._lake.positions()
-        self._source = source = MirroredTopics(self._brokers, self._topics, positions)
+        self._source = source = TopicsOfRun(self._brokers, self._topics, positions)
         refuse_added_partitions(self._brokers, self._job.stream.name, source.seen.extents.values())
         self._failures.clear()
         with ExitStack() as cleanup:
@@ -142,10 +142,10 @@ class MirrorStream:
                 "stopped before everything was copied", remedy="start again: it goes on behind the last whole batch"
             )
 
-    def _choose_generation(self, root: Path, positions: Mapping[str, Position], *, may_resume: bool) -> Path:
+    def _choose_generation(self, root: Path, positions: Mapping[str, LakePosition], *, may_resume: bool) -> Path:
         """Go on with Spark's notes where every table was written under them; else begin new ones."""
         prefix = blake2b("\n".join(self._topics).encode(), digest_size=6).hexdigest()
-        generations = {positions.get(topic, Position()).generation for topic in self._topics}
+        generations = {positions.get(topic, LakePosition()).generation for topic in self._topics}
         known = generations.pop() if len(generations) == 1 else ""
         if may_resume and known.startswith(f"{prefix}-") and (root / known).is_dir():
             self._generation = known
@@ -200,7 +200,7 @@ class MirrorStream:
                     # What another program wrote elsewhere, and the tombstone that mends it, are no record of the row.
                     .where(~is_stray(fn.col("key"), fn.col("partition"), self._source.partitions(topic)))
                 )
-                batch = Batch(
+                batch = MicroBatch(
                     self._generation,
                     number,
                     self._source.began(topic),
@@ -242,7 +242,7 @@ class MirrorStream:
             ends.setdefault(row["topic"], {})[row["partition"]] = row["end"]
         return ends, sum(row["count"] for row in rows)
 
-    def _note_current(self, seen: Seen, *, every_s: float = 0) -> Seen:
+    def _note_current(self, seen: SeenEnds, *, every_s: float = 0) -> SeenEnds:
         """Keep that every table has all that was seen, now and then; what is to be seen next."""
         if time.monotonic() - self._noted_s < every_s:
             return seen
@@ -250,13 +250,13 @@ class MirrorStream:
         with self._turn:
             positions = self._lake.positions()
             for topic, extent in seen.extents.items():
-                position = positions.get(topic, Position())
+                position = positions.get(topic, LakePosition())
                 if self._is_ours(topic, position):
                     self._lake.note_current(topic, position, dict(enumerate(extent.ends)), seen.at_ms)
         self._noted_s = time.monotonic()
         return self._source.look()
 
-    def _is_ours(self, topic: str, position: Position) -> bool:
+    def _is_ours(self, topic: str, position: LakePosition) -> bool:
         """Whether this run wrote the position, or found it: with nothing to read, there was no batch."""
         return position.generation == self._generation or dict(position.offsets) == dict(self._source.began(topic))
 

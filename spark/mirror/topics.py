@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from cdc.spark.errors import PastErased, TopicChanged
-from cdc.spark.mirror.position import Offsets, Position
+from cdc.spark.mirror.position import LakePosition, Offsets
 from cdc.spark.offsets import Brokers, Extent
 
 _REBUILD: Final = "build the tables anew: the same command with --rebuild"
 
 
-class Seen(NamedTuple):
+class SeenEnds(NamedTuple):
     """Where the topics ended at a moment."""
 
     extents: Mapping[str, Extent]
@@ -38,7 +38,7 @@ class Seen(NamedTuple):
         )
 
 
-class MirroredTopics:
+class TopicsOfRun:
     """The topics of one run, as they were when it began.
 
     Args:
@@ -53,19 +53,19 @@ class MirroredTopics:
         JobError: a topic cannot be read, or the lake cannot go on where it stands.
     """
 
-    def __init__(self, brokers: Brokers, topics: Collection[str], positions: Mapping[str, Position]) -> None:
+    def __init__(self, brokers: Brokers, topics: Collection[str], positions: Mapping[str, LakePosition]) -> None:
         self._brokers = brokers
         self._topics = topics
-        self._positions = {topic: positions.get(topic, Position()) for topic in topics}
+        self._positions = {topic: positions.get(topic, LakePosition()) for topic in topics}
         self.seen = self.look()
         for topic, position in self._positions.items():
             self._refuse_if_lost(topic, position)
             self._refuse_if_erased(topic, position)
 
-    def look(self) -> Seen:
+    def look(self) -> SeenEnds:
         """The topics as they are now."""
         at_ms = time.time_ns() // 1_000_000
-        return Seen({topic: self._brokers.extent(topic) for topic in self._topics}, at_ms)
+        return SeenEnds({topic: self._brokers.extent(topic) for topic in self._topics}, at_ms)
 
     def refuse_others(self) -> None:
         """See that each is still the topic that it was when the run began.
@@ -98,13 +98,13 @@ class MirroredTopics:
         }
         return json.dumps(starts)
 
-    def _refuse_if_lost(self, topic: str, position: Position) -> None:
+    def _refuse_if_lost(self, topic: str, position: LakePosition) -> None:
         if why := position.why_lost(self.seen.extents[topic]):
             raise TopicChanged(
                 f"topic {topic} {why}: rows of the copy may be out of date or deleted since", remedy=_REBUILD
             )
 
-    def _refuse_if_erased(self, topic: str, position: Position) -> None:
+    def _refuse_if_erased(self, topic: str, position: LakePosition) -> None:
         """Whoever was away for longer than tombstones are kept may have missed one."""
         retention_ms = int(self._brokers.settings(topic)["delete.retention.ms"])
         ends = dict(enumerate(self.seen.extents[topic].ends))

@@ -53,7 +53,7 @@ class RecordPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class KnownDifference:
     """What is known of one difference.
 
     Attributes:
@@ -89,7 +89,7 @@ def differing_columns(source: Row, topic: Row) -> tuple[str, ...]:
     return tuple(name for name in columns if (name in source) != (name in topic) or source.get(name) != topic.get(name))
 
 
-def likely_cause(finding: Finding) -> str:
+def likely_cause(finding: KnownDifference) -> str:
     """One sentence, the same for the same facts."""
     if not finding.verdict.is_difference:
         return "nothing is proven to differ"
@@ -122,7 +122,7 @@ def likely_cause(finding: Finding) -> str:
     return _mismatch_cause(finding)
 
 
-def _replica_cause(finding: Finding) -> str:
+def _replica_cause(finding: KnownDifference) -> str:
     what = {
         KeyClass.MISSING_IN_TOPIC: "it lacks a row that the topic has",
         KeyClass.EXTRA_IN_TOPIC: "it has a row that the topic does not have",
@@ -137,7 +137,7 @@ def _missing_cause(record: RecordPlace | None) -> str:
     return f"missing record: what came after {record} was lost, or that is a delete that the source never did"
 
 
-def _mismatch_cause(finding: Finding) -> str:
+def _mismatch_cause(finding: KnownDifference) -> str:
     source, topic = finding.source or {}, finding.topic or {}
     columns = differing_columns(source, topic)
     absent = [name for name in columns if name not in topic]
@@ -168,7 +168,7 @@ def _is_one_shift(source: Row, topic: Row, columns: tuple[str, ...], types: Mapp
     return len([shift for shift in shifts if shift and abs(shift) >= 1]) <= 1
 
 
-def _unreadable(finding: Finding) -> str:
+def _unreadable(finding: KnownDifference) -> str:
     return f"; its value: {finding.unreadable}" if finding.unreadable else ""
 
 

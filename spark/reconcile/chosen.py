@@ -15,7 +15,7 @@ import psycopg
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from cdc.contract.jobspec.deployment import Table
+from cdc.contract.jobspec.deployment import JobTable
 from cdc.spark.source.held_snapshot import reading
 from cdc.spark.source.sql import quoted
 
@@ -42,7 +42,7 @@ class Chosen(NamedTuple):
 
 
 def chosen(
-    findings: DataFrame, where: str, table: Table, connection: psycopg.Connection[Any], *, all_rows: bool
+    findings: DataFrame, where: str, table: JobTable, connection: psycopg.Connection[Any], *, all_rows: bool
 ) -> Chosen:
     """Leave out differences that the condition is not about; a key without a row in the replica always counts.
 
@@ -81,7 +81,7 @@ class _Question(NamedTuple):
     names: tuple[str, ...]
 
 
-def _question(connection: psycopg.Connection[Any], table: Table, where: str) -> _Question:
+def _question(connection: psycopg.Connection[Any], table: JobTable, where: str) -> _Question:
     """For which of some rows the condition holds."""
     types = dict(connection.execute(_TYPES, (quoted(table.namespace, table.name),)).fetchall())
     columns = [(each.name, types[each.name]) for each in table.columns if each.name in types]

@@ -17,16 +17,16 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as fn
 
-from cdc.contract.jobspec.deployment import KafkaSettings, PostgresSettings, Table
+from cdc.contract.jobspec.deployment import JobTable, KafkaSettings, PostgresSettings
 from cdc.spark.errors import JobError
 from cdc.spark.offsets import Brokers, Extent
 from cdc.spark.reconcile import candidates
 from cdc.spark.reconcile.candidates import CANDIDATES_DDL, FirstLook
 from cdc.spark.reconcile.kept_hashes import KeptHashes
 from cdc.spark.reconcile.keys import Keys, keys_in
-from cdc.spark.reconcile.origin import Origin, Origins
+from cdc.spark.reconcile.origin import Origins, PossibleRecords
 from cdc.spark.reconcile.second_look import Rule, findings, sums_by_key
-from cdc.spark.reconcile.topic_records import Moment, folded, hashed, key_hash
+from cdc.spark.reconcile.topic_records import RecordMoment, folded, hashed, key_hash
 from cdc.spark.reconcile.verdict import is_outrun, kept_since_ms
 from cdc.spark.snapshot.definitions import definitions_of
 from cdc.spark.source.held_snapshot import HeldSnapshot
@@ -74,12 +74,12 @@ class Sides(NamedTuple):
     """
 
     database: PostgresSettings
-    table: Table
-    moment: Moment
+    table: JobTable
+    moment: RecordMoment
     compared: tuple[str, ...]
     where: str | None
     side: str
-    origin: Origin | None = None
+    origin: PossibleRecords | None = None
 
 
 class Judged(NamedTuple):
@@ -114,7 +114,7 @@ class Comparison:
         self.origins = origins
         self.watch = Stopwatch()
 
-    def hashes(self, extent: Extent, origin: Origin | None) -> DataFrame:
+    def hashes(self, extent: Extent, origin: PossibleRecords | None) -> DataFrame:
         """All of the topic, for ``first_look`` on the side that has this origin."""
         foreign = fn.lit(False) if origin is None else origin.is_foreign(extent.topic)
         lines = hashed(read_topic(self.spark, self.kafka, extent), len(extent.ends), foreign)
@@ -154,10 +154,10 @@ class Comparison:
 
     def first_looks(
         self,
-        database: tuple[PostgresSettings, HeldSnapshot, Sequence[Table]],
+        database: tuple[PostgresSettings, HeldSnapshot, Sequence[JobTable]],
         extents: Sequence[Extent],
-        moment: Moment,
-        origin: Origin | None,
+        moment: RecordMoment,
+        origin: PossibleRecords | None,
     ) -> dict[str, FirstLook]:
         """By hashes, several small tables at once.
 

@@ -21,8 +21,8 @@ from pyspark.sql import functions as fn
 from cdc.contract.jobspec.deployment import STRICT, KafkaSettings
 from cdc.spark.offsets import Extent
 from cdc.spark.reconcile.keys import Keys
-from cdc.spark.reconcile.topic_records import TOMBSTONE, Moment, hashed
-from cdc.spark.source.visibility import Snapshot
+from cdc.spark.reconcile.topic_records import TOMBSTONE, RecordMoment, hashed
+from cdc.spark.source.visibility import VisibleTransactions
 from cdc.spark.stored import store
 from cdc.spark.topic import read_topic
 
@@ -71,7 +71,9 @@ class KeptHashes:
         self._next: _Manifest | None = None
         self.went_on = False
 
-    def brought_up_to(self, extent: Extent, snapshot: Snapshot, is_foreign: Column) -> tuple[DataFrame, Extent]:
+    def brought_up_to(
+        self, extent: Extent, snapshot: VisibleTransactions, is_foreign: Column
+    ) -> tuple[DataFrame, Extent]:
         """Add what the topic has new, into a folder of its own: the old hashes stay until ``keep``.
 
         Args:
@@ -91,7 +93,7 @@ class KeptHashes:
             # To the next run a tombstone says what no record says; kept, the hashes of deleted keys would pile up.
             matters = fn.col("header").isNotNull() | (fn.col("topic_hash") != TOMBSTONE)
             lines = known.where(matters).unionByName(lines)
-        counts = Moment(snapshot=snapshot).counts()
+        counts = RecordMoment(snapshot=snapshot).counts()
         # A group of its own for each record that does not count yet; its header says when it will.
         reduced = lines.groupBy(
             "key_hash",
@@ -147,7 +149,7 @@ class KeptHashes:
     def _manifest(self) -> Path:
         return self._place / "manifest.json"
 
-    def _usable(self, extent: Extent, snapshot: Snapshot) -> _Manifest | None:
+    def _usable(self, extent: Extent, snapshot: VisibleTransactions) -> _Manifest | None:
         """The last run's, if it is of the same topic and source, and both have only gone on since."""
         try:
             found = _Manifest.model_validate_json(self._manifest.read_text(encoding="utf-8"))

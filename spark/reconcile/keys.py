@@ -9,7 +9,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc.contract.jobspec.deployment import Table
+from cdc.contract.jobspec.deployment import JobTable
 from cdc.contract.jobspec.keys_file import read_keys
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.source.rows import listed
@@ -62,7 +62,7 @@ def keys_in(rows: DataFrame) -> Keys:
     return Keys(different.count(), frame=different)
 
 
-def keys_asked_for(spark: SparkSession, job: ReconcileJob, table: Table) -> Keys | None:
+def keys_asked_for(spark: SparkSession, job: ReconcileJob, table: JobTable) -> Keys | None:
     """The keys that the job names for a table, None when it wants all."""
     path = job.keys.get(table.qualified_name)
     if path is None:

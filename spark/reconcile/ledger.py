@@ -41,7 +41,7 @@ def ranges(extent: Extent) -> tuple[OffsetRange, ...]:
     )
 
 
-class Ledger:
+class PassLedger:
     """One table's passes; those that are there already are of the same comparison (``identity``).
 
     Args:

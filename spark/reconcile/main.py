@@ -22,7 +22,7 @@ from cdc.spark.reconcile.identity import identity_of, read_identity, refuse_anot
 from cdc.spark.reconcile.run_folder import RunFolder, occupied
 from cdc.spark.reconcile.selection import refuse_unknown
 from cdc.spark.reconcile.table_report import Judge, JudgedTable
-from cdc.spark.report.model import Engine, Report, Source, Stage, Verdict
+from cdc.spark.report.model import Report, Source, SparkEngine, Stage, Verdict
 from cdc.spark.report.redact import redacted
 from cdc.spark.report.text import as_text
 from cdc.spark.report.write import write_all
@@ -32,7 +32,7 @@ from cdc.spark.source.held_snapshot import connect, reading
 _EXIT_CODES: Final[dict[Verdict, int]] = {"identical": 0, "different": 1, "not_verified": 2}
 
 
-class _Server(NamedTuple):
+class _SourceTimeline(NamedTuple):
     """The source, and its timeline: after a failover or a restore another one."""
 
     source: Source
@@ -96,7 +96,7 @@ def reconcile(job: ReconcileJob, session: AbstractContextManager[SparkSession]) 
     return redacted(report) if job.redact else report
 
 
-def _begin(job: ReconcileJob, server: _Server, brokers: Brokers, folder: RunFolder) -> None:
+def _begin(job: ReconcileJob, server: _SourceTimeline, brokers: Brokers, folder: RunFolder) -> None:
     """Note which comparison this is; a run that is resumed must be the one that was begun."""
     topics = {each.topic for each in job.tables}
     identity = identity_of(job, str(server), brokers.topic_ids(topics))
@@ -118,7 +118,7 @@ def _report(
         exit_code=_EXIT_CODES[_worst({each.verdict for each in tables})],  # type: ignore[arg-type]  # a Literal
         source=source,
         kafka=job.kafka.options["bootstrap.servers"],
-        engine=Engine(
+        engine=SparkEngine(
             tool_version=job.tool_version,
             spark_version=spark_version,
             connector_version=CONNECTOR_VERSION,
@@ -130,7 +130,7 @@ def _report(
     )
 
 
-def _server(job: ReconcileJob) -> _Server:
+def _server(job: ReconcileJob) -> _SourceTimeline:
     with contextlib.closing(connect(job.source)) as conn, reading("asking who it is"):
         row = conn.execute(
             "SELECT pg_catalog.current_setting('server_version'), system_identifier::text, timeline_id"
@@ -144,7 +144,7 @@ def _server(job: ReconcileJob) -> _Server:
         server_version=row[0],
         system_identifier=row[1],
     )
-    return _Server(source, row[2])
+    return _SourceTimeline(source, row[2])
 
 
 def _worst(verdicts: set[Verdict]) -> Verdict:

@@ -36,18 +36,19 @@ from cdc.spark.reconcile.bridge_progress import BridgeProgress
 from cdc.spark.reconcile.topic_records import covers, sees
 from cdc.spark.snapshot.definitions import definitions_by_topic
 from cdc.spark.source.held_snapshot import connect, position_now, reading
-from cdc.spark.source.visibility import Snapshot
+from cdc.spark.source.visibility import VisibleTransactions
 from cdc.spark.topic import header_field, lsn_number
 
 _NOW: Final = "SELECT pg_catalog.pg_current_snapshot()::text, pg_catalog.pg_current_wal_insert_lsn()::text"
 
 
-class Foreign(NamedTuple):
+class ForeignReason(NamedTuple):
     """Why a record is not the bridge's.
 
     Attributes:
         text: in words.
-        may_be_ours: the source named what it has by then, and the bridge was not asked yet (``Origin.is_vouched``).
+        may_be_ours: the source named what it has by then, and the bridge was not asked yet (``is_vouched`` of
+            ``PossibleRecords``).
     """
 
     text: str
@@ -55,7 +56,7 @@ class Foreign(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class PossibleRecords:
     """What the bridge can have written, by what was asked after the ends of the topics were pinned.
 
     Attributes:
@@ -66,7 +67,7 @@ class Origin:
         is_vouched: whether the bridge was asked; else ``unseen`` is empty.
     """
 
-    snapshot: Snapshot
+    snapshot: VisibleTransactions
     lsn: LSN
     definitions: Mapping[str, Mapping[str, TableSchema]]
     unseen: frozenset[int] = frozenset()
@@ -85,7 +86,7 @@ class Origin:
         known = is_known_place & self._has_definition(topic) & is_known_author
         return fn.when(fn.col("header").isNull(), fn.lit(True)).otherwise(fn.coalesce(~known, fn.lit(True)))
 
-    def why_foreign(self, topic: str, header: str | None, other: str | None) -> Foreign | None:
+    def why_foreign(self, topic: str, header: str | None, other: str | None) -> ForeignReason | None:
         """The same of one record, in words; None when the bridge can have written it.
 
         Args:
@@ -94,24 +95,30 @@ class Origin:
             other: a header that is not.
         """
         if header is None:
-            return Foreign("it has no header" if other is None else "its header is not of the topic contract", False)
+            return ForeignReason(
+                "it has no header" if other is None else "its header is not of the topic contract", False
+            )
         try:
             told = parse_header(header.encode())
-            snap = None if told.snap is None else Snapshot.parse(told.snap)
+            snap = None if told.snap is None else VisibleTransactions.parse(told.snap)
         except DecodeError:
-            return Foreign("its header is not of the topic contract", False)
+            return ForeignReason("its header is not of the topic contract", False)
         if told.lsn >= self.lsn:
-            return Foreign(f"the source's WAL had not come to its LSN ({self.lsn} at the time)", not self.is_vouched)
+            return ForeignReason(
+                f"the source's WAL had not come to its LSN ({self.lsn} at the time)", not self.is_vouched
+            )
         if told.xid is not None and not self.snapshot.sees(told.xid) and told.xid not in self.unseen:
-            return Foreign(
+            return ForeignReason(
                 f"the source has not committed its transaction (snapshot {self.snapshot})", not self.is_vouched
             )
         if snap is not None and not self.snapshot.covers(snap):
-            return Foreign(
+            return ForeignReason(
                 f"the source has not had its snapshot yet ({self.snapshot} at the time)", not self.is_vouched
             )
         if told.schema not in self.definitions.get(topic, {}):
-            return Foreign(f"the schemas topic has no definition {told.schema} of this topic", not self.is_vouched)
+            return ForeignReason(
+                f"the schemas topic has no definition {told.schema} of this topic", not self.is_vouched
+            )
         return None
 
     def _has_definition(self, topic: str | None) -> Column:
@@ -142,15 +149,15 @@ class Origins:
         self._stream = stream
         self._timeout_s = timeout_s
 
-    def now(self, unseen: frozenset[int] = frozenset(), *, is_vouched: bool = False) -> Origin:
+    def now(self, unseen: frozenset[int] = frozenset(), *, is_vouched: bool = False) -> PossibleRecords:
         """What the source says; call it when the ends of the topics are pinned."""
         with contextlib.closing(connect(self._source)) as conn, reading("taking the snapshot again"):
             row = conn.execute(_NOW).fetchone()
         assert row is not None
         definitions = definitions_by_topic(self._brokers, self._stream)
-        return Origin(Snapshot.parse(row[0]), LSN.parse(row[1]), definitions, unseen, is_vouched)
+        return PossibleRecords(VisibleTransactions.parse(row[0]), LSN.parse(row[1]), definitions, unseen, is_vouched)
 
-    def vouched(self) -> Origin:
+    def vouched(self) -> PossibleRecords:
         """What the source and the bridge say.
 
         Raises:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from cdc.base.lsn import LSN
 from cdc.base.table_names import qualified
-from cdc.contract.jobspec.deployment import PostgresSettings, Table
+from cdc.contract.jobspec.deployment import JobTable, PostgresSettings
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import NotCaughtUp
 from cdc.spark.reconcile import summary
@@ -22,7 +22,7 @@ from cdc.spark.reconcile.comparison import Comparison, Say, Sides, limited
 from cdc.spark.reconcile.keys import Keys, keys_asked_for, keys_in
 from cdc.spark.reconcile.second_look import read_findings
 from cdc.spark.reconcile.selection import only_compared
-from cdc.spark.reconcile.topic_records import Moment
+from cdc.spark.reconcile.topic_records import RecordMoment
 from cdc.spark.report.model import ReplicaCounts
 from cdc.spark.source.held_snapshot import connect, hold, reading
 
@@ -39,12 +39,12 @@ class ComparedReplica(NamedTuple):
 
 
 def compare_replica(
-    job: ReconcileJob, table: Table, tools: Comparison, work: Path, say: Say, *, by_position: bool
+    job: ReconcileJob, table: JobTable, tools: Comparison, work: Path, say: Say, *, by_position: bool
 ) -> ComparedReplica:
     """Replica against topic; keys that differ are looked at again until they agree or the rounds are used up.
 
     A second round matters: what somebody wrote into the topic behind the last cut is not in the replica yet.
-    ``by_position`` is as in ``Moment``.
+    ``by_position`` is as in ``RecordMoment``.
     """
     assert job.replica is not None
     assert table.replica is not None
@@ -74,7 +74,7 @@ def compare_replica(
                 return ComparedReplica(None, None, why_not)
             extent = tools.brokers.extent(table.topic)
             sides = Sides(
-                job.replica, replica, Moment(lsn=lsn, by_position=by_position), compared, job.where, "replica"
+                job.replica, replica, RecordMoment(lsn=lsn, by_position=by_position), compared, job.where, "replica"
             )
             if number == 0 and keys is None:
                 looked, keys = tools.first_look(
@@ -98,7 +98,7 @@ def compare_replica(
     return ComparedReplica(replica_counts(qualified(namespace, name), lsn, max(rows, 0) + beside, findings), findings)
 
 
-def replica_table(table: Table) -> Table:
+def replica_table(table: JobTable) -> JobTable:
     """The replica of a table that has one, as a table to be read."""
     assert table.replica is not None
     namespace, name = table.replica
@@ -121,7 +121,7 @@ def _wait_for(job: ReconcileJob, lsn: LSN) -> None:
             time.sleep(_PAUSE_S)
 
 
-def recorded(conn: psycopg.Connection[Any], stream: str, table: Table, replica: PostgresSettings) -> tuple[LSN, str]:
+def recorded(conn: psycopg.Connection[Any], stream: str, table: JobTable, replica: PostgresSettings) -> tuple[LSN, str]:
     """The replica's LSN, or why its table says nothing."""
     with reading("looking for the replica's LSN"):
         if conn.execute("SELECT pg_catalog.to_regclass('cdc.cut')").fetchone() == (None,):

@@ -16,12 +16,12 @@ from pyspark.sql import functions as fn
 
 from cdc.base.errors import DecodeError
 from cdc.contract.header import Header, parse_header
-from cdc.contract.jobspec.deployment import Table
+from cdc.contract.jobspec.deployment import JobTable
 from cdc.contract.partition import partition_of
 from cdc.contract.record import TableSchema
-from cdc.spark.reconcile.causes import Finding, RecordPlace, differing_columns, likely_cause
-from cdc.spark.reconcile.origin import Foreign, Origin
-from cdc.spark.reconcile.topic_records import Moment
+from cdc.spark.reconcile.causes import KnownDifference, RecordPlace, differing_columns, likely_cause
+from cdc.spark.reconcile.origin import ForeignReason, PossibleRecords
+from cdc.spark.reconcile.topic_records import RecordMoment
 from cdc.spark.reconcile.verdict import TopicState, judge_scattered
 from cdc.spark.topic import header_field, lsn_number
 from cdc.spark.values.columns import kind_of, row_texts
@@ -64,13 +64,13 @@ BUCKETS: Final = 64
 """For the chart of key buckets: enough to see a pattern, few enough to be looked at."""
 
 
-class Unreadable(NamedTuple):
+class UnreadableValue(NamedTuple):
     """``why`` a value is no row of the contract."""
 
     why: str
 
 
-TopicRow: TypeAlias = Mapping[str, str | None] | Unreadable | None
+TopicRow: TypeAlias = Mapping[str, str | None] | UnreadableValue | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +88,14 @@ class Rule:
         origin: see ``comparison.Sides``.
     """
 
-    table: Table
+    table: JobTable
     partitions: int
     kept_since_ms: int
     outrun: bool
     compared: tuple[str, ...]
     definitions: Mapping[str, TableSchema] = field(default_factory=dict)
     side: str = "topic"
-    origin: Origin | None = None
+    origin: PossibleRecords | None = None
 
     @property
     def documents(self) -> Collection[str]:
@@ -108,7 +108,7 @@ def read_findings(spark: SparkSession, folder: str) -> DataFrame:
     return spark.read.schema(FINDINGS_DDL).parquet(folder)
 
 
-def sums_by_key(records: DataFrame, moment: Moment, rule: Rule) -> DataFrame:
+def sums_by_key(records: DataFrame, moment: RecordMoment, rule: Rule) -> DataFrame:
     """The candidates' records, one row per key: ``key`` binary, ``key_hash``, ``states`` (one struct per partition)."""
     counts = moment.counts() if rule.origin is None else moment.counts() | rule.origin.is_foreign(rule.table.topic)
     position = fn.struct(lsn_number(header_field("lsn")), header_field("seq").cast("bigint"))
@@ -178,10 +178,10 @@ def _judged(rule: Rule, row: Mapping[str, Any]) -> dict[str, Any]:
     told = _telling_state(states, topic_rows, home)
     record, header = _place(told) if told is not None and told["offset"] is not None else (None, None)
     topic = topic_rows[told["partition"]] if told is not None else None
-    unreadable, topic = (topic.why, {}) if isinstance(topic, Unreadable) else ("", topic)
+    unreadable, topic = (topic.why, {}) if isinstance(topic, UnreadableValue) else ("", topic)
     shown = _shown(source, topic, rule)
     foreign = None if told is None else _why_foreign(told, rule)
-    finding = Finding(
+    finding = KnownDifference(
         verdict=verdict,
         source=shown[0],
         topic=shown[1],
@@ -235,7 +235,7 @@ def _state(state: Mapping[str, Any], row: TopicRow, rule: Rule) -> TopicState:
     )
 
 
-def _why_foreign(state: Mapping[str, Any], rule: Rule) -> Foreign | None:
+def _why_foreign(state: Mapping[str, Any], rule: Rule) -> ForeignReason | None:
     """Why the bridge cannot have written the latest record that counts; None when it can, or there is none."""
     if rule.origin is None or state["offset"] is None:
         return None
@@ -249,7 +249,7 @@ def _compared(row: TopicRow, rule: Rule) -> tuple[object, ...] | None:
     """
     if row is None:
         return None
-    if isinstance(row, Unreadable):
+    if isinstance(row, UnreadableValue):
         return (row,)  # whoever reads the topic meets this as the row: it differs from any
     documents = rule.documents if rule.side == "replica" else ()
     texts = ((name, row.get(name)) for name in rule.compared)
@@ -275,7 +275,7 @@ def _topic_row(state: Mapping[str, Any], rule: Rule) -> TopicRow:
         header = parse_header(state["header"].encode()) if state["header"] else None
         return _texts(state["value"], header, rule)
     except (DecodeError, UnicodeDecodeError) as error:
-        return Unreadable(str(error))
+        return UnreadableValue(str(error))
 
 
 def _texts(value: bytes, header: Header | None, rule: Rule) -> dict[str, str | None]:
@@ -316,7 +316,7 @@ def _said(state: Mapping[str, Any]) -> str:
     return (state["header"] or state["other_header"] or "")[:_SAID]
 
 
-def _canonical(key: bytes, table: Table) -> bytes:
+def _canonical(key: bytes, table: JobTable) -> bytes:
     """The bytes that the contract gives the same logical key; the key itself where it is no key of the table."""
     kinds = {column.name: column.kind for column in table.columns}
     try:

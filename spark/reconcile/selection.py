@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from cdc.contract.jobspec.deployment import Table
+from cdc.contract.jobspec.deployment import JobTable
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
 
@@ -30,7 +30,7 @@ def refuse_unknown(job: ReconcileJob) -> None:
                 )
 
 
-def only_compared(job: ReconcileJob, table: Table) -> tuple[str, ...]:
+def only_compared(job: ReconcileJob, table: JobTable) -> tuple[str, ...]:
     """The columns to compare of a table: all, or those asked for."""
     return job.columns.get(table.qualified_name) or tuple(each.name for each in table.columns)
 

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as fn
 
-from cdc.contract.jobspec.deployment import Table
+from cdc.contract.jobspec.deployment import JobTable
 from cdc.spark.report.model import Bar, ColumnDifferences, DifferenceClass, Example, Histograms, Sample, Side
 
 _DIFFERENCES: Final = ("missing_in_topic", "extra_in_topic", "value_mismatch", "foreign")
@@ -55,7 +55,7 @@ def samples(findings: DataFrame, side: Side, limit: int) -> tuple[Sample, ...]:
     return tuple(_sample(row, side) for row in chosen)
 
 
-def columns(findings: DataFrame, table: Table) -> tuple[ColumnDifferences, ...]:
+def columns(findings: DataFrame, table: JobTable) -> tuple[ColumnDifferences, ...]:
     """Of each column that differs somewhere, how."""
     mismatches = findings.where(fn.col("difference") == "value_mismatch")
     each = mismatches.select(fn.explode("differing").alias("name"), "source", "other", "cause").select(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from cdc.contract.jobspec.deployment import Table
+from cdc.contract.jobspec.deployment import JobTable
 from cdc.contract.jobspec.keys_file import MAX_KEYS, RepairableKey, keys_file, write_keys
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
@@ -92,7 +92,7 @@ class Judge:
         tools = self._tools()
         self._replicas = Together(self._job, tools, self._bridge, self._work, _say).compare()
 
-    def table(self, table: Table) -> JudgedTable:
+    def table(self, table: JobTable) -> JudgedTable:
         """Compare one; never raises for what concerns this table alone."""
         job = self._job
         tools = self._tools()
@@ -129,7 +129,7 @@ class Judge:
 
 def _assembled(
     job: ReconcileJob,
-    table: Table,
+    table: JobTable,
     tools: Comparison,
     compared: Compared | None,
     replica: ComparedReplica,
@@ -209,7 +209,7 @@ def _why_open(counts: Counts, replica: ComparedReplica) -> str:
     )
 
 
-def _keep_keys(job: ReconcileJob, table: Table, sides: Sequence[tuple[DataFrame | None, str]]) -> str:
+def _keep_keys(job: ReconcileJob, table: JobTable, sides: Sequence[tuple[DataFrame | None, str]]) -> str:
     """Parquet of every key that differs, on any of the sides; its path, or nothing."""
     frames = [summary.differing(frame).withColumn("side", fn.lit(side)) for frame, side in sides if frame is not None]
     if not frames:
@@ -228,7 +228,7 @@ def _without_values(differing: DataFrame) -> DataFrame:
     return differing.withColumn("cause", kind).drop("source", "other", "key", "key_bytes", "key_hash")
 
 
-def _write_keys(table: Table, folder: str, differing: DataFrame) -> None:
+def _write_keys(table: JobTable, folder: str, differing: DataFrame) -> None:
     chosen = differing.select("key_bytes", "partition", "home_partition").distinct().limit(MAX_KEYS + 1).collect()
     strays = (row["partition"] if row["partition"] != row["home_partition"] else None for row in chosen)
     write_keys(
@@ -237,7 +237,7 @@ def _write_keys(table: Table, folder: str, differing: DataFrame) -> None:
     )
 
 
-def _repair(job: ReconcileJob, table: Table, counts: Counts, replica: ComparedReplica) -> Repair | None:
+def _repair(job: ReconcileJob, table: JobTable, counts: Counts, replica: ComparedReplica) -> Repair | None:
     done = job.repaired.get(table.qualified_name)
     if done is None:
         return None

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from cdc.contract.jobspec.deployment import Table
+from cdc.contract.jobspec.deployment import JobTable
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.offsets import Extent
 from cdc.spark.reconcile import summary
@@ -23,11 +23,11 @@ from cdc.spark.reconcile.comparison import Comparison, Judged, Say, Sides, limit
 from cdc.spark.reconcile.failures import Unverifiable
 from cdc.spark.reconcile.kept_hashes import KeptHashes
 from cdc.spark.reconcile.keys import Keys, keys_asked_for, keys_in
-from cdc.spark.reconcile.ledger import Ledger, PassDone, ranges
+from cdc.spark.reconcile.ledger import PassDone, PassLedger, ranges
 from cdc.spark.reconcile.second_look import read_findings
 from cdc.spark.reconcile.selection import only_compared
-from cdc.spark.reconcile.topic_records import Moment
-from cdc.spark.reconcile.verdict import TableFacts, why_unverifiable
+from cdc.spark.reconcile.topic_records import RecordMoment
+from cdc.spark.reconcile.verdict import TableEvidence, why_unverifiable
 from cdc.spark.report.model import Counts, OffsetRange, Round
 from cdc.spark.source.held_snapshot import HeldSnapshot, connect, hold, position_now, reading
 from cdc.spark.source.sql import quoted
@@ -78,7 +78,7 @@ class TableRun:
     """
 
     def __init__(
-        self, job: ReconcileJob, table: Table, tools: Comparison, bridge: BridgeProgress, server: str, work: Path,
+        self, job: ReconcileJob, table: JobTable, tools: Comparison, bridge: BridgeProgress, server: str, work: Path,
         say: Say,
     ) -> None:  # fmt: skip
         self._job = job
@@ -88,7 +88,7 @@ class TableRun:
         self._say = say
         self._compared = only_compared(job, table)
         self._folder = work / table.topic
-        self._ledger = Ledger(self._folder)
+        self._ledger = PassLedger(self._folder)
         self._fence_wait_s = 0.0
         self._kept: KeptHashes | None = None
         if job.state is not None and not self._is_restricted:
@@ -216,7 +216,7 @@ class TableRun:
             hold(self._job.source, (self._table.namespace, self._table.name), self._job.fence_timeout_s)
         )
         stack.enter_context(limited(self._tools.spark, self._job.max_snapshot_s, _SLOWER))
-        if why := why_unverifiable(TableFacts(is_whole, unseen, held.snapshot, 0, 1)):
+        if why := why_unverifiable(TableEvidence(is_whole, unseen, held.snapshot, 0, 1)):
             raise Unverifiable(why)
         with self._tools.watch.timing("fence"):
             self._fence_wait_s = pass_fence(self._job, self._bridge, held, rereads=self._table.rereads)
@@ -224,7 +224,7 @@ class TableRun:
         sides = Sides(
             self._job.source,
             self._table,
-            Moment(snapshot=held.snapshot),
+            RecordMoment(snapshot=held.snapshot),
             self._compared,
             self._job.where,
             "topic",
@@ -237,7 +237,7 @@ class TableRun:
         self._tools.brokers.refuse_another(extent)
         retention_ms = int(self._tools.brokers.settings(self._table.topic)["delete.retention.ms"])
         taken_ms = int((time.monotonic() - held.taken_at) * 1000)
-        if why := why_unverifiable(TableFacts(True, (), held.snapshot, taken_ms, retention_ms)):
+        if why := why_unverifiable(TableEvidence(True, (), held.snapshot, taken_ms, retention_ms)):
             raise Unverifiable(why)
 
     def _read(self, folders: Sequence[str]) -> DataFrame | None:

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from cdc.base.lsn import LSN
 from cdc.base.table_names import qualified
-from cdc.contract.jobspec.deployment import PostgresSettings, Table
+from cdc.contract.jobspec.deployment import JobTable, PostgresSettings
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
 from cdc.spark.offsets import Extent
@@ -24,11 +24,11 @@ from cdc.spark.reconcile.bridge_progress import BridgeProgress
 from cdc.spark.reconcile.candidates import FirstLook
 from cdc.spark.reconcile.comparison import CLOCK_MARGIN_MS, Comparison, Say, limited
 from cdc.spark.reconcile.failures import as_job_errors
-from cdc.spark.reconcile.ledger import Ledger, PassDone, ranges
+from cdc.spark.reconcile.ledger import PassDone, PassLedger, ranges
 from cdc.spark.reconcile.replica_run import recorded, replica_counts, replica_table
 from cdc.spark.reconcile.table_run import pass_fence
-from cdc.spark.reconcile.topic_records import Moment
-from cdc.spark.reconcile.verdict import TableFacts, kept_since_ms, why_unverifiable
+from cdc.spark.reconcile.topic_records import RecordMoment
+from cdc.spark.reconcile.verdict import TableEvidence, kept_since_ms, why_unverifiable
 from cdc.spark.report.model import ReplicaCounts, Round
 from cdc.spark.source.held_snapshot import HeldSnapshot, hold_free
 from cdc.spark.source.rows import sizes_of
@@ -43,7 +43,7 @@ MOST_BYTES: Final = 8 * SMALL_BYTES
 _NOTHING: Final = FirstLook(0, 0, 0, 0, None)
 _SLOWER: Final = "each is compared by itself"
 
-_Names: TypeAlias = Mapping[tuple[str, str], Table]
+_Names: TypeAlias = Mapping[tuple[str, str], JobTable]
 """By schema and name in the database that is looked at."""
 
 
@@ -98,7 +98,7 @@ class Together:
     def _with_topics(self, batch: _Names) -> int:
         job, brokers = self._job, self._tools.brokers
         # A run that goes on has some in its ledger already.
-        begun = {name: table for name, table in batch.items() if Ledger(self._work / table.topic).done(0) is None}
+        begun = {name: table for name, table in batch.items() if PassLedger(self._work / table.topic).done(0) is None}
         self._bridge.catch_up()
         whole = {name: table for name, table in begun.items() if self._bridge.is_whole(table.qualified_name)}
         unseen = self._bridge.unseen
@@ -106,14 +106,14 @@ class Together:
             held = stack.enter_context(hold_free(job.source, list(whole)))
             stack.enter_context(limited(self._tools.spark, job.max_snapshot_s, _SLOWER))
             tables = [whole[each] for each in small_ones(sizes_of(held))]
-            if not tables or why_unverifiable(TableFacts(True, unseen, held.snapshot, 0, 1)):
+            if not tables or why_unverifiable(TableEvidence(True, unseen, held.snapshot, 0, 1)):
                 return 0
             pass_fence(job, self._bridge, held, rereads=any(each.rereads for each in tables))
             extents = {each.topic: brokers.extent(each.topic) for each in tables}
             looks = self._tools.first_looks(
                 (job.source, held, tables),
                 list(extents.values()),
-                Moment(snapshot=held.snapshot),
+                RecordMoment(snapshot=held.snapshot),
                 self._tools.origins.now(),
             )
             equal = self._equal(held, extents, looks)
@@ -136,7 +136,7 @@ class Together:
             lsn: LSN = next(iter(exact.values()))  # one row of one snapshot says it of all
             tables = [replica_table(batch[each]) for each in exact]
             extents = {each.topic: brokers.extent(each.topic) for each in tables}
-            moment = Moment(lsn=lsn, by_position=self._bridge.may_be_late)
+            moment = RecordMoment(lsn=lsn, by_position=self._bridge.may_be_late)
             looks = self._tools.first_looks((job.replica, held, tables), list(extents.values()), moment, None)
             equal = self._equal(held, extents, looks)
         for name in exact:
@@ -157,12 +157,12 @@ class Together:
         for topic, settings in brokers.settings_of(list(extents)).items():
             look = looks.get(topic, _NOTHING)
             kept_since = kept_since_ms(now_ms, int(settings["min.compaction.lag.ms"]), CLOCK_MARGIN_MS)
-            facts = TableFacts(True, (), held.snapshot, taken_ms, int(settings["delete.retention.ms"]))
+            facts = TableEvidence(True, (), held.snapshot, taken_ms, int(settings["delete.retention.ms"]))
             if look.is_equal(kept_since) and not why_unverifiable(facts):
                 equal[topic] = look
         return equal
 
-    def _keep(self, table: Table, held: HeldSnapshot, extent: Extent, look: FirstLook) -> None:
+    def _keep(self, table: JobTable, held: HeldSnapshot, extent: Extent, look: FirstLook) -> None:
         folder = self._work / table.topic
         done = PassDone(
             number=0,
@@ -173,7 +173,7 @@ class Together:
             round=Round(number=0, snapshot=held.text, lsn=str(held.lsn), keys=0, in_flight=0),
             offsets=ranges(extent),
         )
-        Ledger(folder).keep(done)
+        PassLedger(folder).keep(done)
 
 
 def small_ones(sizes: Mapping[tuple[str, str], int]) -> list[tuple[str, str]]:

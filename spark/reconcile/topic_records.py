@@ -14,7 +14,7 @@ from pyspark.sql import functions as fn
 from cdc.base.lsn import LSN
 from cdc.spark.reconcile.home import is_stray
 from cdc.spark.source.sql import HASH_DIGITS
-from cdc.spark.source.visibility import Snapshot
+from cdc.spark.source.visibility import VisibleTransactions
 from cdc.spark.topic import header_field, lsn_number
 
 TOMBSTONE: Final = -1
@@ -25,7 +25,7 @@ NEWER_BIT: Final = 1 << (4 * HASH_DIGITS)
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class RecordMoment:
     """When a record counts: at a snapshot of the source, or before a WAL position (a replica's). One of the two.
 
     Attributes:
@@ -33,7 +33,7 @@ class Moment:
             out what comes late; else the one with the greatest offset, as for any other reader.
     """
 
-    snapshot: Snapshot | None = None
+    snapshot: VisibleTransactions | None = None
     lsn: LSN | None = None
     by_position: bool = False
 
@@ -97,7 +97,7 @@ def hashed(records: DataFrame, partitions: int, is_foreign: Column, *also: str) 
     )
 
 
-def folded(lines: DataFrame, moment: Moment, bucket: tuple[int, int] = (0, 1), *also: str) -> DataFrame:
+def folded(lines: DataFrame, moment: RecordMoment, bucket: tuple[int, int] = (0, 1), *also: str) -> DataFrame:
     """One row per key: the sums that the verdict needs.
 
     Args:
@@ -141,14 +141,17 @@ def _bits(digest: Column) -> Column:
     return fn.conv(fn.substring(digest, 1, HASH_DIGITS), 16, 10).cast("bigint")
 
 
-def sees(snapshot: Snapshot, xid: Column) -> Column:
-    """``Snapshot.sees``."""
+def sees(snapshot: VisibleTransactions, xid: Column) -> Column:
+    """``VisibleTransactions.sees``."""
     seen = xid < fn.lit(snapshot.xmax)
     return seen & ~xid.isin(*snapshot.in_progress) if snapshot.in_progress else seen
 
 
-def covers(snapshot: Snapshot, text: Column) -> Column:
-    """``Snapshot.covers`` of the snapshot that a backfill record names; most are older than ours as a whole."""
+def covers(snapshot: VisibleTransactions, text: Column) -> Column:
+    """Say of the snapshot that a backfill record names what ``VisibleTransactions.covers`` does.
+
+    Most are older than ours as a whole.
+    """
     parts = fn.split(text, ":")
     xmax = fn.get(parts, 1).cast("bigint")
     listed = fn.filter(fn.split(fn.get(parts, 2), ","), lambda each: each != "")

@@ -39,7 +39,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from cdc.spark.source.visibility import Snapshot
+from cdc.spark.source.visibility import VisibleTransactions
 
 Digest: TypeAlias = bytes | str | int | tuple[object, ...]
 """Of a whole row; only compared for equality."""
@@ -74,13 +74,13 @@ class RecordFacts:
     partition: int
     offset: int
     timestamp_ms: int
-    author: int | Snapshot
+    author: int | VisibleTransactions
     digest: Digest | None
     toast_newer: bool = False
 
-    def is_visible_in(self, snapshot: Snapshot) -> bool:
+    def is_visible_in(self, snapshot: VisibleTransactions) -> bool:
         """Whether it counts at this snapshot."""
-        if isinstance(self.author, Snapshot):
+        if isinstance(self.author, VisibleTransactions):
             return snapshot.covers(self.author)
         return snapshot.sees(self.author)
 
@@ -122,7 +122,7 @@ def kept_since_ms(scan_end_ms: int, min_compaction_lag_ms: int, clock_margin_ms:
     return scan_end_ms - min_compaction_lag_ms + clock_margin_ms
 
 
-def fold(records: Iterable[RecordFacts], snapshot: Snapshot, kept_since_ms: int) -> TopicState:
+def fold(records: Iterable[RecordFacts], snapshot: VisibleTransactions, kept_since_ms: int) -> TopicState:
     """The sums over one key's records in one partition, in any order."""
     latest: RecordFacts | None = None
     partition: int | None = None
@@ -202,7 +202,7 @@ def judge_scattered(
 
 
 @dataclass(frozen=True, slots=True)
-class TableFacts:
+class TableEvidence:
     """What decides whether a table can be judged at all.
 
     A backfill drops the row that its chunk saw when a transaction that the chunk did not see touched it and was
@@ -220,12 +220,12 @@ class TableFacts:
 
     whole: bool
     unseen: tuple[int, ...]
-    snapshot: Snapshot
+    snapshot: VisibleTransactions
     reading_ms: int
     delete_retention_ms: int
 
 
-def why_unverifiable(facts: TableFacts) -> str | None:
+def why_unverifiable(facts: TableEvidence) -> str | None:
     """The reason why every key of a table is ``unverifiable``, or None when each can be judged."""
     if not facts.whole:
         return "its backfill is not complete: the topic does not hold every row yet"

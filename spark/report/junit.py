@@ -6,7 +6,7 @@ from typing import Final
 from xml.etree import ElementTree
 
 from cdc.spark.report.model import Report, TableReport
-from cdc.spark.report.sides import Comparison, comparisons
+from cdc.spark.report.sides import SideComparison, comparisons
 from cdc.spark.report.text import details
 from cdc.spark.report.values import is_invisible
 from cdc.spark.report.words import elapsed_s
@@ -49,7 +49,7 @@ def _properties(report: Report) -> dict[str, str]:
     }
 
 
-def _case(suite: ElementTree.Element, table: TableReport, comparison: Comparison) -> None:
+def _case(suite: ElementTree.Element, table: TableReport, comparison: SideComparison) -> None:
     name = f"source = topic {comparison.other}" if comparison.side == "topic" else f"topic = replica {comparison.other}"
     # A table's time is spent on all its sides together; the first case carries it, so that the sum stays true.
     seconds = sum(stage.seconds for stage in table.stages) if comparison.side == "topic" else 0.0

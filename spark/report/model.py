@@ -39,7 +39,7 @@ class Source(BaseModel):
     system_identifier: str
 
 
-class Engine(BaseModel):
+class SparkEngine(BaseModel):
     """What compared it."""
 
     model_config = _STRICT
@@ -291,7 +291,7 @@ class Report(BaseModel):
     source: Source
     kafka: str
     isolation_level: Literal["read_committed"] = "read_committed"
-    engine: Engine
+    engine: SparkEngine
     redacted: bool
     stages: tuple[Stage, ...]
     tables: tuple[TableReport, ...]

@@ -10,7 +10,7 @@ from cdc.spark.report.words import CLASS, VERDICT
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SideComparison:
     """What one side of one table came to.
 
     Attributes:
@@ -47,18 +47,18 @@ class Comparison:
         return self.identical + sum(self.classes.values())
 
 
-def comparisons(table: TableReport) -> tuple[Comparison, ...]:
+def comparisons(table: TableReport) -> tuple[SideComparison, ...]:
     """The topic's first, then the replica's if there is one."""
     return (_topic(table),) if table.replica is None else (_topic(table), _replica(table))
 
 
-def line(table: TableReport, comparison: Comparison) -> str:
+def line(table: TableReport, comparison: SideComparison) -> str:
     """The verdict line: ``IDENTICAL public.orders: 1,000,000 rows at snapshot … (LSN …)``."""
     name = table.table if comparison.side == "topic" else f"{table.table} -> replica {comparison.other}"
     return f"{VERDICT[comparison.verdict]} {name}: {comparison.said}"
 
 
-def _topic(table: TableReport) -> Comparison:
+def _topic(table: TableReport) -> SideComparison:
     counts = table.counts
     classes: dict[DifferenceClass, int] = {
         "missing_in_topic": counts.missing_in_topic,
@@ -73,10 +73,10 @@ def _topic(table: TableReport) -> Comparison:
         verdict = "identical"
     place = f"at snapshot {table.snapshot} (LSN {table.lsn})"
     sentence = _sentence(table, verdict, counted(counts.source_rows, "row"), counts.identical, classes, place)
-    return Comparison("topic", table.topic, verdict, counts.identical, classes, sentence)
+    return SideComparison("topic", table.topic, verdict, counts.identical, classes, sentence)
 
 
-def _replica(table: TableReport) -> Comparison:
+def _replica(table: TableReport) -> SideComparison:
     replica = table.replica
     assert replica is not None
     classes: dict[DifferenceClass, int] = {
@@ -90,7 +90,7 @@ def _replica(table: TableReport) -> Comparison:
         verdict = "different" if replica.differences else "identical"
     place = f"at LSN {replica.lsn}"
     sentence = _sentence(table, verdict, counted(replica.rows, "row"), replica.identical, classes, place)
-    return Comparison("replica", replica.table, verdict, replica.identical, classes, sentence)
+    return SideComparison("replica", replica.table, verdict, replica.identical, classes, sentence)
 
 
 def _sentence(

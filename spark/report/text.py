@@ -9,7 +9,7 @@ from typing import Final
 
 from cdc.base.words import counted
 from cdc.spark.report.model import Report, Sample, TableReport
-from cdc.spark.report.sides import Comparison, comparisons, line
+from cdc.spark.report.sides import SideComparison, comparisons, line
 from cdc.spark.report.values import ascii_text, escaped, shortened
 from cdc.spark.report.words import CLASS, OPERATION, duration, elapsed_s, headline, lag, limits
 
@@ -32,7 +32,7 @@ def as_text(report: Report) -> str:
     return "".join(f"{_ascii(each)}\n" for each in lines)
 
 
-def details(table: TableReport, comparison: Comparison) -> list[str]:
+def details(table: TableReport, comparison: SideComparison) -> list[str]:
     """What is behind a verdict: counts, causes, columns and a few samples of one side."""
     found = _wrapped("keys     " + _counts(comparison)) if comparison.keys else []
     if comparison.side == "topic":
@@ -76,7 +76,7 @@ def _run(report: Report) -> Iterator[str]:
     )
 
 
-def _counts(comparison: Comparison) -> str:
+def _counts(comparison: SideComparison) -> str:
     named = [f"{comparison.identical:,} identical"]
     named += [f"{number:,} {CLASS[kind]}" for kind, number in comparison.classes.items() if number]
     return ", ".join(named)
@@ -95,7 +95,7 @@ def _reading(table: TableReport) -> str:
     return ", ".join(parts)
 
 
-def _chosen(samples: Iterable[Sample], comparison: Comparison) -> Iterator[Sample]:
+def _chosen(samples: Iterable[Sample], comparison: SideComparison) -> Iterator[Sample]:
     seen: Counter[str] = Counter()
     for sample in samples:
         if sample.side == comparison.side and seen[sample.difference] < _SAMPLES:

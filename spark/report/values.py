@@ -23,7 +23,7 @@ _NAMED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ValuePiece:
     """A part of a value: as it is, a character that has no picture, or a note about a part left out."""
 
     text: str
@@ -49,13 +49,13 @@ def differing_spans(one: str, other: str) -> tuple[tuple[Span, ...], tuple[Span,
     )
 
 
-def pieces(value: str, differing: tuple[Span, ...] = ()) -> Iterator[Piece]:
+def pieces(value: str, differing: tuple[Span, ...] = ()) -> Iterator[ValuePiece]:
     """A value in the parts that a view shows one after the other."""
     end = 0
     for first, last in _kept(len(value), differing):
         if first > end:
             hidden = any(a < first and b > end for a, b in differing)
-            yield Piece(f"{first - end:,} characters left out", "left_out", hidden)
+            yield ValuePiece(f"{first - end:,} characters left out", "left_out", hidden)
         yield from _runs(value, first, last, differing)
         end = last
 
@@ -125,7 +125,7 @@ def _kept(length: int, differing: tuple[Span, ...]) -> list[Span]:
     return merged
 
 
-def _runs(value: str, first: int, last: int, differing: tuple[Span, ...]) -> Iterator[Piece]:
+def _runs(value: str, first: int, last: int, differing: tuple[Span, ...]) -> Iterator[ValuePiece]:
     edges = sorted({first, last, *(edge for span in differing for edge in span if first < edge < last)})
     for start, end in pairwise(edges):
         differs = any(a <= start < b for a, b in differing)
@@ -133,8 +133,8 @@ def _runs(value: str, first: int, last: int, differing: tuple[Span, ...]) -> Ite
         for index in range(start, end):
             if is_invisible(value[index]):
                 if run < index:
-                    yield Piece(value[run:index], "plain", differs)
-                yield Piece(value[index], "invisible", differs)
+                    yield ValuePiece(value[run:index], "plain", differs)
+                yield ValuePiece(value[index], "invisible", differs)
                 run = index + 1
         if run < end:
-            yield Piece(value[run:end], "plain", differs)
+            yield ValuePiece(value[run:end], "plain", differs)

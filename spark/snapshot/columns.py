@@ -27,7 +27,7 @@ _YEAR_CHARS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ColumnForm:
     """How a column is written.
 
     Attributes:
@@ -41,7 +41,7 @@ class Form:
     note: str = ""
 
 
-def form_of(sql_type: str) -> Form:
+def form_of(sql_type: str) -> ColumnForm:
     """The form of a column of this type, as ``__schemas`` spells it."""
     kind = kind_of(sql_type)
     if kind.is_array:
@@ -122,35 +122,35 @@ def _list(element: Callable[[str], Any], raw: str) -> list[Any]:
     return [None if item.strip() == "null" else element(item) for item in items]
 
 
-def _numeric_form(sql_type: str) -> Form:
+def _numeric_form(sql_type: str) -> ColumnForm:
     match = _NUMERIC.fullmatch(sql_type)
     precision, scale = (int(match[1]), int(match[2])) if match else (0, 0)
     if match is None or precision > MAX_PRECISION or scale > precision:
         return FORMS[Kind.DECIMAL]
-    return Form(pa.decimal128(precision, scale), partial(_decimal, precision, scale))
+    return ColumnForm(pa.decimal128(precision, scale), partial(_decimal, precision, scale))
 
 
-def _array_form(element: Kind) -> Form:
+def _array_form(element: Kind) -> ColumnForm:
     if element is Kind.DOCUMENT:
-        return Form(pa.string(), _verbatim, "array as JSON: its nulls and its lists may be documents")
+        return ColumnForm(pa.string(), _verbatim, "array as JSON: its nulls and its lists may be documents")
     one = FORMS[element] if element in INTEGERS | FLOATS | {Kind.BOOL} else _TEXT
-    return Form(pa.list_(one.arrow), partial(_list, one.read))
+    return ColumnForm(pa.list_(one.arrow), partial(_list, one.read))
 
 
-_TEXT: Final = Form(pa.string(), plain_text)
-FORMS: Final[Mapping[Kind, Form]] = {
-    Kind.BOOL: Form(pa.bool_(), _boolean),
-    Kind.INT16: Form(pa.int16(), partial(_integer, 16)),
-    Kind.INT32: Form(pa.int32(), partial(_integer, 32)),
-    Kind.INT64: Form(pa.int64(), partial(_integer, 64)),
-    Kind.FLOAT32: Form(pa.float32(), _number),
-    Kind.FLOAT64: Form(pa.float64(), _number),
-    Kind.DECIMAL: Form(pa.string(), plain_text, "numeric as text: no decimal type holds each of its values"),
-    Kind.DATE: Form(pa.date32(), _date),
-    Kind.TIMESTAMP: Form(pa.timestamp("us"), _timestamp),
-    Kind.TIMESTAMPTZ: Form(pa.timestamp("us", tz="UTC"), _timestamptz),
-    Kind.BYTES: Form(pa.binary(), _bytes),
-    Kind.DOCUMENT: Form(pa.string(), _verbatim, "the document verbatim"),
+_TEXT: Final = ColumnForm(pa.string(), plain_text)
+FORMS: Final[Mapping[Kind, ColumnForm]] = {
+    Kind.BOOL: ColumnForm(pa.bool_(), _boolean),
+    Kind.INT16: ColumnForm(pa.int16(), partial(_integer, 16)),
+    Kind.INT32: ColumnForm(pa.int32(), partial(_integer, 32)),
+    Kind.INT64: ColumnForm(pa.int64(), partial(_integer, 64)),
+    Kind.FLOAT32: ColumnForm(pa.float32(), _number),
+    Kind.FLOAT64: ColumnForm(pa.float64(), _number),
+    Kind.DECIMAL: ColumnForm(pa.string(), plain_text, "numeric as text: no decimal type holds each of its values"),
+    Kind.DATE: ColumnForm(pa.date32(), _date),
+    Kind.TIMESTAMP: ColumnForm(pa.timestamp("us"), _timestamp),
+    Kind.TIMESTAMPTZ: ColumnForm(pa.timestamp("us", tz="UTC"), _timestamptz),
+    Kind.BYTES: ColumnForm(pa.binary(), _bytes),
+    Kind.DOCUMENT: ColumnForm(pa.string(), _verbatim, "the document verbatim"),
     **dict.fromkeys((Kind.ASCII, Kind.TEXT), _TEXT),
 }
-ARRAY_FORMS: Final[Mapping[Kind, Form]] = {element: _array_form(element) for element in Kind}
+ARRAY_FORMS: Final[Mapping[Kind, ColumnForm]] = {element: _array_form(element) for element in Kind}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cdc.contract.jobspec.deployment import Table
+from cdc.contract.jobspec.deployment import JobTable
 from cdc.contract.naming import schemas_topic
 from cdc.contract.record import SchemaColumn, TableSchema
 from cdc.contract.schema import parse_schema
 from cdc.spark.offsets import Brokers
 
 
-def definitions_of(brokers: Brokers, name: str, table: Table) -> Mapping[str, TableSchema]:
+def definitions_of(brokers: Brokers, name: str, table: JobTable) -> Mapping[str, TableSchema]:
     """By fingerprint, every definition that records of the table's topic may refer to."""
     return definitions_by_topic(brokers, name).get(table.topic, {})
 
@@ -26,7 +26,7 @@ def definitions_by_topic(brokers: Brokers, name: str) -> Mapping[str, Mapping[st
     return found
 
 
-def columns_of(table: Table, definition: TableSchema | None) -> tuple[SchemaColumn, ...]:
+def columns_of(table: JobTable, definition: TableSchema | None) -> tuple[SchemaColumn, ...]:
     """The columns of a snapshot: those of its newest record's definition, else the source's present ones."""
     if definition is not None:
         return definition.columns

@@ -14,7 +14,7 @@ from pyspark.sql import functions as fn
 from pyspark.storagelevel import StorageLevel
 
 from cdc.contract.header import INSERT
-from cdc.spark.snapshot.past import Evidence, Place
+from cdc.spark.snapshot.past import LogPlace, PartitionEvidence
 from cdc.spark.topic import header_field, lsn_number
 
 _PLACE = ("offset", "lsn", "commit_us", "produced_ms")
@@ -40,7 +40,7 @@ class Totals:
     rows: int
     tombstones: int
     row_bytes: int
-    newest: Place | None
+    newest: LogPlace | None
     newest_schema: str | None
     sums: tuple[int, int]
     late: int
@@ -148,7 +148,7 @@ def state_rows(folded: DataFrame) -> DataFrame:
     return folded.where(fn.col("row.value").isNotNull()).select("row.value", "row.header")
 
 
-def evidence(folded: DataFrame, tail: DataFrame | None) -> list[Evidence]:
+def evidence(folded: DataFrame, tail: DataFrame | None) -> list[PartitionEvidence]:
     """What log and tail prove, by partition.
 
     Args:
@@ -179,9 +179,9 @@ def evidence(folded: DataFrame, tail: DataFrame | None) -> list[Evidence]:
     return list(found.values())
 
 
-def _evidence(row: Any) -> Evidence:
+def _evidence(row: Any) -> PartitionEvidence:
     pair = row["pair"]
-    return Evidence(
+    return PartitionEvidence(
         partition=row["partition"],
         quiet=False,
         below=place_of(row["below"]),
@@ -192,10 +192,10 @@ def _evidence(row: Any) -> Evidence:
     )
 
 
-def _with_tail(log: Evidence | None, tail: Any) -> Evidence:
+def _with_tail(log: PartitionEvidence | None, tail: Any) -> PartitionEvidence:
     if log is None:
-        log = Evidence(tail["partition"], False, None, None, None, None, None)
-    return Evidence(
+        log = PartitionEvidence(tail["partition"], False, None, None, None, None, None)
+    return PartitionEvidence(
         partition=log.partition,
         quiet=False,
         below=log.below,
@@ -206,6 +206,6 @@ def _with_tail(log: Evidence | None, tail: Any) -> Evidence:
     )
 
 
-def place_of(row: Any) -> Place | None:
+def place_of(row: Any) -> LogPlace | None:
     """A collected ``place``."""
-    return None if row is None else Place(*(row[name] for name in _PLACE))
+    return None if row is None else LogPlace(*(row[name] for name in _PLACE))

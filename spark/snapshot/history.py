@@ -19,12 +19,12 @@ from pyspark.sql import functions as fn
 from cdc.base.errors import DecodeError
 from cdc.base.lsn import LSN
 from cdc.contract.header import BACKFILL
-from cdc.contract.jobspec.deployment import KafkaSettings, Table
+from cdc.contract.jobspec.deployment import JobTable, KafkaSettings
 from cdc.contract.record import BackfillProgress
 from cdc.spark.offsets import Extent
 from cdc.spark.snapshot.fold import with_headers
 from cdc.spark.snapshot.newest import Log, unread
-from cdc.spark.snapshot.point import Published
+from cdc.spark.snapshot.point import PublishedPoint
 from cdc.spark.values.objects import split_object
 
 
@@ -36,7 +36,11 @@ def history_log(spark: SparkSession, kafka: KafkaSettings, extent: Extent) -> Lo
 
 
 def prefer_histories(
-    tables: Sequence[Table], logs: Mapping[str, Log], histories: Mapping[str, Log], published: Published, lsn: LSN
+    tables: Sequence[JobTable],
+    logs: Mapping[str, Log],
+    histories: Mapping[str, Log],
+    published: PublishedPoint,
+    lsn: LSN,
 ) -> Mapping[str, Log]:
     """``logs`` with the history in place of each state topic whose history is complete at ``lsn``."""
     chosen = dict(logs)

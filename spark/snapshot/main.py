@@ -16,7 +16,7 @@ from pyspark.sql import functions as fn
 
 from cdc.base.lsn import LSN
 from cdc.base.words import counted
-from cdc.contract.jobspec.deployment import Table
+from cdc.contract.jobspec.deployment import JobTable
 from cdc.contract.jobspec.snapshot import AsOfLsn, AsOfNow, AsOfOffsets, AsOfTime, SnapshotJob
 from cdc.spark.added_partitions import refuse_added_partitions
 from cdc.spark.errors import JobError, PastErased, TopicUnreadable
@@ -29,7 +29,7 @@ from cdc.spark.snapshot.folders import MANIFEST, begun, rotate, snapshot_name
 from cdc.spark.snapshot.history import history_log, prefer_histories
 from cdc.spark.snapshot.manifest import Manifest, TableManifest
 from cdc.spark.snapshot.newest import Log, read_on, unread
-from cdc.spark.snapshot.point import Published, point_at, refuse_unless_whole, wait_published
+from cdc.spark.snapshot.point import PublishedPoint, point_at, refuse_unless_whole, wait_published
 from cdc.spark.snapshot.proof import commit_time, refuse_unless_exact
 from cdc.spark.snapshot.rows import RowDecoder
 
@@ -112,7 +112,9 @@ def _histories(spark: SparkSession, job: SnapshotJob, brokers: Brokers) -> Mappi
     }
 
 
-def _point(job: SnapshotJob, published: Published, logs: Mapping[str, Log], histories: Mapping[str, Log]) -> LSN | None:
+def _point(
+    job: SnapshotJob, published: PublishedPoint, logs: Mapping[str, Log], histories: Mapping[str, Log]
+) -> LSN | None:
     """The position that bounds all tables; None when offsets do."""
     if isinstance(job.as_of, AsOfOffsets):
         _refuse_unknown_offsets(job.as_of, {topic: log.extent for topic, log in logs.items()})
@@ -150,7 +152,7 @@ def _refuse_unknown_offsets(asked: AsOfOffsets, extents: Mapping[str, Extent]) -
 
 
 def _write_table(
-    spark: SparkSession, job: SnapshotJob, brokers: Brokers, table: Table, log: Log, published: Published,
+    spark: SparkSession, job: SnapshotJob, brokers: Brokers, table: JobTable, log: Log, published: PublishedPoint,
     lsn: LSN | None, place: Path,
 ) -> TableManifest:  # fmt: skip
     refuse_unless_whole(published, table.qualified_name, published.lsn if lsn is None else lsn)
@@ -195,14 +197,14 @@ def _write_table(
     )
 
 
-def _below(job: SnapshotJob, table: Table, lsn: LSN | None) -> Column:
+def _below(job: SnapshotJob, table: JobTable, lsn: LSN | None) -> Column:
     if lsn is not None:
         return below_lsn(lsn)
     assert isinstance(job.as_of, AsOfOffsets)
     return below_offsets(job.as_of.offsets.get(table.topic, {}))
 
 
-def _refuse_foreign(table: Table, found: Totals) -> None:
+def _refuse_foreign(table: JobTable, found: Totals) -> None:
     if found.foreign:
         raise TopicUnreadable(
             f"topic {table.topic} holds {found.foreign} records that the bridge did not write",
@@ -210,7 +212,7 @@ def _refuse_foreign(table: Table, found: Totals) -> None:
         )
 
 
-def _refuse_late(table: Table, found: Totals) -> None:
+def _refuse_late(table: JobTable, found: Totals) -> None:
     if found.late:
         raise PastErased(
             f"{table.qualified_name}: of {counted(found.late, 'key')} only a record is left that a bridge which stood "

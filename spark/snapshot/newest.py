@@ -22,8 +22,8 @@ from cdc.contract.jobspec.deployment import KafkaSettings
 from cdc.contract.jobspec.snapshot import SnapshotJob
 from cdc.spark.offsets import Brokers, Extent
 from cdc.spark.snapshot.fold import below_lsn, place_of, with_headers
-from cdc.spark.snapshot.past import Evidence, judge
-from cdc.spark.snapshot.point import Published, wait_published
+from cdc.spark.snapshot.past import PartitionEvidence, judge
+from cdc.spark.snapshot.point import PublishedPoint, wait_published
 from cdc.spark.snapshot.proof import reading_of
 from cdc.spark.topic import read_topic
 
@@ -64,8 +64,8 @@ def unread(spark: SparkSession, kafka: KafkaSettings, extent: Extent) -> Log:
 
 
 def read_on(
-    spark: SparkSession, job: SnapshotJob, brokers: Brokers, published: Published
-) -> tuple[Published, Mapping[str, Log]]:
+    spark: SparkSession, job: SnapshotJob, brokers: Brokers, published: PublishedPoint
+) -> tuple[PublishedPoint, Mapping[str, Log]]:
     """The newest position that is proven for each table, or at least the newest; and by topic what was read.
 
     Raises:
@@ -89,7 +89,7 @@ def keep(records: DataFrame) -> DataFrame:
 
 
 def _read_to_end(
-    spark: SparkSession, kafka: KafkaSettings, brokers: Brokers, topic: str, log: Log | None, published: Published
+    spark: SparkSession, kafka: KafkaSettings, brokers: Brokers, topic: str, log: Log | None, published: PublishedPoint
 ) -> Log:
     """All that ``published`` speaks of, for the ends are asked after it was read."""
     extent = brokers.extent(topic)
@@ -116,6 +116,6 @@ def _read_to_end(
         row = found.get(partition)
         last, first = (None, None) if row is None else (place_of(row["below"]), place_of(row["bound"]))
         quiet = ends[partition] <= end
-        is_proven &= judge(Evidence(partition, quiet, last, first, None, None, None), reading) is None
+        is_proven &= judge(PartitionEvidence(partition, quiet, last, first, None, None, None), reading) is None
     newest = max((row["newest"] or 0 for row in found.values()), default=0)
     return Log(records, extent, began_ms, LSN(newest), is_proven)

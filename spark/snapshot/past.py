@@ -48,7 +48,7 @@ CLOCK_MARGIN_MS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogPlace:
     """A record: its offset, the LSN and commit time (µs) in its header, and when it was produced."""
 
     offset: int
@@ -58,7 +58,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class PartitionEvidence:
     """What was seen of one partition, log and tail together.
 
     Attributes:
@@ -72,15 +72,15 @@ class Evidence:
 
     partition: int
     quiet: bool
-    below: Place | None
-    bound: Place | None
+    below: LogPlace | None
+    bound: LogPlace | None
     superseded: int | None
-    superseding: Place | None
-    orphan: Place | None
+    superseding: LogPlace | None
+    orphan: LogPlace | None
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LogReading:
     """How the log was read.
 
     Attributes:
@@ -106,10 +106,10 @@ class Erased:
 
     partition: int
     reason: str
-    since: Place | None
+    since: LogPlace | None
 
 
-def judge(evidence: Evidence, reading: Reading) -> Erased | None:
+def judge(evidence: PartitionEvidence, reading: LogReading) -> Erased | None:
     """None when the fold of the partition is the state at the bound, exactly."""
     if reading.took_ms >= reading.retention_ms:
         return Erased(evidence.partition, "reading took as long as tombstones are kept (delete.retention.ms)", None)
@@ -128,14 +128,14 @@ def judge(evidence: Evidence, reading: Reading) -> Erased | None:
     return Erased(evidence.partition, "what is left does not prove that nothing else was there", _later(orphan, pair))
 
 
-def answerable_since(erased: Iterable[Erased]) -> Place | None:
+def answerable_since(erased: Iterable[Erased]) -> LogPlace | None:
     """The record behind which all these partitions can answer, as far as is known."""
     places = [each.since for each in erased]
     known = [place for place in places if place is not None]
     return max(known, key=lambda place: place.lsn) if known and len(known) == len(places) else None
 
 
-def _later(orphan: Place | None, pair: Place | None) -> Place | None:
+def _later(orphan: LogPlace | None, pair: LogPlace | None) -> LogPlace | None:
     """Any bound behind both is proven by the pair; without a pair there is no such bound but the end."""
     if pair is None or orphan is None:
         return pair

@@ -21,7 +21,7 @@ _PAUSE_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedPoint:
     """What the progress topic said.
 
     Attributes:
@@ -36,7 +36,7 @@ class Published:
     may_be_late: bool = False
 
 
-def wait_published(brokers: Brokers, stream: Stream, fence: LSN, timeout_s: float = FENCE_TIMEOUT_S) -> Published:
+def wait_published(brokers: Brokers, stream: Stream, fence: LSN, timeout_s: float = FENCE_TIMEOUT_S) -> PublishedPoint:
     """The bridge's progress, once it has come to ``fence``.
 
     Raises:
@@ -56,7 +56,7 @@ def wait_published(brokers: Brokers, stream: Stream, fence: LSN, timeout_s: floa
                 progress = parse_backfill(value)
                 backfills.setdefault(progress.table, []).append(progress)
         if lsn >= fence:
-            return Published(lsn, backfills, may_be_late)
+            return PublishedPoint(lsn, backfills, may_be_late)
         if time.monotonic() > deadline:
             raise NotCaughtUp(
                 f"the bridge has published up to {lsn} only, the source is at {fence}",
@@ -65,7 +65,7 @@ def wait_published(brokers: Brokers, stream: Stream, fence: LSN, timeout_s: floa
         time.sleep(_PAUSE_S)
 
 
-def whole_since(published: Published, table: str) -> LSN | None:
+def whole_since(published: PublishedPoint, table: str) -> LSN | None:
     """From which position on the table's topic is known to hold all of it; None when it does not.
 
     A topic whose table was never backfilled holds what changed since its bridge began, and is taken for whole.
@@ -79,7 +79,7 @@ def whole_since(published: Published, table: str) -> LSN | None:
     return since
 
 
-def refuse_unless_whole(published: Published, table: str, lsn: LSN) -> None:
+def refuse_unless_whole(published: PublishedPoint, table: str, lsn: LSN) -> None:
     """Stop when the topic does not hold the whole table at ``lsn``.
 
     Raises:
@@ -99,7 +99,7 @@ def refuse_unless_whole(published: Published, table: str, lsn: LSN) -> None:
         )
 
 
-def point_at(asked: str, published: Published) -> LSN:
+def point_at(asked: str, published: PublishedPoint) -> LSN:
     """The position that was asked for.
 
     Raises:

@@ -11,12 +11,12 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc.base.lsn import LSN
-from cdc.contract.jobspec.deployment import KafkaSettings, Table
+from cdc.contract.jobspec.deployment import JobTable, KafkaSettings
 from cdc.spark.errors import PastErased
 from cdc.spark.offsets import Brokers, Extent
 from cdc.spark.snapshot.again import is_there
 from cdc.spark.snapshot.fold import evidence, with_headers
-from cdc.spark.snapshot.past import Erased, Evidence, Place, Reading, answerable_since, judge
+from cdc.spark.snapshot.past import Erased, LogPlace, LogReading, PartitionEvidence, answerable_since, judge
 from cdc.spark.topic import read_topic
 
 _LAG: Final = "min.compaction.lag.ms"
@@ -27,7 +27,7 @@ def refuse_unless_exact(
     spark: SparkSession,
     kafka: KafkaSettings,
     brokers: Brokers,
-    table: Table,
+    table: JobTable,
     extent: Extent,
     folded: DataFrame,
     began_ms: int,
@@ -58,20 +58,20 @@ def refuse_unless_exact(
         raise _refusal(table, settings, erased)
 
 
-def reading_of(settings: Mapping[str, str], began_ms: int) -> Reading:
+def reading_of(settings: Mapping[str, str], began_ms: int) -> LogReading:
     """A reading of a topic with these settings, from ``began_ms`` until now."""
     now_ms = time.time_ns() // 1_000_000
-    return Reading(now_ms, now_ms - began_ms, int(settings[_LAG]), int(settings[_RETENTION]))
+    return LogReading(now_ms, now_ms - began_ms, int(settings[_LAG]), int(settings[_RETENTION]))
 
 
-def _of_all_partitions(found: list[Evidence], tail: Extent) -> list[Evidence]:
+def _of_all_partitions(found: list[PartitionEvidence], tail: Extent) -> list[PartitionEvidence]:
     """Also of those that held records once, and of which nothing is left."""
     seen = {each.partition for each in found}
     unseen = [each for each, end in enumerate(tail.ends) if end > 0 and each not in seen]
-    return [*found, *(Evidence(each, False, None, None, None, None, None) for each in unseen)]
+    return [*found, *(PartitionEvidence(each, False, None, None, None, None, None) for each in unseen)]
 
 
-def _seen_again(kafka: KafkaSettings, topic: str, found: Evidence) -> Evidence:
+def _seen_again(kafka: KafkaSettings, topic: str, found: PartitionEvidence) -> PartitionEvidence:
     if found.superseded is None:
         return found
     if is_there(kafka, topic, found.partition, found.superseded):
@@ -79,7 +79,7 @@ def _seen_again(kafka: KafkaSettings, topic: str, found: Evidence) -> Evidence:
     return replace(found, superseded=None, superseding=None)
 
 
-def _refusal(table: Table, settings: Mapping[str, str], erased: list[Erased]) -> PastErased:
+def _refusal(table: JobTable, settings: Mapping[str, str], erased: list[Erased]) -> PastErased:
     since = answerable_since(erased)
     if since is not None:
         remedy = f"ask for {LSN(since.lsn + 1)} or later, which is after the commit of {commit_time(since)}"
@@ -92,6 +92,6 @@ def _refusal(table: Table, settings: Mapping[str, str], erased: list[Erased]) ->
     return PastErased(f"{table.qualified_name}: compaction may have erased what this needs: {reasons}", remedy=remedy)
 
 
-def commit_time(place: Place) -> str:
+def commit_time(place: LogPlace) -> str:
     """Its commit time, ISO 8601 in UTC."""
     return datetime.fromtimestamp(place.commit_us / 1_000_000, UTC).isoformat()

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField, StructType
 
 from cdc.base.errors import DecodeError
 from cdc.contract.record import SchemaColumn
-from cdc.spark.snapshot.columns import Form, form_of, plain_text
+from cdc.spark.snapshot.columns import ColumnForm, form_of, plain_text
 from cdc.spark.values.objects import split_object
 
 BEYOND: Final = "_beyond"
@@ -73,7 +73,7 @@ class RowDecoder:
             arrays = [pa.array(each, type=arrow) for each, arrow in zip(found, types, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, names=names)
 
-    def _add(self, found: list[list[Any]], forms: Sequence[tuple[str, Form]], value: bytes, header: str) -> None:
+    def _add(self, found: list[list[Any]], forms: Sequence[tuple[str, ColumnForm]], value: bytes, header: str) -> None:
         members = split_object(_text_of(value))
         documents = self._null_documents(header)
         beyond: list[tuple[str, str]] = []

@@ -21,7 +21,7 @@ from cdc.base.lsn import LSN
 from cdc.contract.jobspec.deployment import PostgresSettings
 from cdc.spark.errors import SourceUnreadable
 from cdc.spark.source.sql import quoted
-from cdc.spark.source.visibility import Snapshot
+from cdc.spark.source.visibility import VisibleTransactions
 
 PINNED: Final[Mapping[str, str]] = {
     "TimeZone": "UTC",
@@ -92,9 +92,9 @@ class HeldSnapshot:
     connection: psycopg.Connection[Any]
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> VisibleTransactions:
         """The set of transactions."""
-        return Snapshot.parse(self.text)
+        return VisibleTransactions.parse(self.text)
 
     def guard(self) -> str:
         """SQL condition that is true under this snapshot and an error under any other, evaluated once a query."""

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc.contract.jobspec.deployment import PostgresSettings, Table
+from cdc.contract.jobspec.deployment import JobTable, PostgresSettings
 from cdc.spark.source.held_snapshot import PINNED, HeldSnapshot, reading
 from cdc.spark.source.sql import columns_json, condition, digest, hashed, key_json, literal, quoted, value_json
 
@@ -50,7 +50,7 @@ class SourceRows:
         spark: SparkSession,
         database: PostgresSettings,
         held: HeldSnapshot,
-        table: Table,
+        table: JobTable,
         where: str | None,
         connections: int,
     ) -> None:
@@ -137,7 +137,7 @@ class SourceRows:
 
 
 def hashes_of_many(
-    spark: SparkSession, database: PostgresSettings, held: HeldSnapshot, tables: Sequence[Table], connections: int
+    spark: SparkSession, database: PostgresSettings, held: HeldSnapshot, tables: Sequence[JobTable], connections: int
 ) -> DataFrame:
     """Every row of several small tables as its topic and two numbers, by one query for each connection.
 

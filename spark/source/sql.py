@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from cdc.contract.jobspec.deployment import Column, Table
+from cdc.contract.jobspec.deployment import JobColumn, JobTable
 
 _INTEGERS: Final = frozenset({"int2", "int4", "int8", "oid"})
 HASH_DIGITS: Final = 15
@@ -31,13 +31,13 @@ def quoted(*names: str) -> str:
     return ".".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
-def key_json(table: Table) -> str:
+def key_json(table: JobTable) -> str:
     """SQL expression: the record key."""
     kinds = {column.name: column for column in table.columns}
     return _json_object([kinds[name] for name in table.key])
 
 
-def value_json(columns: Sequence[Column]) -> str:
+def value_json(columns: Sequence[JobColumn]) -> str:
     """SQL expression: the value of the topic; json documents ``null`` are marked behind it as the header marks them."""
     documents = [
         f"CASE WHEN pg_catalog.concat({quoted(column.name)}) = 'null' THEN '{index},' END"
@@ -64,7 +64,7 @@ def hashed(text: str) -> str:
     return f"('x' || pg_catalog.left({text}, {HASH_DIGITS}))::bit({4 * HASH_DIGITS})::bigint"
 
 
-def columns_json(columns: Sequence[Column]) -> str:
+def columns_json(columns: Sequence[JobColumn]) -> str:
     """SQL expression: a JSON array of the columns' output texts, null for NULL."""
     quoting = "pg_catalog.to_json(pg_catalog.concat({}))::text"
     texts = [f"CASE WHEN {_given(each)} THEN {quoting.format(quoted(each.name))} ELSE 'null' END" for each in columns]
@@ -72,7 +72,7 @@ def columns_json(columns: Sequence[Column]) -> str:
     return _concatenated(["'['", *separated, "']'"])
 
 
-def _json_object(columns: Sequence[Column]) -> str:
+def _json_object(columns: Sequence[JobColumn]) -> str:
     parts = []
     for index, column in enumerate(columns):
         name = _json_string(column.name)
@@ -88,12 +88,12 @@ def _concatenated(parts: Sequence[str]) -> str:
     return "(" + " OPERATOR(pg_catalog.||) ".join(f"pg_catalog.concat({', '.join(chunk)})" for chunk in chunks) + ")"
 
 
-def _given(column: Column) -> str:
+def _given(column: JobColumn) -> str:
     # Not "IS NOT NULL": that is false for a composite value with a NULL field.
     return f"NOT ({quoted(column.name)} IS NOT DISTINCT FROM NULL)"
 
 
-def _form(column: Column) -> str:
+def _form(column: JobColumn) -> str:
     """The JSON of one value that is not NULL."""
     name = quoted(column.name)
     text = f"pg_catalog.concat({name})"
@@ -114,7 +114,7 @@ def _float_form(text: str) -> str:
     return f"CASE WHEN {special} THEN '\"' || {text} || '\"' ELSE {text} END"
 
 
-def _array_form(column: Column) -> str:
+def _array_form(column: JobColumn) -> str:
     name = quoted(column.name)
     if column.kind == "json":
         # Nested lists cannot be told from documents, nor NULL from the document null: there the literal stands.

@@ -16,7 +16,7 @@ _TEXT: Final = re.compile(r"(\d+):(\d+):((?:\d+(?:,\d+)*)?)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class VisibleTransactions:
     """``xmin:xmax:xip_list``. https://www.postgresql.org/docs/current/functions-info.html
 
     Of a primary only: a standby's ``pg_current_snapshot()`` leaves out who is still in progress.
@@ -32,7 +32,7 @@ class Snapshot:
     in_progress: frozenset[int]
 
     @classmethod
-    def parse(cls, text: str) -> Snapshot:
+    def parse(cls, text: str) -> VisibleTransactions:
         """Read the server's text.
 
         Raises:
@@ -54,7 +54,7 @@ class Snapshot:
         """Whether a transaction that committed (64-bit id, of the top level) is visible."""
         return xid < self.xmax and xid not in self.in_progress
 
-    def covers(self, other: Snapshot) -> bool:
+    def covers(self, other: VisibleTransactions) -> bool:
         """Whether every transaction that ``other`` sees is visible here too."""
         # Ids that only the other one could see for lying before its xmax: it must not see any of them.
         beyond = max(other.xmax - self.xmax, 0)

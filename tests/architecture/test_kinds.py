@@ -15,7 +15,7 @@ from cdc.contract.formats.values import ARRAY_CONVERTERS, CONVERTERS
 from cdc.contract.kinds import BUILTIN_KINDS, Kind, kind_of
 from cdc.contract.pgtypes import BUILTIN_NAMES, sql_type
 from cdc.lab.proof.comparison import FORMS as PROOF_FORMS
-from cdc.lab.proof.server_text import Form
+from cdc.lab.proof.server_text import TypeForm
 from cdc.ops.jobs.describe import TOPIC_FORMS
 from cdc.spark.mirror.parquet import SPARK_TYPES
 from cdc.spark.snapshot.columns import ARRAY_FORMS, FORMS
@@ -78,16 +78,16 @@ def test_types_are_named_in_one_module() -> None:
 
 def test_checks_agree_with_the_kinds() -> None:
     checks = {
-        "number": (Form.NUMBER, spark_values.Scalar.NUMBER),
-        "bool": (Form.BOOL, spark_values.Scalar.BOOL),
-        "json": (Form.DOCUMENT, spark_values.Scalar.JSON),
-        "text": (Form.TEXT, spark_values.Scalar.TEXT),
+        "number": (TypeForm.NUMBER, spark_values.Scalar.NUMBER),
+        "bool": (TypeForm.BOOL, spark_values.Scalar.BOOL),
+        "json": (TypeForm.DOCUMENT, spark_values.Scalar.JSON),
+        "text": (TypeForm.TEXT, spark_values.Scalar.TEXT),
     }
     types = [sql_type(Column("c", oid, -1, name, False)) for oid, name in BUILTIN_NAMES.items()]
     scalars = [each for each in types if not each.endswith("[]")]
     kinds = {each: TOPIC_FORMS[kind_of(each).kind] for each in scalars}
     assert {each: checks[kind] for each, kind in kinds.items()} == {
-        each: (PROOF_FORMS.get(each.strip('"'), Form.TEXT), spark_values.kind_of(each)) for each in scalars
+        each: (PROOF_FORMS.get(each.strip('"'), TypeForm.TEXT), spark_values.kind_of(each)) for each in scalars
     }
     arrays = [each for each in types if each.endswith("[]")]
     assert {each: spark_values.kind_of(each) for each in arrays} == {

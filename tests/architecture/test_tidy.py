@@ -149,6 +149,18 @@ def test_module_names_say_something() -> None:
     assert not found, found
 
 
+def test_a_class_name_is_used_once() -> None:
+    """Whoever searches for a class by its name finds one, and a traceback says which one it was."""
+    places: dict[str, list[str]] = {}
+    for path in modules("cdc", "spark"):
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
+    assert len(places) > 500
+    shared = {name: found for name, found in places.items() if len(found) > 1}
+    assert not shared, f"name each after what sets it apart: {shared}"
+
+
 def test_nothing_is_left_to_do() -> None:
     found = {
         f"{path}: {word}": instead

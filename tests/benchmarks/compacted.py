@@ -8,7 +8,7 @@ from typing import NoReturn
 from rich.console import Console
 
 from cdc.lab.learn.classroom import Classroom
-from cdc.lab.learn.page import Page
+from cdc.lab.learn.page import LessonPage
 from cdc.lab.learn.standard import COMPACTED, STANDARD, Pair, percentile
 from tests.benchmarks.measure import usage
 from tests.benchmarks.processes import BenchmarkFailed
@@ -42,7 +42,7 @@ NOTES = [
 def measure(bootstrap: str, broker_pid: int, records: int, runs: int) -> Iterator[Section]:
     """Disk after each of some rounds, then what readers of either topic get."""
     keys = records // UPDATES_PER_KEY
-    with Classroom(bootstrap, Page(Console(quiet=True)), _no_postgres) as room:
+    with Classroom(bootstrap, LessonPage(Console(quiet=True)), _no_postgres) as room:
         pair = Pair(room, keys)
         disk = Section(f"Disk: {records:,} updates of {keys:,} keys, a pass of the cleaner after each fifth", DISK)
         for _ in range(ROUNDS):

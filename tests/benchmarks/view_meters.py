@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from cdc.views.store.open import open_store
-from cdc.views.store.port import Snapshot
+from cdc.views.store.port import StoreSnapshot
 from cdc.views.table.facts import read_facts
 from cdc.views.table.rows import unpack
 from tests.benchmarks import workload
@@ -34,7 +34,7 @@ def watch_view(pipe: Connection, place: str, before: int, last: int) -> Stamps:
         [table] = store.read(read_facts).tables.values()
         space = table.rows()
 
-        def greatest_of(snapshot: Snapshot) -> int:
+        def greatest_of(snapshot: StoreSnapshot) -> int:
             [item] = snapshot.scan(space, limit=1, backwards=True)
             return int(orjson.loads(unpack(item.value).key)["id"])
 

@@ -17,7 +17,7 @@ import pyarrow.parquet
 import pytest
 
 from cdc.spark.mirror import manifest as manifests
-from cdc.spark.mirror.position import Position
+from cdc.spark.mirror.position import LakePosition
 from cdc.spark.report.document import from_json
 from cdc.spark.report.model import TableReport
 from tests.integration.spark.mirrors import assert_equal, job_for
@@ -244,7 +244,7 @@ def test_a_worker_dies_while_a_mirror_follows(
     deployment = captured(database, deploy, 3 * BATCH)
     topic, lake = deployment.topic(TABLE), tmp_path / "lake"
 
-    def position() -> Position:
+    def position() -> LakePosition:
         return manifests.read(lake / topic, topic).position
 
     cluster.replace_dead()

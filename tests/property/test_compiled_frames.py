@@ -15,9 +15,9 @@ from cdc.base.errors import CdcError
 from cdc.base.lsn import LSN
 from cdc.bridge.decode.pgoutput import PgOutputDecoder
 from cdc.bridge.encode import TableEncoder
-from cdc.bridge.order.counts import Counts
+from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.order.engine import Engine
-from cdc.bridge.order.needs import Answer, Empty, Filled, Need, Rows, Table, Unfilled
+from cdc.bridge.order.needs import Answer, Definition, Empty, Filled, Need, Rows, Unfilled
 from cdc.bridge.order.touched import TouchedKeys
 from cdc.contract.change import UNCHANGED_TOAST, Begin, Column, Commit, Delete, Insert, Relation, Row, Update
 from cdc.contract.record import Position, Progress, Ready, SourceIdentity
@@ -104,7 +104,7 @@ class Side:
     def __init__(
         self, resume: Progress, *, in_c: bool, watched: bool, histories: frozenset[str], ours: set[int]
     ) -> None:
-        self.counts = Counts()
+        self.counts = CountsByTable()
         self.touched = TouchedKeys()
         self.engine = Engine(resume=resume, xid=5, counts=self.counts, touched=self.touched, histories=histories)
         if not in_c:
@@ -146,7 +146,7 @@ class Side:
     def answer(self, need: Need | None) -> None:
         while need is not None:
             match need:
-                case Table(relation):
+                case Definition(relation):
                     need = self.engine.table(self.encoder(relation))
                 case Rows(rows=rows):
                     need = self.engine.rows([found(row) for row in rows])

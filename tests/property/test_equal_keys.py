@@ -23,7 +23,7 @@ from cdc.contract.change import Column
 from cdc.contract.formats.values import Converter, converter
 from cdc.contract.header import DELETE, UPDATE, HeaderStamp
 from cdc.contract.pgtypes import sql_type
-from cdc.contract.ports import Standing, StoredRecord
+from cdc.contract.ports import CutStanding, StoredRecord
 from cdc.contract.record import Progress, SchemaColumn, TableSchema
 from cdc.sink.postgres.locks import LockWaits
 from cdc.sink.postgres.naming import ReplicaNaming
@@ -33,7 +33,7 @@ from cdc.sink.postgres.session import replica_engine
 from tests.support.servers import Database
 from tests.support.topic_writer import SOURCE
 
-WHOLE = Standing(is_true=True, loading=(), behind=(), joining=(), caught_up_at=0)
+WHOLE = CutStanding(is_true=True, loading=(), behind=(), joining=(), caught_up_at=0)
 PARTITIONS, CUTS, CHANGES_A_CUT = 3, 6, 40
 
 SPELLINGS: dict[str, tuple[tuple[str, ...], ...]] = {

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from cdc.spark.snapshot.past import CLOCK_MARGIN_MS, Evidence, Place, Reading, judge
+from cdc.spark.snapshot.past import CLOCK_MARGIN_MS, LogPlace, LogReading, PartitionEvidence, judge
 
 SEED = int(os.environ.get("SEED", "1"))
 WORLDS = 2000
@@ -24,8 +24,8 @@ class Record(NamedTuple):
     time: int
 
     @property
-    def place(self) -> Place:
-        return Place(self.offset, self.offset, self.offset, self.time)
+    def place(self) -> LogPlace:
+        return LogPlace(self.offset, self.offset, self.offset, self.time)
 
 
 @dataclass
@@ -137,7 +137,7 @@ def look(world: World) -> Judged:
     there = {each.offset for segment in world.segments for each in segment}
     if found.superseded is not None and found.superseded not in there:
         found = replace(found, superseded=None, superseding=None)
-    accepted = judge(found, Reading(world.now, world.now - began, world.lag, world.retention)) is None
+    accepted = judge(found, LogReading(world.now, world.now - began, world.lag, world.retention)) is None
     if accepted:
         truth = {each.key: each for each in world.told if each.offset < at}
         fold = {each.key: each for each in log if each.offset < at}
@@ -146,7 +146,7 @@ def look(world: World) -> Judged:
     return Judged(accepted, found.bound is None)
 
 
-def seen(log: list[Record], tail: list[Record], at: int) -> Evidence:
+def seen(log: list[Record], tail: list[Record], at: int) -> PartitionEvidence:
     """As ``cdc.spark.snapshot.fold`` tells it."""
     by_key: dict[int, list[Record]] = {}
     for each in log:
@@ -159,7 +159,7 @@ def seen(log: list[Record], tail: list[Record], at: int) -> Evidence:
         firsts.setdefault(each.key, each)
     orphans += [each for key, each in firsts.items() if key not in by_key and each.op != "c"]
     behind = [each for each in (*log, *tail) if each.offset >= at]
-    return Evidence(
+    return PartitionEvidence(
         partition=0,
         quiet=False,
         below=max((each.place for each in log if each.offset < at), key=lambda place: place.offset, default=None),

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from cdc.base.lsn import LSN
-from cdc.lab.demo.place import Place
+from cdc.lab.demo.place import DemoPlace
 from cdc.lab.demo.processes import Daemon
 from cdc.lab.proof.comparison import describe, difference, pinned, table_rows, topic_rows
 from cdc.lab.proof.positions import is_captured
@@ -32,7 +32,7 @@ def test_a_reread_waits_until_the_change_it_completes_is_visible(
 ) -> None:
     server = own_stack.postgres()
     name = unique("v_")
-    place = Place(name, server.dsn(), server.dsn(), kafka.bootstrap, tmp_path, free_port(), free_port())
+    place = DemoPlace(name, server.dsn(), server.dsn(), kafka.bootstrap, tmp_path, free_port(), free_port())
     place.write_config()
     with psycopg.connect(server.dsn(), autocommit=True) as source:
         source.execute("CREATE TABLE t (id int PRIMARY KEY, n int, big text)")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc.lab.demo.place import Place
+from cdc.lab.demo.place import DemoPlace
 from cdc.lab.demo.processes import Daemon, wait_for
 from cdc.lab.proof.comparison import describe, pinned
 from cdc.lab.proof.positions import is_captured
@@ -39,10 +39,10 @@ def replica(postgres: Postgres) -> Iterator[Database]:
 
 
 @pytest.fixture
-def place(database: Database, replica: Database, kafka: Kafka, tmp_path: Path) -> Place:
+def place(database: Database, replica: Database, kafka: Kafka, tmp_path: Path) -> DemoPlace:
     """Configuration of a bridge and a sink between the two databases, under a name of their own."""
     name = unique("p_")
-    here = Place(name, database.dsn, replica.dsn, kafka.bootstrap, tmp_path, free_port(), free_port())
+    here = DemoPlace(name, database.dsn, replica.dsn, kafka.bootstrap, tmp_path, free_port(), free_port())
     here.write_config()
     return here
 
@@ -52,7 +52,7 @@ def place(database: Database, replica: Database, kafka: Kafka, tmp_path: Path) -
 @pytest.mark.pg(16, 18)
 @pytest.mark.parametrize("nth", range(_SEEDS_PER_VERSION))
 def test_source_topic_and_replica_agree(
-    pg_major: PostgresMajor, nth: int, database: Database, replica: Database, place: Place
+    pg_major: PostgresMajor, nth: int, database: Database, replica: Database, place: DemoPlace
 ) -> None:
     seed = int(os.environ.get("SEED", pg_major * _SEEDS_PER_VERSION + nth))
     rng = random.Random(seed)

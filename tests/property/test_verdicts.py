@@ -19,7 +19,7 @@ import pytest
 
 from cdc.spark.reconcile.verdict import (
     KeyClass,
-    TableFacts,
+    TableEvidence,
     fold,
     is_outrun,
     judge,
@@ -40,7 +40,7 @@ def outcomes(seed: int, settings: Settings) -> Outcomes:
     world = World(random.Random(seed), settings)
     scan = run(world)
     reading_ms = scan.ended_ms - scan.taken_ms
-    if why_unverifiable(TableFacts(True, world.unseen, scan.snapshot, reading_ms, settings.delete_retention_ms)):
+    if why_unverifiable(TableEvidence(True, world.unseen, scan.snapshot, reading_ms, settings.delete_retention_ms)):
         return Counter()
     kept_since = kept_since_ms(scan.ended_ms, settings.lag_ms, 0)
     outrun = is_outrun(scan.pinned_ms, kept_since)

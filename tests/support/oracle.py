@@ -8,7 +8,7 @@ import psycopg
 
 from cdc.base.lsn import LSN, ZERO
 from cdc.lab.demo.processes import Daemon, wait_for
-from cdc.lab.proof.comparison import TableShape, Verdict, prove
+from cdc.lab.proof.comparison import TableShape, TableVerdict, prove
 from cdc.lab.proof.positions import fence, recorded_cut
 
 
@@ -36,7 +36,7 @@ def wait_until_mirrored(
 
 def assert_three_way(
     source_dsn: str, kafka: str, name: str, tables: Iterable[TableShape | str], replica_dsn: str
-) -> list[Verdict]:
+) -> list[TableVerdict]:
     """Compare all tables, which stand still, row by row; what differs is in the assertion's message.
 
     Args:

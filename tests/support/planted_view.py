@@ -117,13 +117,13 @@ class PlantedView:
         record = Unreadable(1, 4711, key.text.decode(), reason)
         transaction.delete(facts.rows(), [key])
         transaction.put(facts.no_rows(), [Item(key, encode(record))])
-        journal.write(transaction, journal.Entry(self.lsn, 0, {table: [journal.Changed(key.order, key.text)]}))
+        journal.write(transaction, journal.JournalEntry(self.lsn, 0, {table: [journal.Changed(key.order, key.text)]}))
         return transaction.commit()
 
     def reset(self, table: str) -> int:
         """Tell followers that the table's rows come anew."""
         transaction = self.store.begin()
-        journal.write(transaction, journal.Entry(self.lsn, 0, {}, (table,)))
+        journal.write(transaction, journal.JournalEntry(self.lsn, 0, {}, (table,)))
         return transaction.commit()
 
     def key(self, table: str, row: Row) -> Key:
@@ -158,6 +158,6 @@ class PlantedView:
                 for space, entry in places:
                     transaction.put(space, [Item(entry, pointer(key))])
         keys = [journal.Changed(key.order, key.text) for key, _, _ in changes]
-        journal.write(transaction, journal.Entry(self.lsn, 0, {table: keys}))
+        journal.write(transaction, journal.JournalEntry(self.lsn, 0, {table: keys}))
         transaction.put(FACTS, [Item(fact_key("view"), encode(self.facts))])
         return transaction.commit()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from cdc.spark.reconcile.verdict import KeyClass, RecordFacts
-from cdc.spark.source.visibility import Snapshot
+from cdc.spark.source.visibility import VisibleTransactions
 
 KEYS = 5
 PARTITIONS = 2
@@ -58,7 +58,7 @@ class Transaction:
 class Chunk:
     """All keys, read in ``snapshot``; published once the stream is at ``end``."""
 
-    snapshot: Snapshot
+    snapshot: VisibleTransactions
     sees: frozenset[int]
     rows: dict[int, Row]
     end: int
@@ -107,10 +107,10 @@ class World:
 
     # The source
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> VisibleTransactions:
         xmax = self.latest_over + 1
         running = {each.xid for each in self.open if each.xid < xmax}
-        return Snapshot.parse(f"{min(running | {xmax})}:{xmax}:{','.join(map(str, sorted(running)))}")
+        return VisibleTransactions.parse(f"{min(running | {xmax})}:{xmax}:{','.join(map(str, sorted(running)))}")
 
     def rows(self, sees: frozenset[int]) -> dict[int, Row]:
         """The table as whoever sees these transactions finds it."""
@@ -220,7 +220,7 @@ class World:
     # The topic
 
     def _produce(
-        self, key: int, row: Row | None, author: int | Snapshot, includes: frozenset[int], newer: bool
+        self, key: int, row: Row | None, author: int | VisibleTransactions, includes: frozenset[int], newer: bool
     ) -> None:
         self.fault_at -= 1
         fault = self.settings.fault if self.whole and self.fault_at < 0 and not self.faulted else None
@@ -239,7 +239,9 @@ class World:
                 self.faulted, copy = True, self.rng.choice(older)
                 self._append(key, copy.facts.digest, copy.facts.author, copy.includes, copy.facts.toast_newer)  # type: ignore[arg-type]
 
-    def _append(self, key: int, row: Row | None, author: int | Snapshot, includes: frozenset[int], newer: bool) -> None:
+    def _append(
+        self, key: int, row: Row | None, author: int | VisibleTransactions, includes: frozenset[int], newer: bool
+    ) -> None:
         partition = key % PARTITIONS
         ever = self.all[partition]
         facts = RecordFacts(partition, len(ever), self.now, author, row, newer)
@@ -287,7 +289,7 @@ class World:
 class Scan:
     """A reconciliation of a world: what it saw of the source at S, what it read of the topic, and when."""
 
-    snapshot: Snapshot
+    snapshot: VisibleTransactions
     sees: frozenset[int]
     source: dict[int, Row]
     records: dict[int, list[RecordFacts]]

@@ -11,7 +11,7 @@ from typing import Final, Self
 import psycopg
 
 from cdc.lab.stack import PostgresServer
-from cdc.lab.stack.running import Record
+from cdc.lab.stack.running import ServerRecord
 from tests.support.waiting import eventually
 
 STANDBY_SLOT: Final = "standby"
@@ -33,7 +33,7 @@ class Standby(PostgresServer):
             primary: runs; its walsenders and slots must suffice for one more.
             settings: lines for ``postgresql.conf``, after the primary's own.
         """
-        record = Record(f"Standby {primary.major}")
+        record = ServerRecord(f"Standby {primary.major}")
         primary._account.give(record.directory)
         standby = cls(record, primary._account, primary.binaries, major=primary.major, detached=False)
         try:

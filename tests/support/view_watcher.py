@@ -19,7 +19,7 @@ import orjson
 
 from cdc.base.daemon.supervise import stop_on_signals
 from cdc.views.store.lmdb_store import LmdbStore
-from cdc.views.store.port import Snapshot
+from cdc.views.store.port import StoreSnapshot
 from cdc.views.table.facts import Facts, read_facts
 from cdc.views.table.rows import StoredRow, unpack
 from tests.support.soak import times
@@ -66,7 +66,7 @@ class _Watch:
         self.faults: list[str] = []
         self._last = 0
 
-    def look(self, snapshot: Snapshot) -> None:
+    def look(self, snapshot: StoreSnapshot) -> None:
         facts = read_facts(snapshot)
         self.looks += 1
         tables = [facts.tables.get(name) for name in ("public.account", "public.ledger")]
@@ -91,7 +91,7 @@ class _Watch:
             self.faults.append(f"at {lsn}: a row is newer than that")
 
 
-def _rows(snapshot: Snapshot, facts: Facts, name: str) -> list[StoredRow]:
+def _rows(snapshot: StoreSnapshot, facts: Facts, name: str) -> list[StoredRow]:
     space = facts.tables[name].rows()
     items = snapshot.scan(space, limit=_MANY)
     assert len(items) == snapshot.count(space)

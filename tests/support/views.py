@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from cdc.base.lsn import LSN
-from cdc.views.store.port import Snapshot, Store
+from cdc.views.store.port import Store, StoreSnapshot
 from cdc.views.table.facts import Facts, TableFacts, Unreadable, decode_unreadable, read_facts
 from cdc.views.table.keys import index_prefix, pointed
 from cdc.views.table.rows import StoredRow, unpack
@@ -59,7 +59,7 @@ def state_of(store: Store, table: str) -> str:
     return "" if found is None else found.state
 
 
-def _look(snapshot: Snapshot, name: str) -> Seen | None:
+def _look(snapshot: StoreSnapshot, name: str) -> Seen | None:
     facts = read_facts(snapshot)
     table = facts.tables.get(name)
     if table is None:
@@ -73,7 +73,7 @@ def _look(snapshot: Snapshot, name: str) -> Seen | None:
     return Seen(facts, table, rows, found)
 
 
-def _check_indexes(snapshot: Snapshot, table: TableFacts, rows: dict[bytes, bytes]) -> None:
+def _check_indexes(snapshot: StoreSnapshot, table: TableFacts, rows: dict[bytes, bytes]) -> None:
     """Each row has its entry in each index, which leads to it, and there are no others: by brute force."""
     types = {column.name: column.sql_type for column in table.columns}
     for place, columns in enumerate(table.indexes):
@@ -87,7 +87,7 @@ def _check_indexes(snapshot: Snapshot, table: TableFacts, rows: dict[bytes, byte
             assert order.startswith(index_prefix(values, floats)), (columns, row)
 
 
-def _all(snapshot: Snapshot, space: str) -> list[tuple[bytes, bytes]]:
+def _all(snapshot: StoreSnapshot, space: str) -> list[tuple[bytes, bytes]]:
     found: list[tuple[bytes, bytes]] = []
     start = b""
     while page := snapshot.scan(space, start, limit=_PAGE):

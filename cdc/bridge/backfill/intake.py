@@ -23,7 +23,7 @@ NOT_CAPTURED: Final = "the table is not captured any more"
 log = structlog.get_logger("cdc.backfill")
 
 
-class Asked(NamedTuple):
+class BackfillOrder(NamedTuple):
     """Why a table is published again, and how; without ``request``, which is a person's, it gets an id of its own."""
 
     cause: BackfillCause
@@ -61,11 +61,11 @@ class Intake:
         """Take up what the bridge itself asks for."""
         if found := self._around.tables().get(demand.table):
             log.info("backfill needed", table=demand.table, reason=demand.reason)
-            self.add(*found, Asked("gap", BackfillOptions(sweep=demand.sweep)))
+            self.add(*found, BackfillOrder("gap", BackfillOptions(sweep=demand.sweep)))
         else:
             self.leave(demand.table)
 
-    def add(self, table: TableInfo, topic: str, asked: Asked) -> None:
+    def add(self, table: TableInfo, topic: str, asked: BackfillOrder) -> None:
         """Take a table up, from its beginning: what was under way for it is given up.
 
         Args:
@@ -96,7 +96,7 @@ class Intake:
                     remedy=f"add it: cdc tables add {name}; then ask again",
                 )
             elif request.command == "start":
-                self.add(*in_scope[name], Asked("request", request.options, request.request))
+                self.add(*in_scope[name], BackfillOrder("request", request.options, request.request))
             elif (backfill := self._ledger.find(name)) is not None:
                 self._change(backfill.progress, request.command)
         log.info("backfill request", command=request.command, tables=list(request.tables) or "all")
@@ -137,7 +137,7 @@ def no_backfill(table: str, topic: str, lsn: LSN) -> BackfillProgress:
 
 
 def new_progress(
-    table: TableInfo, topic: str, asked: Asked, before: BackfillProgress | None, lsn: LSN
+    table: TableInfo, topic: str, asked: BackfillOrder, before: BackfillProgress | None, lsn: LSN
 ) -> BackfillProgress:
     """The record of a backfill that was just asked for.
 

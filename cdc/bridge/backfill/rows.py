@@ -36,7 +36,7 @@ class Ordinals(dict[str, int]):
         self[topic] = max(self[topic], seq)
 
 
-class RowWriter:
+class BackfillRowWriter:
     """Produces what is still the newest of its key.
 
     Args:

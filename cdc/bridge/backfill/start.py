@@ -11,11 +11,11 @@ import psycopg
 from cdc.base.config import Config
 from cdc.base.lsn import LSN
 from cdc.bridge.backfill.beside import BesideStream
-from cdc.bridge.backfill.intake import NOT_CAPTURED, Asked, no_backfill, not_captured
+from cdc.bridge.backfill.intake import NOT_CAPTURED, BackfillOrder, no_backfill, not_captured
 from cdc.bridge.backfill.readers import ChunkReaders
 from cdc.bridge.backfill.repair_work import Repairs
 from cdc.bridge.backfill.requests import RequestBox
-from cdc.bridge.backfill.rows import Ordinals, RowWriter
+from cdc.bridge.backfill.rows import BackfillRowWriter, Ordinals
 from cdc.bridge.backfill.stream_side import StreamSide
 from cdc.bridge.backfill.sweep import Sweep
 from cdc.bridge.backfill.work import Backfill
@@ -127,7 +127,7 @@ def start_backfill(around: BridgeSurroundings, stream: StreamSide, demands: Iter
     records = _records(published, around, stream.complete_lsn)
     requests = RequestBox(around.admin, ends, published.requests, published.repairs)
     ordinals = _ordinals(published)
-    rows = RowWriter(stream, ordinals, around)
+    rows = BackfillRowWriter(stream, ordinals, around)
     backfill = Backfill(records, _readers(config, config.snapshot.parallel), requests, stream, rows, around)
     if config.snapshot.mode != "never":
         new = [each for each in around.tables().values() if _is_new(*each, records, successions)]
@@ -181,7 +181,7 @@ def _left(records: Iterable[BackfillProgress], tables: Iterable[TableInfo]) -> l
 def _add_new(backfill: Backfill, new: Iterable[tuple[TableInfo, str]], successions: Successions) -> None:
     for table, topic in new:
         options = BackfillOptions(sweep=successions.last(topic) is not None)
-        backfill.add(table, topic, Asked("initial", options))
+        backfill.add(table, topic, BackfillOrder("initial", options))
 
 
 def _is_new(table: TableInfo, topic: str, records: Mapping[str, BackfillProgress], successions: Successions) -> bool:

@@ -22,7 +22,7 @@ _PORTIONS: Final = 8
 _POLL_S: Final = 0.05
 
 
-class _Closed(Exception):
+class _SweepGivenUp(Exception):
     """The sweep was given up."""
 
 
@@ -70,7 +70,7 @@ class Sweep:
             self._put(None)
         except CdcError as error:
             self._put(error)
-        except _Closed:
+        except _SweepGivenUp:
             pass
 
     def _put_all(self) -> None:
@@ -82,7 +82,7 @@ class Sweep:
 
     def _check(self) -> None:
         if self._stop.is_set():
-            raise _Closed
+            raise _SweepGivenUp
 
     def _put(self, found: list[bytes] | CdcError | None) -> None:
         while not self._stop.is_set():

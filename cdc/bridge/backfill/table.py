@@ -23,7 +23,7 @@ from cdc.bridge.backfill.pieces import Piece, Pieces
 from cdc.bridge.backfill.plan import CHUNK_BLOCKS, is_done, with_done
 from cdc.bridge.backfill.stream_side import StreamSide
 from cdc.bridge.backfill.surroundings import Ghosts
-from cdc.bridge.capture.chunk import TableView
+from cdc.bridge.capture.chunk import ChunkedTable
 from cdc.bridge.order.touched import Recording
 from cdc.bridge.source.table import TableInfo
 from cdc.contract.change import Relation
@@ -75,7 +75,7 @@ class TableBackfill:
         self._stream = stream
         self._table: TableInfo | None = None
         self._recording: Recording | None = None
-        self._view: TableView | None = None
+        self._view: ChunkedTable | None = None
         self._ghosts: Ghosts | None = None
         self._pieces = Pieces()
         self._due_s = 0.0
@@ -152,7 +152,7 @@ class TableBackfill:
         self._due_s = time.monotonic()
         self._note(replace(self.progress, state="running", reason="", below=below))
 
-    def looked_at(self, view: TableView) -> None:
+    def looked_at(self, view: ChunkedTable) -> None:
         """Take the heaps as they are now: what is done of one stays done unless it was rewritten or is gone."""
         known = {(leaf.namespace, leaf.name, leaf.filenode): leaf for leaf in self.progress.leaves}
         leaves = tuple(

@@ -10,7 +10,7 @@ from cdc.bridge.backfill.pieces import Piece
 from cdc.bridge.backfill.plan import OPEN
 from cdc.bridge.backfill.repair_part import RepairPart
 from cdc.bridge.backfill.table import TableBackfill
-from cdc.bridge.capture.chunk import Chunk, ChunkView, TableView
+from cdc.bridge.capture.chunk import Chunk, ChunkedTable, ChunkView
 from cdc.bridge.capture.key_rows import KeyRows
 from cdc.bridge.source.table import TableInfo
 
@@ -71,7 +71,7 @@ class Viewed(NamedTuple):
     """A table that was looked at."""
 
     task: ViewTask
-    view: TableView
+    view: ChunkedTable
 
 
 class KeysRead(NamedTuple):

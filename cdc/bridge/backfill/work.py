@@ -20,16 +20,16 @@ import structlog
 from cdc.base.crashpoints import reach
 from cdc.base.errors import CdcError, SourceRefused
 from cdc.base.lsn import LSN
-from cdc.bridge.backfill.intake import Asked, Intake
+from cdc.bridge.backfill.intake import BackfillOrder, Intake
 from cdc.bridge.backfill.ledger import Ledger
-from cdc.bridge.backfill.rows import RowWriter
+from cdc.bridge.backfill.rows import BackfillRowWriter
 from cdc.bridge.backfill.stream_side import StreamSide
 from cdc.bridge.backfill.surroundings import Requests, Surroundings
 from cdc.bridge.backfill.table import Phase, TableBackfill
 from cdc.bridge.backfill.tasks import ChunkTask, Portion, Readers, ReadFailure, Viewed, ViewTask
 from cdc.bridge.backfill.turns import Aside, Gate
 from cdc.bridge.backfill.wal_wait import WalWait
-from cdc.bridge.capture.chunk import ChunkView, TableView
+from cdc.bridge.capture.chunk import ChunkedTable, ChunkView
 from cdc.bridge.order.demand import Demand
 from cdc.bridge.source.table import TableInfo
 from cdc.contract.record import BackfillProgress
@@ -56,7 +56,7 @@ class Backfill:
         readers: Readers,
         requests: Requests,
         stream: StreamSide,
-        rows: RowWriter,
+        rows: BackfillRowWriter,
         around: Surroundings,
     ) -> None:
         self._ledger = Ledger(stored, stream, around)
@@ -86,7 +86,7 @@ class Backfill:
         """Write every record that changed, into the Kafka transaction that is about to be committed."""
         self._ledger.flush(lsn)
 
-    def add(self, table: TableInfo, topic: str, asked: Asked) -> None:
+    def add(self, table: TableInfo, topic: str, asked: BackfillOrder) -> None:
         """Take a table up, from its beginning: what was under way for it is given up."""
         self._intake.add(table, topic, asked)
 
@@ -177,7 +177,7 @@ class Backfill:
                 self._fail(task.backfill, error)
         return None
 
-    def _looked_at(self, backfill: TableBackfill, view: TableView) -> None:
+    def _looked_at(self, backfill: TableBackfill, view: ChunkedTable) -> None:
         if backfill.phase is not Phase.OVER:
             backfill.looked_at(view)
             if view.relation is None:

@@ -88,7 +88,7 @@ def open_chunk_reader(
     return conn
 
 
-class TableView(NamedTuple):
+class ChunkedTable(NamedTuple):
     """A table before or after its chunks are read.
 
     Attributes:
@@ -106,7 +106,7 @@ class TableView(NamedTuple):
 
 def view_table(
     conn: psycopg.Connection[Any], table: TableInfo, publication: str, where: str | None, sight: Sight | None
-) -> TableView:
+) -> ChunkedTable:
     """Look at a table as a whole; waits while somebody holds it locked. ``sight`` as for a chunk.
 
     Raises:
@@ -121,9 +121,9 @@ def view_table(
             if where is not None:
                 check_condition(conn, table.namespace, table.name, where)
             heaps = tuple(Heap(*each) for each in conn.execute(_HEAPS, (BLOCK_BYTES, table.quoted_name)).fetchall())
-            return TableView(heaps, _estimate_rows(conn, table, where), relation, snapshot_text)
+            return ChunkedTable(heaps, _estimate_rows(conn, table, where), relation, snapshot_text)
         except (sqlstate.UndefinedTable, sqlstate.InvalidSchemaName, SourceAltered):
-            return TableView((), 0, None, snapshot_text)
+            return ChunkedTable((), 0, None, snapshot_text)
 
 
 def _snapshot_text(conn: psycopg.Connection[Any]) -> str:

@@ -122,7 +122,7 @@ def is_standby_of(conn: psycopg.Connection[Any], primary: psycopg.Connection[Any
     return True
 
 
-class _Server(NamedTuple):
+class _StandbyServer(NamedTuple):
     in_recovery: bool
     started: str
     system: str
@@ -131,11 +131,11 @@ class _Server(NamedTuple):
     timeline: int
 
 
-def _server(conn: psycopg.Connection[Any]) -> _Server:
+def _server(conn: psycopg.Connection[Any]) -> _StandbyServer:
     with source_errors("identifying the server"):
         row = conn.execute(_SERVER).fetchone()
     assert row is not None
-    return _Server(*row)
+    return _StandbyServer(*row)
 
 
 _SERVER: Final = """

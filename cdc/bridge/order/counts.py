@@ -14,7 +14,7 @@ class TableCounts:
     truncates: int = 0
 
 
-class Counts(dict[str, TableCounts]):
+class CountsByTable(dict[str, TableCounts]):
     """``TableCounts`` by ``namespace.table``."""
 
     def __missing__(self, table: str) -> TableCounts:

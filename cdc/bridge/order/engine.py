@@ -24,9 +24,9 @@ from typing import Any, TypeAlias
 from cdc.base.errors import EncodeError
 from cdc.base.lsn import LSN, ZERO
 from cdc.bridge.encode import TableEncoder
-from cdc.bridge.order.counts import Counts
-from cdc.bridge.order.held import Held, Standing
-from cdc.bridge.order.needs import Answer, Empty, Need, Rows, Table
+from cdc.bridge.order.counts import CountsByTable
+from cdc.bridge.order.held import Held, StreamStanding
+from cdc.bridge.order.needs import Answer, Definition, Empty, Need, Rows
 from cdc.bridge.order.tables import KnownRelations, take_rows
 from cdc.bridge.order.touched import TouchedKeys
 from cdc.contract.change import Begin, Commit, Delete, Insert, Relation, Row, Truncate, Update
@@ -54,7 +54,13 @@ class Engine:
     """
 
     def __init__(
-        self, *, resume: Progress, xid: int, counts: Counts, touched: TouchedKeys, histories: Collection[str] = ()
+        self,
+        *,
+        resume: Progress,
+        xid: int,
+        counts: CountsByTable,
+        touched: TouchedKeys,
+        histories: Collection[str] = (),
     ) -> None:
         self._resume = resume
         self._xid = xid
@@ -74,7 +80,7 @@ class Engine:
         self._complete = resume.lsn
         self._commit_ts = resume.commit_ts
         self._begin: Begin | None = None
-        self._standing = Standing(resume.lsn, resume.commit_ts, ZERO)
+        self._standing = StreamStanding(resume.lsn, resume.commit_ts, ZERO)
         self._stamp = HeaderStamp(ZERO, xid, 0)
         self._seq = self._skip = 0
         self.unpublished_since = 0
@@ -169,7 +175,7 @@ class Engine:
         # The nearest 64-bit id with these low bits: running ids lie within 2^31 of each other
         self._xid += ((message.xid - self._xid + 0x80000000) & 0xFFFFFFFF) - 0x80000000
         self._begin = message
-        self._standing = Standing(self._complete, self._commit_ts, message.final_lsn)
+        self._standing = StreamStanding(self._complete, self._commit_ts, message.final_lsn)
         self._stamp = HeaderStamp(message.final_lsn, self._xid, message.commit_ts)
         self._seq = self._skip = 0
         if message.final_lsn < self._resume.lsn:
@@ -286,13 +292,13 @@ class Engine:
     # Answers.
 
     def table(self, table: TableEncoder | None, *, begins_anew: bool = False) -> Need | None:
-        """Answer to ``Table``.
+        """Answer to ``Definition``.
 
         Args:
             table: None when the relation is not ours to publish.
             begins_anew: the topic's rows are not this table's, or under another key: they are deleted first.
         """
-        assert isinstance(self.need, Table)
+        assert isinstance(self.need, Definition)
         return self._go_on((table, begins_anew))
 
     def rows(self, answers: Sequence[Answer]) -> Need | None:
@@ -328,7 +334,7 @@ class Engine:
         return then
 
     def _look_up(self, relation: Relation) -> _Flow:
-        table, begins_anew = yield Table(relation, self._xid)
+        table, begins_anew = yield Definition(relation, self._xid)
         if table is not None and begins_anew:
             yield from self._empty(table, is_truncate=False)
         self._known.learn(relation, table, self._counts[relation.qualified_name])

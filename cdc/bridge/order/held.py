@@ -19,7 +19,7 @@ MAX_HELD_BYTES: Final = 8 * 1024 * 1024
 """Bounds of what waits: of memory, and of how much there is to read again at once."""
 
 
-class Standing(NamedTuple):
+class StreamStanding(NamedTuple):
     """Where the stream stood when a transaction began: up to ``complete`` everything was taken."""
 
     complete: LSN
@@ -31,7 +31,7 @@ class Standing(NamedTuple):
 class _Change:
     """A record that waits, or, with ``table``, a row that must be read again first."""
 
-    standing: Standing
+    standing: StreamStanding
     seq: int
     record: Ready
     table: TableEncoder | None = None
@@ -78,19 +78,19 @@ class Held:
         return len(self._changes) >= MAX_HELD or self._bytes >= MAX_HELD_BYTES
 
     @property
-    def first(self) -> tuple[Standing, int]:
+    def first(self) -> tuple[StreamStanding, int]:
         """Where the stream stood before the transaction of the first change that waits, and the change's ordinal."""
         change = self._changes[0]
         return change.standing, change.seq
 
-    def add(self, standing: Standing, seq: int, record: Ready) -> None:
+    def add(self, standing: StreamStanding, seq: int, record: Ready) -> None:
         """A record that only has to wait for those before it."""
         self._changes.append(_Change(standing, seq, record))
         self._bytes += len(record[2] or b"")
 
     def add_row(
         self,
-        standing: Standing,
+        standing: StreamStanding,
         seq: int,
         record: Ready,
         *,

@@ -9,7 +9,7 @@ from cdc.bridge.encode import TableEncoder
 from cdc.contract.change import Relation, Row
 
 
-class Table(NamedTuple):
+class Definition(NamedTuple):
     """How the rows of a relation are encoded. What its transaction changed is in the catalog once that is visible.
 
     Attributes:
@@ -51,7 +51,7 @@ class Empty(NamedTuple):
     is_truncate: bool
 
 
-Need: TypeAlias = Table | Rows | Empty
+Need: TypeAlias = Definition | Rows | Empty
 
 
 class Filled(NamedTuple):

@@ -13,7 +13,7 @@ from cdc.contract.change import Relation
 TakeRows: TypeAlias = Callable[..., tuple[int, int]]
 
 
-class Published(NamedTuple):
+class PublishedRelation(NamedTuple):
     """A relation in scope: how to encode it, its counts, and both in C: a ``PlainTable``, without a compiler None."""
 
     encoder: TableEncoder
@@ -22,7 +22,7 @@ class Published(NamedTuple):
 
 
 NOT_OURS: Final = ()
-"""In place of ``Published`` for a table that is not ours to publish."""
+"""In place of ``PublishedRelation`` for a table that is not ours to publish."""
 
 
 class KnownRelations:
@@ -33,7 +33,7 @@ class KnownRelations:
     """
 
     def __init__(self) -> None:
-        self.tables: dict[Relation, Published | tuple[()]] = {}
+        self.tables: dict[Relation, PublishedRelation | tuple[()]] = {}
         self._newest: dict[int, Relation] = {}
 
     def learn(self, relation: Relation, table: TableEncoder | None, counts: TableCounts) -> None:
@@ -41,7 +41,7 @@ class KnownRelations:
         if (before := self._newest.get(relation.relation_id)) is not None:
             del self.tables[before]
         self._newest[relation.relation_id] = relation
-        self.tables[relation] = NOT_OURS if table is None else Published(table, counts, _plain(table, counts))
+        self.tables[relation] = NOT_OURS if table is None else PublishedRelation(table, counts, _plain(table, counts))
 
 
 def take_rows() -> TakeRows | None:

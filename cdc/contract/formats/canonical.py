@@ -40,7 +40,7 @@ class Identity(Enum):
     """Nobody but the server can tell: they are compared as they are written."""
 
 
-class Reading(NamedTuple):
+class TypeReading(NamedTuple):
     """How the values of a type are read.
 
     Attributes:
@@ -64,7 +64,7 @@ _BLANKS: Final = " \t\n\r\v\f"
 
 
 @lru_cache(maxsize=1024)
-def reading_of(sql_type: str) -> Reading:
+def reading_of(sql_type: str) -> TypeReading:
     """How values of a type are read.
 
     Args:
@@ -76,7 +76,7 @@ def reading_of(sql_type: str) -> Reading:
     name, _, first, second = match.groups()
     length = None if first is None else int(first)
     if sql_type == '"char"':
-        return Reading(_single_byte, "x")
+        return TypeReading(_single_byte, "x")
     if name in _PLAIN:
         return _PLAIN[name]
     if name in ("time", "timetz", "timestamp", "timestamptz"):
@@ -87,9 +87,9 @@ def reading_of(sql_type: str) -> Reading:
         case "char" | "bpchar":
             return _padded(length)
         case "bit":
-            return Reading(partial(_bits, length=length, is_exact=True), "1" * min(length or 3, 64))
+            return TypeReading(partial(_bits, length=length, is_exact=True), "1" * min(length or 3, 64))
         case "varbit":
-            return Reading(partial(_bits, length=length, is_exact=False), "1" * min(length or 3, 64))
+            return TypeReading(partial(_bits, length=length, is_exact=False), "1" * min(length or 3, 64))
         case "varchar":
             return _TEXT
     return _as_written(sql_type)
@@ -114,12 +114,12 @@ def _text(text: str) -> str:
     return text if "\0" not in text else _refuse("a text of PostgreSQL holds no NUL")
 
 
-_TEXT: Final = Reading(_text, "abc")
+_TEXT: Final = TypeReading(_text, "abc")
 
 
-def _as_written(sql_type: str) -> Reading:
+def _as_written(sql_type: str) -> TypeReading:
     """Of a type whose values only a server can tell apart."""
-    return Reading(_text, _UNKNOWN_EXAMPLES.get(sql_type.partition("(")[0], "…"), Identity.UNKNOWN)
+    return TypeReading(_text, _UNKNOWN_EXAMPLES.get(sql_type.partition("(")[0], "…"), Identity.UNKNOWN)
 
 
 _UNKNOWN_EXAMPLES: Final = {
@@ -153,16 +153,16 @@ def _single_byte(text: str) -> str:
 _OCTAL_BYTE: Final = re.compile(r"\\[23][0-7][0-7]")
 
 
-def _padded(length: int | None) -> Reading:
+def _padded(length: int | None) -> TypeReading:
     """``char(n)``: blanks at the end do not count, and all are printed. A domain's ``n`` is not told."""
     if length is None:
-        return Reading(_text, "abc", Identity.VALUE, lambda text: text.rstrip(" "), lambda text: f"{text} ")
+        return TypeReading(_text, "abc", Identity.VALUE, lambda text: text.rstrip(" "), lambda text: f"{text} ")
 
     def read(text: str) -> str:
         kept = _text(text).rstrip(" ")
         return kept.ljust(length) if len(kept) <= length else _refuse(f"it has at most {length} characters")
 
-    return Reading(read, "abc"[:length])
+    return TypeReading(read, "abc"[:length])
 
 
 def _boolean(text: str) -> str:
@@ -279,12 +279,12 @@ def _is_zero(text: str) -> bool:
     return not text.strip("-0.")
 
 
-def _numeric(precision: int | None, scale: int) -> Reading:
+def _numeric(precision: int | None, scale: int) -> TypeReading:
     if precision is None:
-        return Reading(_unscaled, "1.5", Identity.VALUE, _without_zeros, _with_zero)
+        return TypeReading(_unscaled, "1.5", Identity.VALUE, _without_zeros, _with_zero)
     digits = max(precision - scale, 0)
     example = "1"[:digits] + "0" * max(-scale, 0) if digits else "0"
-    return Reading(partial(_scaled, precision=precision, scale=scale), _scaled(example, precision, scale))
+    return TypeReading(partial(_scaled, precision=precision, scale=scale), _scaled(example, precision, scale))
 
 
 _SINGLE: Final = struct.Struct(">f")
@@ -475,32 +475,32 @@ def _lsn(text: str) -> str:
     return f"{int(match[1], 16):X}/{int(match[2], 16):X}" if match else _refuse("write two hexadecimal numbers")
 
 
-def _moment(name: str, places: int) -> Reading:
+def _moment(name: str, places: int) -> TypeReading:
     if name in ("time", "timetz"):
         zone = "+00" if name == "timetz" else ""
-        return Reading(partial(canonical_time, has_zone=bool(zone), places=places), f"12:30:00{zone}")
+        return TypeReading(partial(canonical_time, has_zone=bool(zone), places=places), f"12:30:00{zone}")
     zone = "+00" if name == "timestamptz" else ""
-    return Reading(partial(canonical_timestamp, has_zone=bool(zone), places=places), f"2026-01-01 12:30:00{zone}")
+    return TypeReading(partial(canonical_timestamp, has_zone=bool(zone), places=places), f"2026-01-01 12:30:00{zone}")
 
 
 _PLAIN: Final = {
-    "bool": Reading(_boolean, "true"),
-    "int2": Reading(partial(_integer, low=-(2**15), high=2**15 - 1), "7"),
-    "int4": Reading(partial(_integer, low=-(2**31), high=2**31 - 1), "7"),
-    "int8": Reading(partial(_integer, low=-(2**63), high=2**63 - 1), "7"),
-    "oid": Reading(partial(_unsigned, high=2**32 - 1), "7"),
-    "xid8": Reading(partial(_unsigned, high=2**64 - 1), "7"),
-    "float4": Reading(partial(_float, is_single=True), "1.5", Identity.VALUE, _one_zero),
-    "float8": Reading(partial(_float, is_single=False), "1.5", Identity.VALUE, _one_zero),
+    "bool": TypeReading(_boolean, "true"),
+    "int2": TypeReading(partial(_integer, low=-(2**15), high=2**15 - 1), "7"),
+    "int4": TypeReading(partial(_integer, low=-(2**31), high=2**31 - 1), "7"),
+    "int8": TypeReading(partial(_integer, low=-(2**63), high=2**63 - 1), "7"),
+    "oid": TypeReading(partial(_unsigned, high=2**32 - 1), "7"),
+    "xid8": TypeReading(partial(_unsigned, high=2**64 - 1), "7"),
+    "float4": TypeReading(partial(_float, is_single=True), "1.5", Identity.VALUE, _one_zero),
+    "float8": TypeReading(partial(_float, is_single=False), "1.5", Identity.VALUE, _one_zero),
     "text": _TEXT,
-    "name": Reading(_name, "abc"),
-    "uuid": Reading(_uuid, "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
-    "bytea": Reading(_bytes, "\\x00ff"),
-    "date": Reading(canonical_date, "2026-01-01"),
-    "inet": Reading(partial(_address, is_network=False), "192.168.0.1"),
-    "cidr": Reading(partial(_address, is_network=True), "192.168.0.0/24"),
-    "macaddr": Reading(partial(_mac, is_long=False), "08:00:2b:01:02:03"),
-    "macaddr8": Reading(partial(_mac, is_long=True), "08:00:2b:ff:fe:01:02:03"),
-    "pg_lsn": Reading(_lsn, "0/1925728"),
-    "interval": Reading(canonical_interval, "1 day 02:00:00", Identity.UNKNOWN),
+    "name": TypeReading(_name, "abc"),
+    "uuid": TypeReading(_uuid, "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
+    "bytea": TypeReading(_bytes, "\\x00ff"),
+    "date": TypeReading(canonical_date, "2026-01-01"),
+    "inet": TypeReading(partial(_address, is_network=False), "192.168.0.1"),
+    "cidr": TypeReading(partial(_address, is_network=True), "192.168.0.0/24"),
+    "macaddr": TypeReading(partial(_mac, is_long=False), "08:00:2b:01:02:03"),
+    "macaddr8": TypeReading(partial(_mac, is_long=True), "08:00:2b:ff:fe:01:02:03"),
+    "pg_lsn": TypeReading(_lsn, "0/1925728"),
+    "interval": TypeReading(canonical_interval, "1 day 02:00:00", Identity.UNKNOWN),
 }

@@ -8,9 +8,9 @@
 | document in a json or jsonb column | verbatim |
 | array in an array column | array literal, element by element |
 
-Each column of a table gets the form that its SQL type promises, chosen once: ``Form.accepts`` is what the decoder
-expects and ``Form.render`` makes text of a whole batch of such values. A value of another shape (the column had another
-type when the record was written) takes ``any_text``, which looks at the value instead.
+Each column of a table gets the form that its SQL type promises, chosen once: ``ColumnCodec.accepts`` is what the
+decoder expects and ``ColumnCodec.render`` makes text of a whole batch of such values. A value of another shape (the
+column had another type when the record was written) takes ``any_text``, which looks at the value instead.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _decode_documents = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
 
-class Form(NamedTuple):
+class ColumnCodec(NamedTuple):
     """How a column's values are decoded and rendered.
 
     Attributes:
@@ -48,7 +48,7 @@ class Form(NamedTuple):
     render: Callable[[Sequence[Any]], Sequence[str]]
 
 
-def form_of(sql_type: str, delimiter: str) -> Form:
+def form_of(sql_type: str, delimiter: str) -> ColumnCodec:
     """The form of a column.
 
     Args:
@@ -58,7 +58,9 @@ def form_of(sql_type: str, delimiter: str) -> Form:
     kind = kind_of(sql_type)
     if kind.is_array:
         array = _array_renderer(kind.kind, delimiter)
-        return Form(msgspec.Raw, lambda values: [NULL if raw == "null" else array(raw) for raw in _texts(values)])
+        return ColumnCodec(
+            msgspec.Raw, lambda values: [NULL if raw == "null" else array(raw) for raw in _texts(values)]
+        )
     return FORMS[kind.kind]
 
 
@@ -128,12 +130,14 @@ def _whole(array: str, documents: Sequence[str]) -> list[str]:
     return whole
 
 
-_INTEGER: Final = Form(int | None, lambda values: [NULL if value is None else str(value) for value in values])
-_BARE: Final = Form(msgspec.Raw, lambda values: [NULL if raw == "null" else _scalar(raw) for raw in _texts(values)])
-_DOCUMENT: Final = Form(msgspec.Raw, lambda values: [NULL if raw == "null" else raw for raw in _texts(values)])
-_STRING: Final = Form(str | None, lambda values: [NULL if value is None else value for value in values])
+_INTEGER: Final = ColumnCodec(int | None, lambda values: [NULL if value is None else str(value) for value in values])
+_BARE: Final = ColumnCodec(
+    msgspec.Raw, lambda values: [NULL if raw == "null" else _scalar(raw) for raw in _texts(values)]
+)
+_DOCUMENT: Final = ColumnCodec(msgspec.Raw, lambda values: [NULL if raw == "null" else raw for raw in _texts(values)])
+_STRING: Final = ColumnCodec(str | None, lambda values: [NULL if value is None else value for value in values])
 
-FORMS: Final[Mapping[Kind, Form]] = {
+FORMS: Final[Mapping[Kind, ColumnCodec]] = {
     **dict.fromkeys((Kind.INT16, Kind.INT32, Kind.INT64), _INTEGER),
     **dict.fromkeys((Kind.BOOL, Kind.FLOAT32, Kind.FLOAT64), _BARE),
     Kind.DOCUMENT: _DOCUMENT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from cdc.contract.jobspec.deployment import STRICT, KafkaSettings, SparkSettings, Table
+from cdc.contract.jobspec.deployment import STRICT, JobTable, KafkaSettings, SparkSettings
 
 
 class AuditJob(BaseModel):
@@ -22,7 +22,7 @@ class AuditJob(BaseModel):
 
     spark: SparkSettings
     kafka: KafkaSettings
-    table: Table
+    table: JobTable
     keys: tuple[str, ...] = ()
     since_us: int | None = None
     until_us: int | None = None

@@ -60,7 +60,7 @@ class PostgresSettings(BaseModel):
     sslrootcert: str | None = None
 
 
-class Column(BaseModel):
+class JobColumn(BaseModel):
     """A published column.
 
     Attributes:
@@ -79,7 +79,7 @@ class Column(BaseModel):
     delimiter: str = ","
 
 
-class Table(BaseModel):
+class JobTable(BaseModel):
     """A captured table and its topic.
 
     Attributes:
@@ -98,7 +98,7 @@ class Table(BaseModel):
     name: str
     topic: str
     key: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[JobColumn, ...]
     row_filter: str | None = None
     history_topic: str | None = None
     replica: tuple[str, str] | None = None

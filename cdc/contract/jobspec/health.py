@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from cdc.contract.jobspec.deployment import STRICT, KafkaSettings, SparkSettings, Table
+from cdc.contract.jobspec.deployment import STRICT, JobTable, KafkaSettings, SparkSettings
 
 TOP_KEYS = 10
 """Enough to see a pattern; more belongs into a query of one's own."""
@@ -16,7 +16,7 @@ class HealthTopic(BaseModel):
     model_config = STRICT
 
     topic: str
-    table: Table | None = None
+    table: JobTable | None = None
 
 
 class HealthJob(BaseModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from cdc.contract.jobspec.deployment import STRICT, KafkaSettings, SparkSettings, Stream, Table
+from cdc.contract.jobspec.deployment import STRICT, JobTable, KafkaSettings, SparkSettings, Stream
 
 RECORDS_PER_BATCH = 200_000
 """A batch of rows of a kilobyte is then 200 MB spread over the executors, and is written within seconds."""
@@ -33,7 +33,7 @@ class MirrorJob(BaseModel):
     spark: SparkSettings
     kafka: KafkaSettings
     stream: Stream
-    tables: tuple[Table, ...] = Field(min_length=1)
+    tables: tuple[JobTable, ...] = Field(min_length=1)
     path: str = Field(min_length=1)
     compact_every: int = Field(default=COMPACT_EVERY, ge=1, le=1000)
     checkpoint: str | None = None

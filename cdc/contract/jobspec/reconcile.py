@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from cdc.contract.jobspec.deployment import STRICT, KafkaSettings, PostgresSettings, SparkSettings, Stream, Table
+from cdc.contract.jobspec.deployment import STRICT, JobTable, KafkaSettings, PostgresSettings, SparkSettings, Stream
 
 
-class Repaired(BaseModel):
+class RepairedKeys(BaseModel):
     """Keys that were handed to the bridge, and the records that it wrote of them."""
 
     model_config = STRICT
@@ -53,7 +53,7 @@ class ReconcileJob(BaseModel):
     source: PostgresSettings
     replica: PostgresSettings | None = None
     stream: Stream
-    tables: tuple[Table, ...]
+    tables: tuple[JobTable, ...]
     folder: str
     where: str | None = None
     columns: dict[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -68,5 +68,5 @@ class ReconcileJob(BaseModel):
     redact: bool = False
     keys: dict[str, str] = Field(default_factory=dict)
     keys_to: str | None = None
-    repaired: dict[str, Repaired] = Field(default_factory=dict)
+    repaired: dict[str, RepairedKeys] = Field(default_factory=dict)
     replica_lsn: str = ""

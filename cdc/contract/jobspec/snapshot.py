@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from cdc.contract.jobspec.deployment import STRICT, KafkaSettings, SparkSettings, Stream, Table
+from cdc.contract.jobspec.deployment import STRICT, JobTable, KafkaSettings, SparkSettings, Stream
 
 
 class AsOfNow(BaseModel):
@@ -63,7 +63,7 @@ class SnapshotJob(BaseModel):
     spark: SparkSettings
     kafka: KafkaSettings
     stream: Stream
-    tables: tuple[Table, ...] = Field(min_length=1)
+    tables: tuple[JobTable, ...] = Field(min_length=1)
     as_of: AsOf = Field(default_factory=AsOfNow)
     fence: str
     fence_us: int

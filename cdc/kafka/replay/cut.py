@@ -76,7 +76,7 @@ class Cut(NamedTuple):
     offset: int
 
 
-class Held(NamedTuple):
+class HeldBack(NamedTuple):
     """What a partition holds back.
 
     Attributes:
@@ -405,15 +405,15 @@ class CutBuffer:
             if waiting.newest >= min(bound, frontiers.get(partition[0], _BEYOND))
         ]
 
-    def beyond(self, lsn: LSN) -> list[Held]:
+    def beyond(self, lsn: LSN) -> list[HeldBack]:
         """What is held back, of each partition whose first record that is lies at or beyond ``lsn``."""
         return [
-            Held(waiting.records[0], waiting.records[-1].offset, waiting.falls)
+            HeldBack(waiting.records[0], waiting.records[-1].offset, waiting.falls)
             for waiting in self._waiting.values()
             if waiting.records and _lsn_at(waiting.records, 0) >= lsn
         ]
 
-    def set_apart(self, held: Held, lsn: LSN) -> list[StoredRecord]:
+    def set_apart(self, held: HeldBack, lsn: LSN) -> list[StoredRecord]:
         """Leave out what the bridge cannot have written; the partition is to be read again from the first one on.
 
         Args:

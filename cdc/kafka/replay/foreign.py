@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from cdc.base.lsn import LSN
 from cdc.contract.ports import Partition
-from cdc.kafka.replay.cut import Held
+from cdc.kafka.replay.cut import HeldBack
 
 PATIENCE_S: Final = 10.0
 """A record and its progress are read within one; a pause of this process counts, and so does a slow broker."""
@@ -27,7 +27,7 @@ _LATER: Final = 2
 class _Seen(NamedTuple):
     """Since when a partition holds this back; the newest progress, and how many came since."""
 
-    held: Held
+    held: HeldBack
     since: float
     progress: LSN
     later: int = 0
@@ -39,7 +39,7 @@ class ForeignWatch:
     def __init__(self) -> None:
         self._seen: dict[Partition, _Seen] = {}
 
-    def look(self, held: Iterable[Held], published: LSN, now: float) -> list[Held]:
+    def look(self, held: Iterable[HeldBack], published: LSN, now: float) -> list[HeldBack]:
         """What is foreign: these records, up to the last that was there when the first was seen for the first time.
 
         Args:

@@ -17,7 +17,7 @@ from cdc.bridge.asking.outcome import Following
 from cdc.contract.naming import progress_topic
 from cdc.contract.record import BackfillProgress
 from cdc.kafka.replay.reader import TopicReader
-from cdc.lab.demo.place import Place
+from cdc.lab.demo.place import DemoPlace
 from cdc.lab.demo.processes import Daemon, wait_for
 from cdc.lab.demo.screen import Screen
 from cdc.lab.demo.shop import Traffic
@@ -59,7 +59,7 @@ class Loading:
         daemons: bridge and sink.
     """
 
-    def __init__(self, place: Place, screen: Screen, traffic: Traffic, daemons: Iterable[Daemon]) -> None:
+    def __init__(self, place: DemoPlace, screen: Screen, traffic: Traffic, daemons: Iterable[Daemon]) -> None:
         self._place, self._screen, self._traffic = place, screen, traffic
         self._daemons = tuple(daemons)
         self._changes = 0

@@ -24,7 +24,7 @@ _CONFIG_HEAD: Final = "# Written by `cdc demo`.\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DemoPlace:
     """Everything that bridge and sink are told, and where.
 
     Attributes:
@@ -63,7 +63,7 @@ class Place:
 
 
 @contextmanager
-def place(stack: Stack) -> Iterator[Place]:
+def place(stack: Stack) -> Iterator[DemoPlace]:
     """A place on these servers; on servers of the user's under a name of its own, and leaving nothing behind."""
     given = isinstance(stack.postgres, GivenPostgres) or isinstance(stack.kafka, GivenKafka)
     name = f"shop_{secrets.token_hex(3)}" if given else "shop"
@@ -75,7 +75,7 @@ def place(stack: Stack) -> Iterator[Place]:
         for database in (source, replica):
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
         try:
-            yield Place(
+            yield DemoPlace(
                 name=name,
                 source_dsn=stack.postgres.dsn(source),
                 replica_dsn=stack.postgres.dsn(replica),

@@ -12,13 +12,13 @@ import psycopg
 
 from cdc.base.lsn import LSN, ZERO
 from cdc.lab.demo.loading import Backfilled, Loading
-from cdc.lab.demo.place import Place
+from cdc.lab.demo.place import DemoPlace
 from cdc.lab.demo.probes import Arrivals, Interruption, Probes
 from cdc.lab.demo.processes import Daemon, wait_for
 from cdc.lab.demo.screen import Screen
 from cdc.lab.demo.shop import Traffic
 from cdc.lab.demo.shop_tables import TABLES, open_shop
-from cdc.lab.proof.comparison import Verdict, prove
+from cdc.lab.proof.comparison import TableVerdict, prove
 from cdc.lab.proof.positions import fence, recorded_cut
 from cdc.lab.proof.topic_side import topic_name
 
@@ -40,7 +40,7 @@ class Outcome:
     cut: LSN
     arrivals: Arrivals
     interruptions: list[Interruption]
-    verdicts: list[Verdict]
+    verdicts: list[TableVerdict]
 
     @property
     def holds(self) -> bool:
@@ -59,7 +59,7 @@ class Demo:
         seed: of the traffic.
     """
 
-    def __init__(self, place: Place, screen: Screen, row_count: int, change_count: int, seed: int) -> None:
+    def __init__(self, place: DemoPlace, screen: Screen, row_count: int, change_count: int, seed: int) -> None:
         self._place, self._screen = place, screen
         self._row_count, self._change_count, self._seed = row_count, change_count, seed
         self._daemons = {

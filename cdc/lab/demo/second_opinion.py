@@ -14,7 +14,7 @@ from typing import Final, Self
 from rich.markup import escape
 
 from cdc.base import extras
-from cdc.lab.demo.place import Place
+from cdc.lab.demo.place import DemoPlace
 from cdc.lab.demo.screen import Screen
 from cdc.lab.stack.java import find_java
 from cdc.lab.stack.spark import SUBMIT_OPTIONS, SparkClasses
@@ -36,7 +36,7 @@ class SecondOpinion:
         folder: for the report; it outlives the demo.
     """
 
-    def __init__(self, place: Place, screen: Screen, folder: Path) -> None:
+    def __init__(self, place: DemoPlace, screen: Screen, folder: Path) -> None:
         self._place, self._screen, self._folder = place, screen, folder
         self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed at the end of the block
         self._process: subprocess.Popen[str] | None = None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rich.markup import escape
 
-from cdc.lab.demo.place import Place
+from cdc.lab.demo.place import DemoPlace
 from cdc.lab.demo.probes import Interruption, Latency
 from cdc.lab.demo.run import Outcome
 from cdc.lab.demo.screen import Screen
@@ -40,7 +40,7 @@ def show(outcome: Outcome, screen: Screen) -> None:
         screen.lines("[bold red]✗ the three sides differ[/]: this is a bug; the findings above name the keys.")
 
 
-def where_next(place: Place, screen: Screen, *, kept: bool) -> None:
+def where_next(place: DemoPlace, screen: Screen, *, kept: bool) -> None:
     """Say what to try now."""
     if not kept:
         screen.lines(

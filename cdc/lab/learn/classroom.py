@@ -20,9 +20,9 @@ from cdc.base.errors import CdcError
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.publish.topics import TopicAdmin, TopicSpecification
 from cdc.kafka.replay.bounded import read_topic
-from cdc.lab.learn.page import Page
+from cdc.lab.learn.page import LessonPage
 from cdc.lab.stack import Postgres
-from cdc.topics.cluster import Cluster, Place
+from cdc.topics.cluster import Cluster, PartitionPlace
 from cdc.topics.inspection import TopicReport, inspect
 from cdc.topics.layout import Layout
 from cdc.topics.scan import Advance, read_layout
@@ -53,7 +53,7 @@ class NotSeen(CdcError):
     """A lesson did not see what it is about to say."""
 
 
-class Record(NamedTuple):
+class LessonRecord(NamedTuple):
     """A record as a consumer gets it; a tombstone's value is None."""
 
     partition: int
@@ -107,10 +107,10 @@ class Topic:
         with Cluster(self.options) as cluster:
             cluster.alter(self.name, _settings(settings))
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[LessonRecord]:
         """Every committed record that is there, by partition in the order of the offsets."""
         found = read_topic(BrokerAdmin(self.options), self.name)
-        read = [Record(each.partition, each.offset, _text(each.key) or "", _text(each.value)) for each in found]
+        read = [LessonRecord(each.partition, each.offset, _text(each.key) or "", _text(each.value)) for each in found]
         return sorted(read, key=lambda each: (each.partition, each.offset))
 
     def layout(self, partition: int = 0) -> Layout:
@@ -145,7 +145,7 @@ class Classroom:
         exits: what a lesson leaves here ends with the room, so that what the lesson showed can be looked at until then.
     """
 
-    def __init__(self, bootstrap: str, page: Page, open_postgres: Callable[[], Postgres]) -> None:
+    def __init__(self, bootstrap: str, page: LessonPage, open_postgres: Callable[[], Postgres]) -> None:
         self.options: dict[str, Any] = {"bootstrap.servers": bootstrap}
         self.page = page
         self.open_postgres = open_postgres
@@ -209,7 +209,7 @@ class Classroom:
                     future.result(_TIMEOUT_S)
 
 
-def fold(records: Iterable[Record], before: Mapping[str, str] | None = None) -> dict[str, str]:
+def fold(records: Iterable[LessonRecord], before: Mapping[str, str] | None = None) -> dict[str, str]:
     """The state that records come to, after that of ``before``: each key's newest value, and no deleted key."""
     state = dict(before or {})
     for each in records:
@@ -220,7 +220,7 @@ def fold(records: Iterable[Record], before: Mapping[str, str] | None = None) -> 
     return state
 
 
-def begin(_place: Place, _steps: int) -> Advance:
+def begin(_place: PartitionPlace, _steps: int) -> Advance:
     """Nobody follows how far a reading is: topics of lessons are small."""
     return _ignore
 

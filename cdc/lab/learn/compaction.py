@@ -7,7 +7,7 @@ from contextlib import closing
 from confluent_kafka import TopicPartition
 
 from cdc.kafka.replay.client import open_consumer
-from cdc.lab.learn.classroom import AT_ONCE, Classroom, Record, Topic, fold
+from cdc.lab.learn.classroom import AT_ONCE, Classroom, LessonRecord, Topic, fold
 
 _WRITTEN = [("A", "1"), ("B", "2"), ("A", "3"), ("C", "1"), ("B", "4"), ("A", "5"), ("C", "2"), ("B", "6")]
 
@@ -66,12 +66,12 @@ def teach(room: Classroom) -> None:
     )
 
 
-def _next(records: list[Record], old: Record) -> str:
+def _next(records: list[LessonRecord], old: LessonRecord) -> str:
     newer = next(each for each in records if each.key == old.key and each.offset > old.offset)
     return f"offset {newer.offset}"
 
 
-def _clean(topic: Topic) -> list[Record] | None:
+def _clean(topic: Topic) -> list[LessonRecord] | None:
     records = topic.records()
     return records if len(records) == len({each.key for each in records}) else None
 

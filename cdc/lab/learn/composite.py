@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from cdc.lab.learn.classroom import AT_ONCE, Classroom, Record, Topic, fold
+from cdc.lab.learn.classroom import AT_ONCE, Classroom, LessonRecord, Topic, fold
 
 _ROWS = [{"region": "a-b", "user": "c"}, {"region": "a", "user": "b-c"}]
 _NAMES = ["Ann", "Ben"]
@@ -71,14 +71,14 @@ def _json(row: dict[str, str]) -> str:
     return orjson.dumps(row).decode()
 
 
-def _cleaned(room: Classroom, topic: Topic, records: Sequence[tuple[str, str]]) -> list[Record]:
+def _cleaned(room: Classroom, topic: Topic, records: Sequence[tuple[str, str]]) -> list[LessonRecord]:
     """Write records, and tell what a pass over everything leaves."""
     # Two records of a key of their own: when the first is gone, the pass was there.
     topic.put([*records, ("witness", "1"), ("witness", "2")])
     topic.close_segments("witness", "3")
     topic.set(min_cleanable_dirty_ratio=AT_ONCE)
 
-    def look() -> list[Record] | None:
+    def look() -> list[LessonRecord] | None:
         found = topic.records()
         witnesses = [each.value for each in found if each.key == "witness"]
         return [each for each in found if each.key != "witness"] if witnesses == ["2", "3"] else None

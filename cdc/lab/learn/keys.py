@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cdc.lab.learn.classroom import AT_ONCE, Classroom, Record, Topic, begin
+from cdc.lab.learn.classroom import AT_ONCE, Classroom, LessonRecord, Topic, begin
 from cdc.topics.cluster import Cluster
-from cdc.topics.partitioner import PARTITIONERS, Placement, PlacementCensus
+from cdc.topics.partitioner import PARTITIONERS, KeyPlacement, PlacementCensus
 from cdc.topics.scan import read_keys
 
 _PARTITIONS, _MORE = 4, 6
@@ -78,7 +78,7 @@ def _by(partitioner: str, key: str) -> int:
     return PARTITIONERS[partitioner](key.encode()) % _PARTITIONS
 
 
-def _placement(topic: Topic) -> Placement:
+def _placement(topic: Topic) -> KeyPlacement:
     with Cluster(topic.options) as cluster:
         places = cluster.places([topic.name])[topic.name]
         census = PlacementCensus(len(places))
@@ -87,7 +87,7 @@ def _placement(topic: Topic) -> Placement:
     return census.placement(top=5)
 
 
-def _shares(placed: Placement) -> list[tuple[int, int, int, str]]:
+def _shares(placed: KeyPlacement) -> list[tuple[int, int, int, str]]:
     total = sum(placed.records)
     return [
         (number, keys, records, f"{records / total:.0%}")
@@ -95,7 +95,7 @@ def _shares(placed: Placement) -> list[tuple[int, int, int, str]]:
     ]
 
 
-def _passed(topic: Topic, key: str) -> list[Record] | None:
+def _passed(topic: Topic, key: str) -> list[LessonRecord] | None:
     """The records of a key, once no partition holds two records of any key."""
     records = topic.records()
     places = {(each.partition, each.key) for each in records}

@@ -14,7 +14,7 @@ WIDTH: Final = 80
 _NUMBER: Final = re.compile(r"[-+]?\d[\d,.]*( ?[%×a-zA-Zµ/]+)?$|–$|$")
 
 
-class Page:
+class LessonPage:
     """Prints to one console.
 
     Args:

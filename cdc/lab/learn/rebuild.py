@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from cdc.base.broker_log import BROKER_LOG
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.replay.bounded import open_once, partitions_of, read_until, topic_ends
-from cdc.lab.learn.classroom import AT_ONCE, Classroom, Record, Topic, fold
+from cdc.lab.learn.classroom import AT_ONCE, Classroom, LessonRecord, Topic, fold
 
 _PARTITIONS = 3
 _WRITES = 6_000
@@ -80,7 +80,7 @@ def _work(topic: Topic) -> dict[str, str]:
     return state
 
 
-def _half(topic: Topic, written: int) -> list[Record] | None:
+def _half(topic: Topic, written: int) -> list[LessonRecord] | None:
     """What is left, once every partition lost half of its records."""
     records = topic.records()
     few = written / _PARTITIONS / 2
@@ -113,10 +113,10 @@ def _rebuild(topic: Topic) -> tuple[dict[str, str], list[tuple[int, int, int, in
         partitions = partitions_of(admin, topic.name)
         reader.add(dict.fromkeys(partitions, 0))
         ends = reader.high_watermarks(partitions)
-        found: dict[int, list[Record]] = {number: [] for _, number in partitions}
+        found: dict[int, list[LessonRecord]] = {number: [] for _, number in partitions}
         for each in read_until(reader, ends):
             value = None if each.value is None else each.value.decode()
-            found[each.partition].append(Record(each.partition, each.offset, (each.key or b"").decode(), value))
+            found[each.partition].append(LessonRecord(each.partition, each.offset, (each.key or b"").decode(), value))
     states = {number: fold(records) for number, records in found.items()}
     rows = [
         (number, ends[topic.name, number], records[-1].offset, len(records), len(states[number]))

@@ -15,7 +15,7 @@ from cdc.contract.record import TableSchema
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.replay.bounded import read_topic
 from cdc.kafka.replay.definitions import read_definitions
-from cdc.lab.demo.place import Place, place
+from cdc.lab.demo.place import DemoPlace, place
 from cdc.lab.demo.processes import Daemon, wait_for
 from cdc.lab.learn.classroom import Classroom
 from cdc.lab.proof.positions import fence, recorded_cut, table_states
@@ -97,7 +97,7 @@ def teach(room: Classroom) -> None:
 class _Bridge(ExitStack):
     """Bridge and sink of one place, for as long as the context lasts."""
 
-    def __init__(self, here: Place) -> None:
+    def __init__(self, here: DemoPlace) -> None:
         super().__init__()
         self._here = here
         here.write_config()

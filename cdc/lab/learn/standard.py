@@ -31,7 +31,7 @@ _ONE_BATCH: Final = 1
 """A fetch brings one batch at least, however little is asked for."""
 
 
-class Round(NamedTuple):
+class PassSizes(NamedTuple):
     """Bytes on disk after so many writes: of the compacted topic before its pass, and after it."""
 
     written: int
@@ -69,7 +69,7 @@ class Pair:
             topic.close_segments("closing", "1")
         self._written += updates
 
-    def clean(self) -> Round:
+    def clean(self) -> PassSizes:
         """Have the cleaner pass over the compacted topic."""
         topic = self.topics[COMPACTED]
         standard, before, active = self.disk(STANDARD), self.disk(COMPACTED), topic.layout().segments[-1].base
@@ -83,7 +83,7 @@ class Pair:
 
         after = self._room.until("the cleaner passes over the compacted topic", cleaned)
         topic.set(min_cleanable_dirty_ratio=NEVER)
-        return Round(self._written, standard, before, after)
+        return PassSizes(self._written, standard, before, after)
 
     def disk(self, which: str) -> int:
         """Bytes of a topic on its leader's disk."""

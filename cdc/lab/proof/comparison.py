@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 
 from cdc.base.table_names import parts
-from cdc.lab.proof.server_text import ColumnShape, Form, FormError, server_text
+from cdc.lab.proof.server_text import ColumnShape, FormError, TypeForm, server_text
 from cdc.lab.proof.topic_side import LiveRow, TopicCopy, read_topics, topic_name
 
 Key = tuple[bytes | None, ...]
@@ -56,9 +56,9 @@ ORDER BY indisprimary DESC, indexrelid, place
 """
 
 FORMS: Final = {
-    "bool": Form.BOOL,
-    **dict.fromkeys(("int2", "int4", "int8", "oid", "float4", "float8"), Form.NUMBER),
-    **dict.fromkeys(("json", "jsonb"), Form.DOCUMENT),
+    "bool": TypeForm.BOOL,
+    **dict.fromkeys(("int2", "int4", "int8", "oid", "float4", "float8"), TypeForm.NUMBER),
+    **dict.fromkeys(("json", "jsonb"), TypeForm.DOCUMENT),
 }
 
 
@@ -77,7 +77,7 @@ class TableShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class CopyDifference:
     """How one copy of a table differs from the source; keys as the server prints them."""
 
     side: str
@@ -98,13 +98,13 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TableVerdict:
     """One table's three sides compared."""
 
     table: str
     row_count: int
     topic: TopicCopy
-    differences: tuple[Difference, ...]
+    differences: tuple[CopyDifference, ...]
 
     @property
     def holds(self) -> bool:
@@ -129,7 +129,7 @@ def describe(connection: psycopg.Connection[Any], table: str, key: tuple[str, ..
     """The shape of ``schema.table`` (unquoted); ``key`` where it is neither primary key nor replica identity index."""
     name = _identifier(table).as_string(connection)
     columns = tuple(
-        ColumnShape(column, FORMS.get(type_name, Form.TEXT), delimiter.encode() if delimiter else None)
+        ColumnShape(column, FORMS.get(type_name, TypeForm.TEXT), delimiter.encode() if delimiter else None)
         for column, type_name, delimiter in connection.execute(_COLUMNS, (name,))
     )
     return TableShape(table, columns, key or tuple(row[0] for row in connection.execute(_KEY, (name,))))
@@ -189,19 +189,19 @@ def _fold_row(key_json: bytes, live_row: LiveRow, shape: TableShape) -> tuple[Ke
     return key, row
 
 
-def difference(side: str, source: Rows, copy: Rows, shape: TableShape) -> Difference | None:
+def difference(side: str, source: Rows, copy: Rows, shape: TableShape) -> CopyDifference | None:
     """How ``copy`` differs from ``source``; None when it does not."""
     missing = tuple(key for key in source if key not in copy)
     extra = tuple(key for key in copy if key not in source)
     different = tuple(
         (key, _explain(row, copy[key], shape)) for key, row in source.items() if key in copy and copy[key] != row
     )
-    return Difference(side, missing, extra, different) if missing or extra or different else None
+    return CopyDifference(side, missing, extra, different) if missing or extra or different else None
 
 
 def prove(
     *, source_dsn: str, bootstrap: str, name: str, replica_dsn: str, shapes: Iterable[TableShape | str]
-) -> list[Verdict]:
+) -> list[TableVerdict]:
     """Compare every table on its three sides; all must stand at the same LSN, and stand still.
 
     Args:
@@ -222,7 +222,7 @@ def prove(
                 difference("topic", rows, topic_rows(copy.live, shape), shape),
                 difference("replica", rows, table_rows(replica, shape), shape),
             )
-            verdicts.append(Verdict(shape.table, len(rows), copy, tuple(one for one in found if one is not None)))
+            verdicts.append(TableVerdict(shape.table, len(rows), copy, tuple(one for one in found if one is not None)))
     return verdicts
 
 

@@ -14,7 +14,7 @@ import msgspec
 from cdc.base.errors import CdcError
 
 
-class Form(enum.Enum):
+class TypeForm(enum.Enum):
     """How a type is written in a topic value."""
 
     BOOL = "true or false"
@@ -28,7 +28,7 @@ class ColumnShape:
     """A published column: the form of its value, or of its elements when ``array_delimiter`` says it is an array."""
 
     name: str
-    form: Form
+    form: TypeForm
     array_delimiter: bytes | None
 
 
@@ -62,27 +62,27 @@ def _string(raw: bytes) -> bytes:
     return msgspec.json.decode(raw, type=str).encode()
 
 
-def _scalar(raw: bytes, form: Form) -> bytes:
+def _scalar(raw: bytes, form: TypeForm) -> bytes:
     first = raw[:1]
-    if form is Form.DOCUMENT:
+    if form is TypeForm.DOCUMENT:
         return raw
-    if form is Form.BOOL and raw in (b"true", b"false"):
+    if form is TypeForm.BOOL and raw in (b"true", b"false"):
         return first
-    if form is Form.NUMBER and first in b"-0123456789":
+    if form is TypeForm.NUMBER and first in b"-0123456789":
         return raw
-    if first == b'"' and (form is Form.TEXT or _string(raw) in (b"NaN", b"Infinity", b"-Infinity")):
+    if first == b'"' and (form is TypeForm.TEXT or _string(raw) in (b"NaN", b"Infinity", b"-Infinity")):
         return _string(raw)
     raise FormError(f"{raw[:60]!r} is not {form.value}")
 
 
-def _array(raw: bytes, form: Form, delimiter: bytes) -> bytes:
+def _array(raw: bytes, form: TypeForm, delimiter: bytes) -> bytes:
     """``array_out``: braces, delimiter, and quotes where an element could be misread."""
     elements = []
     for element in msgspec.json.decode(raw, type=list[msgspec.Raw]):
         item = bytes(element)
         if item == b"null":
             elements.append(b"NULL")
-        elif item.startswith(b"[") and form is not Form.DOCUMENT:
+        elif item.startswith(b"[") and form is not TypeForm.DOCUMENT:
             elements.append(_array(item, form, delimiter))
         else:
             elements.append(_quoted(_scalar(item, form), delimiter))

@@ -16,7 +16,7 @@ from cdc.base.errors import StackError
 from cdc.lab.stack.embedded import free_port, wait_until
 from cdc.lab.stack.kafka import SETTINGS
 from cdc.lab.stack.redis_server import answers
-from cdc.lab.stack.running import Record, sweep
+from cdc.lab.stack.running import ServerRecord, sweep
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
@@ -36,7 +36,7 @@ class _Container:
     """A started container with its record."""
 
     def __init__(self, server: str, container: DockerContainer, *, detached: bool) -> None:
-        self._record = Record(server, detached=detached)
+        self._record = ServerRecord(server, detached=detached)
         self._container = container
 
     def _start(self, url: Callable[[], str], answers: Callable[[], bool]) -> None:

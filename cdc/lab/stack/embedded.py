@@ -20,7 +20,7 @@ import psutil
 
 from cdc.base.errors import StackError
 from cdc.lab.stack.account import Account
-from cdc.lab.stack.running import Record, kill_tree
+from cdc.lab.stack.running import ServerRecord, kill_tree
 
 HOST = "127.0.0.1"
 # Below every system's range for outgoing connections (Linux 32768+, macOS 49152+). Inside it, a client that retries
@@ -70,7 +70,7 @@ class EmbeddedServer(ABC):
     _stop_signals: ClassVar[tuple[signal.Signals, ...]]
     _death_signal: ClassVar[signal.Signals]
 
-    def __init__(self, record: Record, account: Account, *, detached: bool) -> None:
+    def __init__(self, record: ServerRecord, account: Account, *, detached: bool) -> None:
         self.directory = record.directory
         self.port = 0
         self._record = record

@@ -22,7 +22,7 @@ from cdc.lab.stack.cache import Say, make_once, silent
 from cdc.lab.stack.embedded import HOST, EmbeddedServer, free_port
 from cdc.lab.stack.jars import fetch_jars
 from cdc.lab.stack.java import ClassArchive, Java, find_java
-from cdc.lab.stack.running import Record, sweep
+from cdc.lab.stack.running import ServerRecord, sweep
 
 SETTINGS: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
@@ -58,7 +58,7 @@ class KafkaBroker(EmbeddedServer):
     _stop_signals: ClassVar[tuple[signal.Signals, ...]] = (signal.SIGTERM,)
     _death_signal: ClassVar[signal.Signals] = signal.SIGKILL
 
-    def __init__(self, record: Record, java: Java, libs: Path, *, say: Say, detached: bool) -> None:
+    def __init__(self, record: ServerRecord, java: Java, libs: Path, *, say: Say, detached: bool) -> None:
         super().__init__(record, CURRENT, detached=detached)
         self.name = "Kafka"
         self._java = java
@@ -94,7 +94,7 @@ class KafkaBroker(EmbeddedServer):
         """
         sweep()
         java, libs = find_java(), fetch_jars(say=say)
-        broker = cls(Record("Kafka", detached=detached), java, libs, say=say, detached=detached)
+        broker = cls(ServerRecord("Kafka", detached=detached), java, libs, say=say, detached=detached)
         broker._options = [f"-Xmx{heap_mb}m", *(["-XX:TieredStopAtLevel=1"] if quick_start else [])]
         broker._settings = {**SETTINGS, **(settings or {})}
         broker._listeners = {name: free_port() for name in listeners}

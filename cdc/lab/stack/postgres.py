@@ -17,7 +17,7 @@ from cdc.lab.stack.account import Account
 from cdc.lab.stack.binaries import PostgresMajor, runnable
 from cdc.lab.stack.cache import Say, silent
 from cdc.lab.stack.embedded import HOST, EmbeddedServer
-from cdc.lab.stack.running import Record, sweep
+from cdc.lab.stack.running import ServerRecord, sweep
 
 _SETTINGS: Mapping[str, str] = {
     "listen_addresses": HOST,
@@ -38,7 +38,7 @@ class PostgresServer(EmbeddedServer):
     )  # fast, then immediate: a stuck walsender delays fast
     _death_signal: ClassVar[signal.Signals] = signal.SIGQUIT
 
-    def __init__(self, record: Record, account: Account, binaries: Path, *, major: int, detached: bool) -> None:
+    def __init__(self, record: ServerRecord, account: Account, binaries: Path, *, major: int, detached: bool) -> None:
         super().__init__(record, account, detached=detached)
         self.name = f"PostgreSQL {major}"
         self.major = major
@@ -69,7 +69,7 @@ class PostgresServer(EmbeddedServer):
             StackError: no binaries, no account that can run them, or the server did not start.
         """
         sweep()
-        record = Record(f"PostgreSQL {major}", detached=detached, in_memory=not fsync)
+        record = ServerRecord(f"PostgreSQL {major}", detached=detached, in_memory=not fsync)
         try:
             account, binaries = runnable(major, record.directory, _environment(), say)
             server = cls(record, account, binaries, major=major, detached=detached)

@@ -21,7 +21,7 @@ from cdc.lab.stack.account import CURRENT
 from cdc.lab.stack.artefacts import Download, fetch, read_lock
 from cdc.lab.stack.cache import Say, cache_dir, make_once, silent
 from cdc.lab.stack.embedded import HOST, EmbeddedServer
-from cdc.lab.stack.running import Record, sweep
+from cdc.lab.stack.running import ServerRecord, sweep
 
 REDIS_LOCK = Path(__file__).with_name("redis.lock")
 
@@ -38,7 +38,7 @@ class RedisServer(EmbeddedServer):
     _stop_signals: ClassVar[tuple[signal.Signals, ...]] = (signal.SIGTERM,)
     _death_signal: ClassVar[signal.Signals] = signal.SIGKILL
 
-    def __init__(self, record: Record, program: Path, settings: Mapping[str, str], *, detached: bool) -> None:
+    def __init__(self, record: ServerRecord, program: Path, settings: Mapping[str, str], *, detached: bool) -> None:
         super().__init__(record, CURRENT, detached=detached)
         self.name = "Redis"
         self._program = program
@@ -67,7 +67,7 @@ class RedisServer(EmbeddedServer):
         sweep()
         program = fetch_redis(say=say)
         wanted = {**(_KEPT if persistent else _NOT_KEPT), **(settings or {})}
-        server = cls(Record("Redis", detached=detached), program, wanted, detached=detached)
+        server = cls(ServerRecord("Redis", detached=detached), program, wanted, detached=detached)
         try:
             return server.start()
         except BaseException:

@@ -60,7 +60,7 @@ class Running:
         return bool(self.container) or self.process() is not None
 
 
-class Record:
+class ServerRecord:
     """The record of a server that this process owns, and the private directory that belongs to it.
 
     Args:

@@ -32,7 +32,7 @@ from cdc.ops.status.checkup import as_document as check_document
 from cdc.ops.status.checkup import check_all
 from cdc.ops.status.document import as_document
 from cdc.ops.status.parts import StatusReader
-from cdc.topics.budget import Reader
+from cdc.topics.budget import TombstoneReader
 
 _COUNTED_S: Final = "cdc_serve_age_seconds"
 
@@ -137,13 +137,13 @@ class ConfiguredDeployment:
             return table  # it has none, and cdc check says why
 
 
-def _readers(status: Mapping[str, Any], counted: Numbers) -> list[Reader]:
+def _readers(status: Mapping[str, Any], counted: Numbers) -> list[TombstoneReader]:
     """Who must see every tombstone, as far as we know them."""
     found = []
     if (sink := status["sink"]) is not None and sink.get("lag_seconds") is not None:
-        found.append(Reader("the replica", round(sink["lag_seconds"] * 1000), 0))
+        found.append(TombstoneReader("the replica", round(sink["lag_seconds"] * 1000), 0))
     if (age_s := counted.single.get(_COUNTED_S)) is not None and age_s == age_s:
-        found.append(Reader("the view", round(age_s * 1000), 0))
+        found.append(TombstoneReader("the view", round(age_s * 1000), 0))
     return found
 
 

@@ -6,13 +6,15 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from cdc.topics.budget import Reader, budget
-from cdc.topics.cluster import Cluster, Place
+from cdc.topics.budget import TombstoneReader, budget
+from cdc.topics.cluster import Cluster, PartitionPlace
 from cdc.topics.lint import Subject, lint
 from cdc.topics.settings import topic_settings
 
 
-def topics_health(options: Mapping[str, Any], wanted: Collection[str], readers: Sequence[Reader]) -> dict[str, Any]:
+def topics_health(
+    options: Mapping[str, Any], wanted: Collection[str], readers: Sequence[TombstoneReader]
+) -> dict[str, Any]:
     """Each topic by size, the largest first.
 
     Args:
@@ -34,10 +36,10 @@ def topics_health(options: Mapping[str, Any], wanted: Collection[str], readers: 
 
 def _topic(
     name: str,
-    places: Sequence[Place],
+    places: Sequence[PartitionPlace],
     settings: Mapping[str, str],
     sizes: Mapping[tuple[str, int], int],
-    readers: Sequence[Reader],
+    readers: Sequence[TombstoneReader],
 ) -> dict[str, Any]:
     parsed = topic_settings(settings)
     found = lint(Subject(name, settings, min(len(each.replicas) for each in places)))

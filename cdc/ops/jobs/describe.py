@@ -44,17 +44,17 @@ TOPIC_FORMS: Final[Mapping[Kind, job.ColumnKind]] = {
 }
 
 
-class Deployment(NamedTuple):
+class JobDeployment(NamedTuple):
     """A configuration as jobs see it; ``replica`` is None without a sink."""
 
     source: job.PostgresSettings
     replica: job.PostgresSettings | None
     kafka: job.KafkaSettings
     stream: job.Stream
-    tables: tuple[job.Table, ...]
+    tables: tuple[job.JobTable, ...]
 
 
-def describe_deployment(config: Config, wanted: Sequence[str] = ()) -> Deployment:
+def describe_deployment(config: Config, wanted: Sequence[str] = ()) -> JobDeployment:
     """Servers and tables; ``wanted`` are tables as ``schema.table``, none for all that are captured.
 
     Raises:
@@ -67,7 +67,7 @@ def describe_deployment(config: Config, wanted: Sequence[str] = ()) -> Deploymen
         replicas, histories = _replica_names(config, infos), history_topics(config, infos)
         tables = tuple(_table(conn, config, info, histories, replicas.get(info.qualified_name)) for info in infos)
         source = _address(conn.info, config.source.password, "source.dsn")
-    return Deployment(
+    return JobDeployment(
         source=source,
         replica=_replica(config),
         kafka=kafka_settings(config),
@@ -129,13 +129,13 @@ def _table(
     info: TableInfo,
     histories: Mapping[str, str],
     replica: tuple[str, str] | None,
-) -> job.Table:
+) -> job.JobTable:
     with source_errors(f"looking at {info.qualified_name}"):
         published = published_part(conn, info, config.source.publication)
         relation = describe(conn, info, published.columns)
         delimiters = _delimiters(conn, [column.type_oid for column in relation.columns])
     topic = state_topic(config, info.namespace, info.name)
-    return job.Table(
+    return job.JobTable(
         namespace=info.namespace,
         name=info.name,
         topic=topic,
@@ -148,12 +148,12 @@ def _table(
     )
 
 
-def _column(column: Column, delimiters: Mapping[int, str]) -> job.Column:
+def _column(column: Column, delimiters: Mapping[int, str]) -> job.JobColumn:
     """Its form in the topic, as the topic contract has it: an array's elements are known for built-in types only.
 
     The catalog says what is an array; the stream's names only suggest it (an enum may be called ``_mood``).
     """
-    return job.Column(
+    return job.JobColumn(
         name=column.name,
         sql_type=sql_type(column),
         kind=TOPIC_FORMS[kind_of_column(column).kind],

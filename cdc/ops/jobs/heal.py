@@ -14,9 +14,9 @@ from cdc.base.config import Config
 from cdc.base.errors import ConfigError
 from cdc.base.lsn import ZERO
 from cdc.bridge.asking.repair import RepairProgress, repair_keys
-from cdc.contract.jobspec.deployment import Table
+from cdc.contract.jobspec.deployment import JobTable
 from cdc.contract.jobspec.keys_file import MAX_KEYS, keys_file, read_keys
-from cdc.contract.jobspec.reconcile import ReconcileJob, Repaired
+from cdc.contract.jobspec.reconcile import ReconcileJob, RepairedKeys
 from cdc.contract.record import RepairKey
 from cdc.ops.jobs.answers import SOMETHING_WRONG
 from cdc.ops.jobs.launch import run_job
@@ -55,7 +55,7 @@ def repair_and_verify(config: Config, job: ReconcileJob, *, asks: bool) -> int:
             tell=_tell(table),
         )
         lsn = max(lsn, result.lsn)
-        repaired[table.qualified_name] = Repaired(
+        repaired[table.qualified_name] = RepairedKeys(
             keys=len(found), rows=result.rows, tombstones=result.tombstones, touched=result.touched
         )
     again = {
@@ -87,7 +87,7 @@ def _refuse_too_many(counts: dict[str, int]) -> None:
         )
 
 
-def _tell(table: Table) -> Callable[[RepairProgress], None]:
+def _tell(table: JobTable) -> Callable[[RepairProgress], None]:
     def tell(progress: RepairProgress) -> None:
         sys.stderr.write(f"{table.qualified_name}: {progress.done:,} of {progress.keys:,} keys published again\n")
 

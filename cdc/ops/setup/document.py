@@ -10,7 +10,7 @@ import yaml
 from cdc.base.config import Config
 from cdc.base.words import counted
 from cdc.ops.setup.answers import Answers
-from cdc.ops.setup.seen import Seen, printable
+from cdc.ops.setup.seen import ServersSeen, printable
 from cdc.ops.setup.source_side import SeenSource
 
 _SHOWN_TABLES = 20
@@ -21,7 +21,7 @@ _MODES: Mapping[str, str] = {
 }
 
 
-def render(answers: Answers, config: Config, seen: Seen) -> str:
+def render(answers: Answers, config: Config, seen: ServersSeen) -> str:
     """The file's text; loading it gives what the answers say."""
     parts = [_head(answers), _source(answers, config, seen.source), _kafka(answers), _topics(config, seen)]
     if answers.replica:
@@ -83,7 +83,7 @@ def _kafka(answers: Answers) -> str:
     return "\n".join([*lines, ""])
 
 
-def _topics(config: Config, seen: Seen) -> str:
+def _topics(config: Config, seen: ServersSeen) -> str:
     if seen.kafka is None:
         copies, in_sync, why = 1, 1, "One copy works on any cluster; use 3, and min_insync_replicas: 2, in production."
     else:

@@ -11,7 +11,7 @@ from cdc.base.config import Config
 from cdc.base.errors import CdcError
 from cdc.contract.naming import progress_topic
 from cdc.kafka.brokers import BrokerAdmin
-from cdc.topics.wire import Answer, BrokerWire
+from cdc.topics.wire import AnswerReader, BrokerWire
 
 _TIMEOUT_S: Final = 15.0
 _API_VERSIONS: Final = 18
@@ -76,7 +76,7 @@ def _release(host: str, port: int, options: Mapping[str, Any]) -> str:
     """Brokers do not tell their release, but the versions of requests that they take; empty when not even that."""
     # A way in that only the client library knows (Kerberos, OAuth) is not worth stopping for.
     with contextlib.suppress(CdcError), BrokerWire(host, port, options) as wire:
-        answer = Answer(wire.ask(_API_VERSIONS, 0, b""))
+        answer = AnswerReader(wire.ask(_API_VERSIONS, 0, b""))
         _, count = answer.take(">hi")
         newest = {api: greatest for api, _, greatest in (answer.take(">hhh") for _ in range(count))}
         return next((release for version, release in _RELEASES.items() if newest.get(_PRODUCE, 0) >= version), "")

@@ -29,7 +29,7 @@ _OPTIONS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ServersSeen:
     """What there is; a part is None when nobody looked, or when there is none."""
 
     source: SeenSource | None = None
@@ -37,7 +37,7 @@ class Seen:
     replica: SeenReplica | None = None
 
 
-def look(config: Config, admin: str, *, everything: bool) -> Seen:
+def look(config: Config, admin: str, *, everything: bool) -> ServersSeen:
     """Look at all three; arguments and errors as for each of them, with remedies for somebody who has no file yet."""
     try:
         source = look_at_source(config, admin, everything=everything)
@@ -46,7 +46,7 @@ def look(config: Config, admin: str, *, everything: bool) -> Seen:
     except CdcError as error:
         error.remedy = without_file(error.remedy)
         raise
-    return Seen(source, kafka, replica)
+    return ServersSeen(source, kafka, replica)
 
 
 def without_file(remedy: str) -> str:
@@ -56,7 +56,7 @@ def without_file(remedy: str) -> str:
     return remedy
 
 
-def tell(config: Config, seen: Seen) -> Iterator[str]:
+def tell(config: Config, seen: ServersSeen) -> Iterator[str]:
     """Lines for people: the servers, the tables, and what is in the way."""
     if seen.source is not None:
         yield from tell_source(seen.source)

@@ -16,11 +16,11 @@ from cdc.contract.pgtypes import quote_identifier
 from cdc.ops.setup.answers import Answers
 from cdc.ops.setup.conninfo import SUPERUSER, over, user_of
 from cdc.ops.setup.replica_side import SeenReplica
-from cdc.ops.setup.seen import Seen, printable
+from cdc.ops.setup.seen import ServersSeen, printable
 from cdc.ops.setup.source_side import SeenSource
 
 
-def steps(path: Path, answers: Answers, config: Config, seen: Seen) -> Iterator[str]:
+def steps(path: Path, answers: Answers, config: Config, seen: ServersSeen) -> Iterator[str]:
     """Commands in their order, comments between them.
 
     Args:

@@ -33,7 +33,7 @@ _SECTIONS: Final[Mapping[str, str]] = {"source": "source", "topics": "kafka", "s
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class StatusProblem:
     """What wants attention, and what to do; ``exit_code`` is ``DOWN`` or ``SICK``."""
 
     part: str
@@ -42,18 +42,18 @@ class Problem:
     exit_code: int
 
 
-def problems(status: Status) -> list[Problem]:
+def problems(status: Status) -> list[StatusProblem]:
     """Everything that is not as it should be, part by part."""
     found = []
     for name, part in (("source", status.source), ("topics", status.topics), ("sink", status.sink)):
         if part is not None and part.error is not None:
             remedy = part.error.remedy or f"is it up, and is the section {_SECTIONS[name]} of the configuration right?"
-            found.append(Problem(name, part.error.message, remedy, DOWN))
+            found.append(StatusProblem(name, part.error.message, remedy, DOWN))
     bridge = bridge_standing(status)
     if (source := status.source.answer) is not None:
         found += _slot_problems(status.slot_name, source, bridge)
     if status.topics.error is None and status.topics.answer is None:
-        found.append(Problem("topics", "nothing is published yet", "start the bridge: cdc run", DOWN))
+        found.append(StatusProblem("topics", "nothing is published yet", "start the bridge: cdc run", DOWN))
     for backfill in status.backfills:
         found += _backfill_problems(backfill)
     found += _standing_problems("bridge", bridge)
@@ -65,49 +65,49 @@ def problems(status: Status) -> list[Problem]:
     return found
 
 
-def _standing_problems(part: str, standing: Standing) -> list[Problem]:
+def _standing_problems(part: str, standing: Standing) -> list[StatusProblem]:
     code = SICK if standing.state == "blocked" else DOWN
-    return [Problem(part, text, remedy, code) for text, remedy in standing.reasons]
+    return [StatusProblem(part, text, remedy, code) for text, remedy in standing.reasons]
 
 
-def _slot_problems(name: str, source: SourceStatus, bridge: Standing) -> list[Problem]:
+def _slot_problems(name: str, source: SourceStatus, bridge: Standing) -> list[StatusProblem]:
     slot = source.slot
     if slot is None:
         if bridge.reasons:
             return []  # a bridge is there, and says why it has not made one
-        return [Problem("source", f"there is no slot {name}", "start the bridge, which makes it: cdc run", DOWN)]
+        return [StatusProblem("source", f"there is no slot {name}", "start the bridge, which makes it: cdc run", DOWN)]
     if slot.lost:
         why = slot.invalidation_reason or slot.wal_status
-        return [Problem("source", f"slot {name} is lost ({why}): changes are missing", "see cdc check", SICK)]
+        return [StatusProblem("source", f"slot {name} is lost ({why}): changes are missing", "see cdc check", SICK)]
     found = []
     if not slot.active and not bridge.reasons:
-        found.append(Problem("source", f"no bridge reads slot {name}", "start the bridge: cdc run", DOWN))
+        found.append(StatusProblem("source", f"no bridge reads slot {name}", "start the bridge: cdc run", DOWN))
     found += [
-        Problem("source", f"{each.reason}; it is not captured", each.remedy, SICK)
+        StatusProblem("source", f"{each.reason}; it is not captured", each.remedy, SICK)
         for each in source.left_out
         if each.is_named
     ]
     retention = Retention(slot, source.limit_bytes, source.oldest, source.role)
-    found += [Problem("source", each.text, each.remedy, SICK) for each in dangers(retention)]
+    found += [StatusProblem("source", each.text, each.remedy, SICK) for each in dangers(retention)]
     return found
 
 
-def _backfill_problems(backfill: BackfillProgress) -> list[Problem]:
+def _backfill_problems(backfill: BackfillProgress) -> list[StatusProblem]:
     if backfill.reason == NOT_CAPTURED:
         text = f"table {backfill.table} is not captured any more: its topic and its replica table miss changes"
         remedy = f"capture it again, then: cdc backfill {shlex.quote(backfill.table)} --sweep"
-        return [Problem("topics", text, remedy, SICK)]
+        return [StatusProblem("topics", text, remedy, SICK)]
     if backfill.state == "failed":
         why, remedy = remedy_apart(backfill.reason)
         again = _again(backfill)
         text = f"the backfill of {backfill.table} failed: {why}"
-        return [Problem("topics", text, f"{remedy}\nthen: {again}" if remedy else again, SICK)]
+        return [StatusProblem("topics", text, f"{remedy}\nthen: {again}" if remedy else again, SICK)]
     if not backfill.whole and not backfill.is_open:
         text = f"the topic of {backfill.table} does not hold every row: its backfill was {backfill.state}"
-        return [Problem("topics", text, _again(backfill), SICK)]
+        return [StatusProblem("topics", text, _again(backfill), SICK)]
     if not backfill.whole and backfill.cause == "gap":  # rows that were there are missing, or under keys of before
         text = f"the topic of {backfill.table} is published anew behind a gap, and does not hold every row until then"
-        return [Problem("topics", text, "wait for its backfill, which the line of its table shows", SICK)]
+        return [StatusProblem("topics", text, "wait for its backfill, which the line of its table shows", SICK)]
     return []
 
 
@@ -120,13 +120,13 @@ def _again(backfill: BackfillProgress) -> str:
     return f"{command} --where {shlex.quote(backfill.where)}" if backfill.where and backfill.whole else command
 
 
-def _stopped_tables(sink: SinkStatus) -> list[Problem]:
+def _stopped_tables(sink: SinkStatus) -> list[StatusProblem]:
     found = []
     for table in sink.tables:
         if table.state == "stopped":
             reason, remedy = remedy_apart(table.reason)
             remedy = remedy or "correct what it names, then restart the sink"
-            found.append(Problem("sink", f"table {table.replica_table} is stopped: {reason}", remedy, SICK))
+            found.append(StatusProblem("sink", f"table {table.replica_table} is stopped: {reason}", remedy, SICK))
     return found
 
 

@@ -36,12 +36,12 @@ from cdc.contract.backfill import is_backfill_key, parse_backfill
 from cdc.contract.known_topic import named_topic, parse_known_topic
 from cdc.contract.naming import progress_topic, schemas_topic
 from cdc.contract.ports import (
+    CutStanding,
     Partition,
     PreparedRows,
     RecordReader,
     ReplicaTable,
     ReplicaWriter,
-    Standing,
     StoredRecord,
     TopicFacts,
 )
@@ -50,7 +50,7 @@ from cdc.contract.record import Progress, SourceIdentity, TableSchema
 from cdc.contract.schema import parse_schema
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.replay.backfills import Published, read_published
-from cdc.kafka.replay.cut import Cut, CutBuffer, Held
+from cdc.kafka.replay.cut import Cut, CutBuffer, HeldBack
 from cdc.kafka.replay.foreign import ForeignWatch
 from cdc.kafka.replay.horizon import why_anew
 from cdc.kafka.replay.loading import LoadingTopics
@@ -274,7 +274,7 @@ class MirrorSession:
         buffer.join(joining)
         self._judge.took(place, is_true)
         read_to = self._reader.positions()[self._progress_topic, 0]
-        standing = Standing(
+        standing = CutStanding(
             is_true=is_true,
             loading=self._loading.at(place, read_to) | self._topics.unmet(place),
             behind=buffer.behind,
@@ -314,7 +314,7 @@ class MirrorSession:
         place: Cut,
         offsets: Mapping[Partition, int],
         rows: Mapping[str, int],
-        standing: Standing,
+        standing: CutStanding,
     ) -> CutReport:
         """In the writer thread."""
         self._replica.write(batches)
@@ -464,7 +464,7 @@ def _named(source: SourceIdentity) -> str:
     return f"database {source.database_oid} of system {source.system_identifier}"
 
 
-def _doubtful(held: Iterable[Held]) -> frozenset[str]:
+def _doubtful(held: Iterable[HeldBack]) -> frozenset[str]:
     """Topics that miss in a cut what was read behind a newer record, long before anybody knows who wrote that."""
     return frozenset(each.record.topic for each in held if each.falls)
 

@@ -107,7 +107,7 @@ Session = psycopg.Connection[Any]
 log = structlog.get_logger("cdc.sink")
 
 
-class Wait(NamedTuple):
+class LockWait(NamedTuple):
     """A session that waits for a lock.
 
     Attributes:
@@ -127,7 +127,7 @@ class Wait(NamedTuple):
     blockers: tuple[int, ...]
 
 
-class Told(NamedTuple):
+class LockReport(NamedTuple):
     """Who is in the way, for people; and the command that ends it."""
 
     who: str
@@ -150,7 +150,7 @@ class _Held:
     table: str
     place: str
     blockers: tuple[int, ...]
-    told: Told
+    told: LockReport
     since: float
     is_free: bool = False
 
@@ -163,11 +163,11 @@ class _Episode:
     told_at: float
 
 
-def waits_of(session: Session, pids: Collection[int]) -> list[Wait]:
+def waits_of(session: Session, pids: Collection[int]) -> list[LockWait]:
     """Which of these sessions wait for locks, and for whom."""
     rows = session.execute(_WAITING, [[*pids]]).fetchall()
     return [
-        Wait(pid, place, relation, mode, seconds, tuple(blockers))
+        LockWait(pid, place, relation, mode, seconds, tuple(blockers))
         for pid, place, relation, mode, seconds, blockers in rows
     ]
 
@@ -182,16 +182,16 @@ def lockers(session: Session, tables: Collection[str]) -> list[int]:
     return [pid for (pid,) in session.execute(_LOCKERS, [[*tables]]).fetchall()]
 
 
-def describe(session: Session, blockers: Collection[int]) -> Told:
+def describe(session: Session, blockers: Collection[int]) -> LockReport:
     """Who they are: pid, application, user, since when in a transaction, and the query without its values."""
     who, ends = _chain(session, blockers, _CHAIN)
     hidden = "  -- GRANT pg_read_all_stats TO the sink's role shows their queries" if "a query hidden" in who else ""
     if 0 in blockers:
-        return Told(who, _PREPARED)
+        return LockReport(who, _PREPARED)
     if not ends:
-        return Told("somebody who has gone meanwhile", NOBODY)
+        return LockReport("somebody who has gone meanwhile", NOBODY)
     commands = " ".join(f"SELECT pg_terminate_backend({pid});" for pid in ends)
-    return Told(who, f"let it finish, or: {commands}{hidden}")
+    return LockReport(who, f"let it finish, or: {commands}{hidden}")
 
 
 def shown_query(query: str) -> str:
@@ -237,7 +237,7 @@ class LockWaits:
         self._mutex = threading.Lock()
         self._sessions: list[Session] = []
         self._at: dict[int, str] = {}
-        self._seen: dict[int, tuple[float, Wait, Told]] = {}
+        self._seen: dict[int, tuple[float, LockWait, LockReport]] = {}
         self._held: dict[str, _Held] = {}
         self._episodes: dict[str, _Episode] = {}
 
@@ -267,10 +267,10 @@ class LockWaits:
     def hold(self, session: Session, topic: str, table: str) -> None:
         """A statement on the table waited for too long just now: leave it out until the lock is gone."""
         with self._mutex:
-            at, wait, told = self._seen.get(session.info.backend_pid, (0.0, None, Told("", "")))
+            at, wait, told = self._seen.get(session.info.backend_pid, (0.0, None, LockReport("", "")))
             now = time.monotonic()
             if wait is None or now - at > _STILL_KNOWN_S:
-                self._held[topic] = _Held(table, "", (), Told("somebody", NOBODY), now)
+                self._held[topic] = _Held(table, "", (), LockReport("somebody", NOBODY), now)
             else:
                 self._held[topic] = _Held(table, wait.place, wait.blockers, told, now - wait.seconds)
             held = self._held[topic]
@@ -302,7 +302,7 @@ class LockWaits:
         with self._mutex:
             self._held = {topic: held for topic, held in self._held.items() if not held.is_free or topic == _ONE_SINK}
 
-    def held(self) -> dict[str, Told]:
+    def held(self) -> dict[str, LockReport]:
         """Tables that are left out, by topic, and who is in the way."""
         with self._mutex:
             return {topic: held.told for topic, held in self._held.items() if topic != _ONE_SINK}
@@ -334,7 +334,7 @@ class LockWaits:
     def look(self, session: Session) -> None:
         """Ask for whom the sink waits, and whether those who were in the way are gone; tell what people should know."""
         pids = [each.info.backend_pid for each in self._sessions if not each.closed]
-        waits: list[Wait] = []
+        waits: list[LockWait] = []
         if pids and session.execute(_DO_ANY_WAIT, [pids]).fetchone() != (0,):
             waits = waits_of(session, pids)
         told = {wait.session: describe(session, wait.blockers) for wait in waits if wait.blockers}
@@ -355,9 +355,11 @@ class LockWaits:
                 )
         self._tell(now, waits, told, [each for each in held.values() if not each.is_free])
 
-    def _tell(self, now: float, waits: Sequence[Wait], told: Mapping[int, Told], held: Sequence[_Held]) -> None:
+    def _tell(
+        self, now: float, waits: Sequence[LockWait], told: Mapping[int, LockReport], held: Sequence[_Held]
+    ) -> None:
         """One line when a wait begins, one a minute, one when it is over."""
-        current: dict[str, tuple[float, Told, str]] = {}
+        current: dict[str, tuple[float, LockReport, str]] = {}
         for wait in waits:
             if wait.seconds >= _TOLD_AFTER_S and wait.session in told:
                 table = self._at.get(wait.session) or wait.relation or _OWN

@@ -23,7 +23,7 @@ from psycopg.errors import TriggeredActionException
 
 from cdc.base.crashpoints import reach
 from cdc.base.lsn import LSN
-from cdc.contract.ports import Beginning, Partition, ReplicaTable, Restored, Standing, StoredRecord
+from cdc.contract.ports import Beginning, CutStanding, Partition, ReplicaTable, Restored, StoredRecord
 from cdc.contract.record import Progress, SourceIdentity, TableSchema
 from cdc.sink.postgres.batch import RenderedBatch, TableStatements
 from cdc.sink.postgres.control import cut, partition_offset
@@ -232,7 +232,7 @@ class PostgresReplica:
                     self._apply(batch)
                 self._written[batch.topic] += len(batch)
 
-    def commit(self, progress: Progress, offsets: Mapping[Partition, int], standing: Standing) -> None:
+    def commit(self, progress: Progress, offsets: Mapping[Partition, int], standing: CutStanding) -> None:
         """Record the cut and the offsets to go on from, and commit.
 
         Raises:

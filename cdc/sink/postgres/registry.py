@@ -14,14 +14,14 @@ from psycopg.errors import InsufficientPrivilege, LockNotAvailable
 from sqlalchemy.dialects.postgresql import insert
 
 from cdc.base.errors import ConfigError, with_remedy
-from cdc.contract.ports import Beginning, ReplicaTable, Standing, StoredRecord
+from cdc.contract.ports import Beginning, CutStanding, ReplicaTable, StoredRecord
 from cdc.contract.record import TableSchema
 from cdc.sink.postgres.batch import TableStatements
 from cdc.sink.postgres.control import cut, mirrored_table, partition_offset
 from cdc.sink.postgres.errors import CutRejected, RowsForbidden, TableRefused, first_line, is_retryable
 from cdc.sink.postgres.fresh import FreshTables, is_plain
 from cdc.sink.postgres.grants import lacking
-from cdc.sink.postgres.locks import WAIT_FOR_ROWS, WAIT_FOR_SHAPE, WAIT_LONG, LockWaits, Told
+from cdc.sink.postgres.locks import WAIT_FOR_ROWS, WAIT_FOR_SHAPE, WAIT_LONG, LockReport, LockWaits
 from cdc.sink.postgres.naming import ReplicaName, ReplicaNaming
 from cdc.sink.postgres.placement import Placement, nowhere
 from cdc.sink.postgres.rebuild import SeenKeys, has_rows, seen_table
@@ -221,7 +221,7 @@ class TableRegistry:
             topic, state=state, reason=why or None, read_since=since, seen_table=seen_name if holds_rows else None
         )
 
-    def leave_out(self, topic: str, told: Told) -> None:
+    def leave_out(self, topic: str, told: LockReport) -> None:
         """It takes no rows until somebody's lock is gone, and is part of no cut meanwhile."""
         self._statements.pop(topic, None)
         self._seen.pop(topic, None)
@@ -259,7 +259,7 @@ class TableRegistry:
         grants = self._missing_grants(self._names[topic]) if isinstance(cause, InsufficientPrivilege) else ""
         return RowsForbidden(topic, first_line(cause), grants) if grants else None
 
-    def applied(self, counts: Mapping[str, int], standing: Standing) -> None:
+    def applied(self, counts: Mapping[str, int], standing: CutStanding) -> None:
         """At a cut: rows by topic, and the state of whatever takes rows."""
         self._known.refuse_changed(counts, self._statements)
         for topic in standing.joining:
@@ -294,7 +294,7 @@ class TableRegistry:
         topics = {tuple(self._names[topic]): topic for topic in self._statements}
         return next((topics[each] for each in (blamed, *referred) if each in topics), None)
 
-    def _state(self, topic: str, standing: Standing) -> str:
+    def _state(self, topic: str, standing: CutStanding) -> str:
         if topic in self._anew:
             return _REBUILDING
         if topic in standing.loading:

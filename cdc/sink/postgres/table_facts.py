@@ -46,7 +46,7 @@ WHERE conrelid = %s::oid AND contype = 'f' AND (confdeltype IN ('c', 'n', 'd') O
 """
 
 
-class TableFacts(NamedTuple):
+class CatalogTable(NamedTuple):
     """A table in the catalog.
 
     Attributes:
@@ -80,7 +80,7 @@ class KnownTables:
         self._session = session
         self._recorded = dict(recorded)
         self._names: dict[str, ReplicaName] = {}
-        self._facts: dict[str, TableFacts] = {}
+        self._facts: dict[str, CatalogTable] = {}
         self._look_due = time.monotonic() + _LOOK_S
 
     def is_there(self, name: ReplicaName) -> bool:
@@ -136,7 +136,7 @@ class KnownTables:
         if not topics:
             return
         rows = self._session.execute(_OF_THESE, [[self._facts[each].oid for each in topics]]).fetchall()
-        found = {facts.oid: facts for facts in map(TableFacts._make, rows)}
+        found = {facts.oid: facts for facts in map(CatalogTable._make, rows)}
         for topic in topics:
             known, name = self._facts[topic], self._names[topic]
             now = found.get(known.oid)
@@ -158,11 +158,11 @@ class KnownTables:
                     remedy="wait: the sink looks at its tables again, and says if the change does not fit",
                 )
 
-    def _find(self, name: ReplicaName) -> TableFacts | None:
+    def _find(self, name: ReplicaName) -> CatalogTable | None:
         row = self._session.execute(_OF_THE_NAME, [quoted_name(name)]).fetchone()
-        return None if row is None else TableFacts(*row)
+        return None if row is None else CatalogTable(*row)
 
-    def _refuse_unlogged(self, name: ReplicaName, facts: TableFacts) -> None:
+    def _refuse_unlogged(self, name: ReplicaName, facts: CatalogTable) -> None:
         found = [each for (each,) in self._session.execute(_UNLOGGED, [facts.oid, facts.oid]).fetchall()]
         if found:
             raise TableRefused(
@@ -170,7 +170,7 @@ class KnownTables:
                 remedy=" ".join(f"ALTER TABLE {each} SET LOGGED;" for each in found) + "  then restart the sink",
             )
 
-    def _refuse_actions(self, name: ReplicaName, facts: TableFacts) -> None:
+    def _refuse_actions(self, name: ReplicaName, facts: CatalogTable) -> None:
         for key, parent in self._session.execute(_ACTIONS, [facts.oid]).fetchall():
             raise TableRefused(
                 f"foreign key {key} of replica table {name} changes or deletes its rows when {parent} changes "

@@ -132,7 +132,7 @@ class ReplicaColumn:
     equality: Equality | None = None
 
 
-class _Found(NamedTuple):
+class _FoundColumn(NamedTuple):
     """A column as the catalog has it."""
 
     replica_type: str
@@ -253,7 +253,7 @@ def _create(connection: sa.Connection, name: ReplicaName, types: Mapping[str, st
 
 
 def _fit(
-    connection: sa.Connection, name: ReplicaName, types: Mapping[str, str], found: Mapping[str, _Found]
+    connection: sa.Connection, name: ReplicaName, types: Mapping[str, str], found: Mapping[str, _FoundColumn]
 ) -> list[str]:
     """Add missing columns, and return them; compare the others with the type they should have."""
     operations = Operations(MigrationContext.configure(connection))
@@ -291,9 +291,9 @@ def _described(name: ReplicaName, types: Mapping[str, str], key: Sequence[str]) 
     return sa.Table(name.table, sa.MetaData(), *columns, sa.PrimaryKeyConstraint(*key), schema=name.schema)
 
 
-def _columns(connection: sa.Connection, name: ReplicaName) -> dict[str, _Found]:
+def _columns(connection: sa.Connection, name: ReplicaName) -> dict[str, _FoundColumn]:
     rows = connection.execute(_COLUMNS, {"table": quoted_name(name)})
-    return {column: _Found(*rest) for column, *rest in rows}
+    return {column: _FoundColumn(*rest) for column, *rest in rows}
 
 
 def _arbiter(connection: sa.Connection, name: ReplicaName, key: Sequence[str]) -> dict[str, Equality]:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cdc.contract.history import HistoryRecord
-from cdc.topics.history.trail import Change, Entry, RowThen, Trail, time_of
+from cdc.topics.history.trail import ColumnChange, RowThen, Trail, TrailEntry, time_of
 
 _OPS: Final[Mapping[str, str]] = {
     "c": "insert",
@@ -31,7 +31,7 @@ def reach_line(trail: Trail) -> str:
     return f"the history reaches back to {_time(trail.first)} ({trail.first.position.lsn}): {why}"
 
 
-def as_table(found: Iterable[tuple[Entry, Sequence[Change]]]) -> Table:
+def as_table(found: Iterable[tuple[TrailEntry, Sequence[ColumnChange]]]) -> Table:
     """For a terminal: a row a change."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("Time (UTC)", "Op", "LSN", "Xid"):
@@ -45,7 +45,7 @@ def as_table(found: Iterable[tuple[Entry, Sequence[Change]]]) -> Table:
     return table
 
 
-def as_lines(found: Iterable[tuple[Entry, Sequence[Change]]]) -> Iterator[str]:
+def as_lines(found: Iterable[tuple[TrailEntry, Sequence[ColumnChange]]]) -> Iterator[str]:
     """Plain text: a line a change, what changed below it."""
     for entry, changes in found:
         record = entry.record
@@ -53,13 +53,13 @@ def as_lines(found: Iterable[tuple[Entry, Sequence[Change]]]) -> Iterator[str]:
         yield from (f"    {line}" for line in _changed(entry, changes))
 
 
-def entry_json(entry: Entry, key: bytes, partition: int) -> str:
+def entry_json(entry: TrailEntry, key: bytes, partition: int) -> str:
     """One object: the record's value as it is, with its key and coordinates before it."""
     place = f'{{"key":{key.decode()},"partition":{partition},"offset":{entry.offset},'
     return place + entry.value.decode()[1:]
 
 
-def as_changes(entry: Entry, changes: Sequence[Change]) -> dict[str, object]:
+def as_changes(entry: TrailEntry, changes: Sequence[ColumnChange]) -> dict[str, object]:
     """One change as plain values, in the words of the lines."""
     record = entry.record
     return {
@@ -91,7 +91,7 @@ def row_json(then: RowThen, key: bytes, moment: str) -> str:
     return f'{{"key":{key.decode()},"as_of":{json.dumps(moment)},"row":{row},"because":{json.dumps(then.because)}}}'
 
 
-def _changed(entry: Entry, changes: Sequence[Change]) -> list[str]:
+def _changed(entry: TrailEntry, changes: Sequence[ColumnChange]) -> list[str]:
     lines = [_change(entry.record, change) for change in changes]
     if entry.moved and entry.record.op == "c":
         lines.insert(0, "the row had another key before")
@@ -102,7 +102,7 @@ def _changed(entry: Entry, changes: Sequence[Change]) -> list[str]:
     return lines or (["nothing"] if entry.record.new is not None else [])
 
 
-def _change(record: HistoryRecord, change: Change) -> str:
+def _change(record: HistoryRecord, change: ColumnChange) -> str:
     if record.new is None:
         return f"{change.column} was {_shown(change.old)}"
     if change.old is None:
@@ -110,7 +110,7 @@ def _change(record: HistoryRecord, change: Change) -> str:
     return f"{change.column}: {_shown(change.old)} → {_shown(change.new)}"
 
 
-def _op(entry: Entry) -> str:
+def _op(entry: TrailEntry) -> str:
     return "key change" if entry.moved else _OPS[entry.record.op]
 
 

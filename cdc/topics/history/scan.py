@@ -15,7 +15,7 @@ from cdc.contract.record import TableSchema
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.replay.bounded import open_once, partitions_of, read_until
 from cdc.kafka.replay.topic_state import look_at
-from cdc.topics.history.trail import Entry, Row, Trail
+from cdc.topics.history.trail import Row, Trail, TrailEntry
 
 _MOVED: Final = b"op=u;"
 
@@ -55,7 +55,7 @@ class KeyScan:
         seen = look_at(self._admin, [self._history])[self._history]
         low = seen.low[self.partition]
         first: HistoryRecord | None = None
-        entries: list[Entry] = []
+        entries: list[TrailEntry] = []
         for record in self._read(self._history, low):
             if first is None:
                 first = parse_history(record.value or b"")
@@ -63,7 +63,7 @@ class KeyScan:
                 value = record.value or b""
                 told = parse_history(value)
                 moved = told.op in "cd" and record.header.partition(b";")[2].startswith(_MOVED)
-                entries.append(Entry(record.offset, value, told, moved))
+                entries.append(TrailEntry(record.offset, value, told, moved))
         widths = {each.fingerprint: len(each.columns) for each in schemas}
         return Trail(entries, first, removed=low > 0, widths=widths)
 

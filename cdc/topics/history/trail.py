@@ -19,7 +19,7 @@ Row: TypeAlias = Mapping[str, str]
 """JSON text by column."""
 
 
-class Entry(NamedTuple):
+class TrailEntry(NamedTuple):
     """A record as it was read; ``moved`` when the key of the row changed."""
 
     offset: int
@@ -39,13 +39,13 @@ class Trail:
         widths: how many columns each definition of the table has, by fingerprint: an old row with fewer is not whole.
     """
 
-    entries: Sequence[Entry]
+    entries: Sequence[TrailEntry]
     first: HistoryRecord | None
     removed: bool
     widths: Mapping[str, int]
 
 
-class Change(NamedTuple):
+class ColumnChange(NamedTuple):
     """A column: before and after, None where there was or is no row, or nobody knows."""
 
     column: str
@@ -90,7 +90,7 @@ def within(record: HistoryRecord, since: Moment | None, until: Moment | None) ->
     return not is_early and not is_late
 
 
-def with_changes(entries: Sequence[Entry]) -> Iterator[tuple[Entry, list[Change]]]:
+def with_changes(entries: Sequence[TrailEntry]) -> Iterator[tuple[TrailEntry, list[ColumnChange]]]:
     """Each record with the columns that it changed; all of them where the row before is not known or was none."""
     before: Row | None = None
     for entry in entries:
@@ -102,7 +102,11 @@ def with_changes(entries: Sequence[Entry]) -> Iterator[tuple[Entry, list[Change]
         columns = dict.fromkeys([*known, *after])
         yield (
             entry,
-            [Change(name, known.get(name), after.get(name)) for name in columns if known.get(name) != after.get(name)],
+            [
+                ColumnChange(name, known.get(name), after.get(name))
+                for name in columns
+                if known.get(name) != after.get(name)
+            ],
         )
         before = record.new
 

@@ -19,7 +19,7 @@ from cdc.base.web.problem import PROBLEM_JSON, Kind, Problem, sentences
 from cdc.views.http.pages import Call, Pages, Route
 from cdc.views.http.tally import Tally
 from cdc.views.query.answer import Answer
-from cdc.views.query.desk import Asked, Desk
+from cdc.views.query.desk import Desk, ViewRequest
 from cdc.views.query.readiness import RETRY_LOAD
 from cdc.views.table.errors import NotLoaded, UnknownTable, WrongCursor, WrongKey, WrongQuestion
 
@@ -116,7 +116,7 @@ class Service:
             raise Problem("wrong-method", f"This page takes {' and '.join(route.methods)}.", allowed)
         if len(scope["raw_path"]) + len(scope["query_string"]) > _MAX_URL:
             raise Problem("url-too-long", f"The URL is longer than {_MAX_URL} bytes. POST rows:batchGet takes more.")
-        asked = Asked(access, scope["headers"], call.query(route))
+        asked = ViewRequest(access, scope["headers"], call.query(route))
         if route.is_brief and not asked.query:
             return await route.respond(call, asked)
         if route.page == "watch":

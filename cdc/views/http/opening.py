@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from cdc.base.errors import StoreRefused
-from cdc.views.store.port import Answer, Snapshot, Store, StoreSize, Transaction
+from cdc.views.store.port import Answer, Store, StoreSize, StoreSnapshot, Transaction
 
 
 class OpenedWhenAsked:
@@ -35,7 +35,7 @@ class OpenedWhenAsked:
             remedy="let the process that fills the view write: cdc serve without --no-feed",
         )
 
-    def read(self, query: Callable[[Snapshot], Answer]) -> Answer:
+    def read(self, query: Callable[[StoreSnapshot], Answer]) -> Answer:
         """As ``Store.read``."""
         return self._store().read(query)
 

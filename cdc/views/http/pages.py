@@ -16,12 +16,12 @@ from cdc.base.web.body import MAX_BODY, read_body
 from cdc.base.web.hosts import Hosts
 from cdc.base.web.problem import Headers, Problem
 from cdc.base.web.tokens import EVERYTHING, Access
-from cdc.views.http.published import Published, feed_waits
+from cdc.views.http.published import PublishedMetrics, feed_waits
 from cdc.views.http.tally import Page
 from cdc.views.query import rows, tables
 from cdc.views.query.answer import Answer, as_json
 from cdc.views.query.broadcast import Broadcasts
-from cdc.views.query.desk import Asked, Desk, Table
+from cdc.views.query.desk import AskedTable, Desk, ViewRequest
 from cdc.views.query.keys import KeyValues, from_path, from_query
 from cdc.views.query.openapi import document
 from cdc.views.query.parameters import WAITING, Query, parse_query
@@ -51,7 +51,7 @@ class Call(NamedTuple):
         return parse_query(self.scope["query_string"], route.parameters)
 
 
-Respond: TypeAlias = Callable[[Call, Asked], Awaitable[Answer | None]]
+Respond: TypeAlias = Callable[[Call, ViewRequest], Awaitable[Answer | None]]
 
 
 class Route(NamedTuple):
@@ -88,7 +88,7 @@ class Pages:
         stopping: set when the service stops: whoever watches is told.
     """
 
-    def __init__(self, desk: Desk, past: Past, published: Published, stopping: asyncio.Event) -> None:
+    def __init__(self, desk: Desk, past: Past, published: PublishedMetrics, stopping: asyncio.Event) -> None:
         self._desk: Final = desk
         self._past: Final = past
         self._published: Final = published
@@ -160,13 +160,13 @@ class Pages:
     def _row(self, table: str, key: bytes) -> Route:
         return Route("row", partial(self._by_path, table, key), _ONE_ROW, is_brief=True)
 
-    async def _by_path(self, name: str, tail: bytes, _: Call, asked: Asked) -> Answer:
+    async def _by_path(self, name: str, tail: bytes, _: Call, asked: ViewRequest) -> Answer:
         if asked.query:
             asked.access.check(name)
             await self._desk.wait(name, asked.query)
         return await self._one(asked, name, lambda table: from_path(table, tail))
 
-    async def _one(self, asked: Asked, name: str, key_of: Callable[[TableFacts], KeyValues]) -> Answer:
+    async def _one(self, asked: ViewRequest, name: str, key_of: Callable[[TableFacts], KeyValues]) -> Answer:
         if (as_of := asked.query.get("as_of")) is None:
             return await rows.one_row(self._desk, asked, name, key_of)
         table = await self._desk.table(name, asked.access)
@@ -175,7 +175,7 @@ class Pages:
         then = await self._desk.slowest(partial(self._past.row, table.known, key, as_of, shown))
         return rows.past_row(table.known, key, then)
 
-    async def _rows(self, name: str, _: Call, asked: Asked) -> Answer:
+    async def _rows(self, name: str, _: Call, asked: ViewRequest) -> Answer:
         table = await self._fresh(name, asked)
         if (key := asked.query.get("key")) is None:
             if "as_of" in asked.query:
@@ -185,45 +185,45 @@ class Pages:
             raise Problem("bad-parameter", f"key names one row; leave {', '.join(sorted(others))} out.")
         return await self._one(asked, name, lambda known: from_query(known, key))
 
-    async def _batch(self, name: str, call: Call, asked: Asked) -> Answer:
+    async def _batch(self, name: str, call: Call, asked: ViewRequest) -> Answer:
         body = await read_body(call.scope, call.receive, MAX_BODY)
         return await rows.batch(self._desk, await self._fresh(name, asked), body)
 
-    async def _count(self, name: str, _: Call, asked: Asked) -> Answer:
+    async def _count(self, name: str, _: Call, asked: ViewRequest) -> Answer:
         return await rows.count(self._desk, await self._fresh(name, asked))
 
-    async def _fresh(self, name: str, asked: Asked) -> Table:
+    async def _fresh(self, name: str, asked: ViewRequest) -> AskedTable:
         """The table, once it shows the commit that the caller wants to see."""
         asked.access.check(name)
         await self._desk.wait(name, asked.query)
         return await self._desk.table(name, asked.access)
 
-    async def _table(self, name: str, _: Call, asked: Asked) -> Answer:
+    async def _table(self, name: str, _: Call, asked: ViewRequest) -> Answer:
         return await tables.one_table(self._desk, asked, name)
 
-    async def _tables(self, _: Call, asked: Asked) -> Answer:
+    async def _tables(self, _: Call, asked: ViewRequest) -> Answer:
         return await tables.all_tables(self._desk, asked)
 
-    async def _live(self, _: Call, __: Asked) -> Answer:
+    async def _live(self, _: Call, __: ViewRequest) -> Answer:
         return as_json({"live": True})
 
-    async def _ready(self, _: Call, __: Asked) -> Answer:
+    async def _ready(self, _: Call, __: ViewRequest) -> Answer:
         return await tables.readiness(self._desk, feed_waits(self._published.more()))
 
-    async def _metrics(self, _: Call, asked: Asked) -> Answer:
+    async def _metrics(self, _: Call, asked: ViewRequest) -> Answer:
         if not asked.access.metrics:
             raise Problem("not-allowed", f"The token {asked.access.name} may not read metrics: set metrics: true.")
         return await self._desk.slow(partial(self._published.page, [part.view for part in self._desk.parts]))
 
-    async def _openapi(self, _: Call, asked: Asked) -> Answer:
+    async def _openapi(self, _: Call, asked: ViewRequest) -> Answer:
         aliases = {path: table for path, table in self._desk.settings.aliases.items() if asked.access.may_read(table)}
         return as_json(document(aliases))
 
-    async def _ambiguous(self, alias: str, table: str, _: Call, asked: Asked) -> Answer:
+    async def _ambiguous(self, alias: str, table: str, _: Call, asked: ViewRequest) -> Answer:
         asked.access.check(table)
         raise _ambiguous(alias, table)
 
-    async def _watch(self, name: str, call: Call, asked: Asked) -> Answer | None:
+    async def _watch(self, name: str, call: Call, asked: ViewRequest) -> Answer | None:
         table = await self._desk.table(name, asked.access)
         self._check_watches(asked.access)
         token = asked.header(b"last-event-id").decode("latin-1")
@@ -253,7 +253,7 @@ class Pages:
         raise Problem("too-many-watches", why, [(b"retry-after", b"5")])
 
     async def _while_allowed(
-        self, told: AsyncGenerator[bytes, None], asked: Asked, name: str
+        self, told: AsyncGenerator[bytes, None], asked: ViewRequest, name: str
     ) -> AsyncGenerator[bytes, None]:
         """What is told, until the token of the caller is taken out, or names the table no more."""
         async with aclosing(told):

@@ -21,7 +21,7 @@ _SERVERS: Final = {"kafka": "Kafka to answer", "source": "the source to answer",
 _LOOK: Final = "look at that server: does it answer, and has its disk room?"
 
 
-class Published(NamedTuple):
+class PublishedMetrics(NamedTuple):
     """What there is to show.
 
     Attributes:

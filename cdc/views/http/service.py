@@ -16,7 +16,7 @@ from cdc.views.http.application import Service
 from cdc.views.http.beside import Beside
 from cdc.views.http.http import Server
 from cdc.views.http.pages import Pages
-from cdc.views.http.published import Published
+from cdc.views.http.published import PublishedMetrics
 from cdc.views.http.tally import Tally
 from cdc.views.query.desk import Desk, Served
 from cdc.views.query.past import Past
@@ -52,7 +52,7 @@ def make_server(
     tokens = Tokens(None if settings.tokens_file is None else Path(settings.tokens_file))
     desk = Desk(served, tokens, settings)
     stopping = asyncio.Event()
-    published = Published(tally, more_metrics)
+    published = PublishedMetrics(tally, more_metrics)
     service = Service(desk, Pages(desk, Past(config), published, stopping), tally)
     app = service.app()
     if open_pages is not None:

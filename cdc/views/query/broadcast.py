@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, TypeAlias
 import structlog
 
 from cdc.base.errors import CdcError
-from cdc.views.query.desk import Desk, Part
+from cdc.views.query.desk import Desk, StoreTables
 from cdc.views.query.events import changed_rows
 from cdc.views.query.parameters import MAX_PAGE
 from cdc.views.table.answers import Changes
@@ -40,7 +40,7 @@ Position: TypeAlias = tuple[int, int]
 """Version, and keys of the commit behind it: as in ``Token``."""
 
 
-class Piece(NamedTuple):
+class EventBlock(NamedTuple):
     """Events.
 
     Attributes:
@@ -66,7 +66,7 @@ class Broadcasts:
         self._open: dict[str, Broadcast] = {}
 
     @contextmanager
-    def joined(self, part: Part, table: str, token: str) -> Iterator[Broadcast]:
+    def joined(self, part: StoreTables, table: str, token: str) -> Iterator[Broadcast]:
         """Listen to a table's changes while the block runs.
 
         Args:
@@ -96,20 +96,20 @@ class Broadcast:
         is_over: the journal told more than changes, or could not be read: whoever listens has to look for itself.
     """
 
-    def __init__(self, desk: Desk, part: Part, table: str, token: str) -> None:
+    def __init__(self, desk: Desk, part: StoreTables, table: str, token: str) -> None:
         self._desk: Final = desk
         self._part: Final = part
         self._table: Final = table
-        self._pieces: deque[Piece] = deque()
+        self._pieces: deque[EventBlock] = deque()
         self._size = 0
         self._begin = position(token)
-        self._known = Piece(self._begin, token, b"")
+        self._known = EventBlock(self._begin, token, b"")
         self._waiting: set[asyncio.Future[None]] = set()
         self.listeners = 0
         self.is_over = False
         self._reading = asyncio.create_task(self._read(token))
 
-    async def behind(self, known: Position, timeout_s: float) -> Piece | None:
+    async def behind(self, known: Position, timeout_s: float) -> EventBlock | None:
         """The next piece for who knows all up to this position.
 
         Returns:
@@ -121,7 +121,7 @@ class Broadcast:
                 return piece
             left_s = ends_at - asyncio.get_running_loop().time()
             if left_s <= 0 or not await self._news(left_s):
-                return max(self._known, Piece(known, "", b""))
+                return max(self._known, EventBlock(known, "", b""))
         return None
 
     def end(self) -> None:
@@ -129,7 +129,7 @@ class Broadcast:
         self._reading.cancel()
         self._over()
 
-    def _beyond(self, known: Position) -> Piece | None:
+    def _beyond(self, known: Position) -> EventBlock | None:
         """Most who ask know all but the newest piece."""
         found = None
         for piece in reversed(self._pieces):
@@ -155,7 +155,7 @@ class Broadcast:
                 if found.reset:
                     return
                 token = found.token
-                self._keep(Piece(position(token), token, events))
+                self._keep(EventBlock(position(token), token, events))
                 if position(token)[0] < found.version:
                     continue
                 await asyncio.sleep(min(self.listeners * _REST_S, _LONGEST_REST_S))
@@ -177,7 +177,7 @@ class Broadcast:
         found = self._part.view.changes(token, (self._table,), MAX_PAGE)
         return found, changed_rows(found.changed, found.token)
 
-    def _keep(self, piece: Piece) -> None:
+    def _keep(self, piece: EventBlock) -> None:
         self._known = piece._replace(events=b"")
         if not piece.events:
             return

@@ -15,10 +15,10 @@ from cdc.base.lsn import LSN
 from cdc.base.web.problem import Header, Headers, Problem
 from cdc.base.web.tokens import Access, Tokens
 from cdc.views.query.keys import KeyValues
-from cdc.views.query.parameters import Query, Wait, wait_of
+from cdc.views.query.parameters import Query, WaitFor, wait_of
 from cdc.views.query.pulse import Pulse
 from cdc.views.query.readiness import missing
-from cdc.views.query.together import Together
+from cdc.views.query.together import RequestsTogether
 from cdc.views.table.answers import Found
 from cdc.views.table.errors import NotLoaded, WrongQuestion
 from cdc.views.table.facts import Facts, TableFacts, ViewFacts
@@ -32,7 +32,7 @@ _HISTORIES: Final = 4
 """Histories that are read at once. Each reads from Kafka, and goes on when nobody waits for it any more."""
 
 
-class Asked(NamedTuple):
+class ViewRequest(NamedTuple):
     """A request.
 
     Attributes:
@@ -69,17 +69,17 @@ class Served(NamedTuple):
     is_local: bool
 
 
-class Part(NamedTuple):
+class StoreTables(NamedTuple):
     """One store's tables, and who waits for its next commit."""
 
     view: TableView
     pulse: Pulse
 
 
-class Table(NamedTuple):
+class AskedTable(NamedTuple):
     """A table that has rows to read, and where."""
 
-    part: Part
+    part: StoreTables
     known: TableFacts
     facts: Facts
 
@@ -102,11 +102,11 @@ class Desk:
         self._histories = Threads(_HISTORIES, "history")
         self._tables = self._part(served.tables)
         self._topics = self._part(served.topics)
-        self._together = Together(self.slow)
-        self._lately: dict[str, Table] = {}
+        self._together = RequestsTogether(self.slow)
+        self._lately: dict[str, AskedTable] = {}
         self.parts: Final = [part for part in (self._tables, self._topics) if part is not None]
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str) -> StoreTables:
         """Where the table of that name is, or would be.
 
         Raises:
@@ -133,7 +133,7 @@ class Desk:
         """Of each store, now."""
         return [await self.quick(part.view.facts) for part in self.parts]
 
-    async def table(self, name: str, access: Access) -> Table:
+    async def table(self, name: str, access: Access) -> AskedTable:
         """A table to read from.
 
         Raises:
@@ -145,7 +145,7 @@ class Desk:
         known = facts.tables.get(name)
         if known is None or not known.is_shown:
             raise missing(await self.facts(), name, access, time.time())
-        return Table(part, known, facts)
+        return AskedTable(part, known, facts)
 
     async def look_up(
         self, name: str, access: Access, key_of: Callable[[TableFacts], KeyValues]
@@ -196,11 +196,11 @@ class Desk:
             if left_s <= 0 or not await part.pulse.beyond(facts.version, left_s):
                 raise _not_yet(facts, name, wanted, time.time())
 
-    def _part(self, view: TableView | None) -> Part | None:
-        return None if view is None else Part(view, Pulse(lambda: self.quick(view.version)))
+    def _part(self, view: TableView | None) -> StoreTables | None:
+        return None if view is None else StoreTables(view, Pulse(lambda: self.quick(view.version)))
 
 
-def _other_source(view: ViewFacts, wanted: Wait, told: str) -> Problem:
+def _other_source(view: ViewFacts, wanted: WaitFor, told: str) -> Problem:
     return Problem(
         "other-source",
         f"{wanted.lsn} is of {told}, and the view follows {view.source} (system identifier, timeline, database): "
@@ -210,7 +210,7 @@ def _other_source(view: ViewFacts, wanted: Wait, told: str) -> Problem:
     )
 
 
-def _not_yet(facts: Facts, name: str, wanted: Wait, now: float) -> Problem:
+def _not_yet(facts: Facts, name: str, wanted: WaitFor, now: float) -> Problem:
     view, known, lsn = facts.view, facts.tables.get(name), facts.reached(name)
     age_s = None if view is None or not view.caught_up_at else max(now - view.caught_up_at, 0)
     if known is not None and known.is_shown and not known.is_current:

@@ -31,7 +31,7 @@ _SECONDS: Final = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?|\.[0-
 Query: TypeAlias = Mapping[str, str]
 
 
-class Wait(NamedTuple):
+class WaitFor(NamedTuple):
     """The commit that an answer must show.
 
     Attributes:
@@ -74,7 +74,7 @@ def parse_query(raw: bytes, known: Collection[str]) -> Query:
     return found
 
 
-def wait_of(query: Query, longest_s: float) -> Wait | None:
+def wait_of(query: Query, longest_s: float) -> WaitFor | None:
     """``min_lsn``, ``timeout`` and ``source``.
 
     Args:
@@ -101,7 +101,7 @@ def wait_of(query: Query, longest_s: float) -> Wait | None:
             f"min_lsn is not an LSN: {_shown(text)}. Write what pg_current_wal_lsn() said, 0/1925728, or with the "
             "timeline before it, 1:0/1925728.",
         ) from None
-    return Wait(lsn, _seconds(query.get("timeout"), longest_s), query.get("source", ""), int(timeline or 0))
+    return WaitFor(lsn, _seconds(query.get("timeout"), longest_s), query.get("source", ""), int(timeline or 0))
 
 
 def range_of(query: Query, table: TableFacts) -> Range:

@@ -12,7 +12,7 @@ import orjson
 from cdc.base.web.problem import Headers, Problem
 from cdc.contract.formats.written_key import compared_as_text
 from cdc.views.query.answer import Answer, as_json, found_item, item, listed, unreadable
-from cdc.views.query.desk import Asked, Desk, Table
+from cdc.views.query.desk import AskedTable, Desk, ViewRequest
 from cdc.views.query.evidence import etag, evidence_headers, in_header, is_known, row_headers
 from cdc.views.query.keys import KeyValues, from_json, loads
 from cdc.views.query.parameters import MAX_PAGE, range_of
@@ -25,7 +25,7 @@ _CACHE: Final = (b"cache-control", b"no-cache")
 """Keep it, and ask with its ETag whether it still holds."""
 
 
-async def one_row(desk: Desk, asked: Asked, name: str, key_of: Callable[[TableFacts], KeyValues]) -> Answer:
+async def one_row(desk: Desk, asked: ViewRequest, name: str, key_of: Callable[[TableFacts], KeyValues]) -> Answer:
     """The row of a key, as it is stored.
 
     Args:
@@ -83,7 +83,7 @@ def past_row(table: TableFacts, key: KeyValues, then: Then) -> Answer:
     return Answer(200, [*headers, (b"cache-control", b"no-store")], then.row)
 
 
-async def page(desk: Desk, asked: Asked, table: Table) -> Answer:
+async def page(desk: Desk, asked: ViewRequest, table: AskedTable) -> Answer:
     """Rows in the order of their keys, from where the page before ended.
 
     Raises:
@@ -96,7 +96,7 @@ async def page(desk: Desk, asked: Asked, table: Table) -> Answer:
     return Answer(200, _of_many(found.evidence), body)
 
 
-async def batch(desk: Desk, table: Table, body: bytes) -> Answer:
+async def batch(desk: Desk, table: AskedTable, body: bytes) -> Answer:
     """Rows of many keys, in their order.
 
     Raises:
@@ -109,7 +109,7 @@ async def batch(desk: Desk, table: Table, body: bytes) -> Answer:
     return Answer(200, _of_many(found.evidence), body)
 
 
-async def count(desk: Desk, table: Table) -> Answer:
+async def count(desk: Desk, table: AskedTable) -> Answer:
     """How many rows the table has."""
     number, evidence = await desk.quick(partial(table.part.view.count, table.known.name))
     return as_json({"count": number}, evidence_headers(evidence, time.time()))

@@ -9,12 +9,12 @@ from typing import Any
 
 from cdc.base.lsn import LSN
 from cdc.views.query.answer import Answer, as_json
-from cdc.views.query.desk import Asked, Desk, Part
+from cdc.views.query.desk import Desk, StoreTables, ViewRequest
 from cdc.views.query.readiness import is_ready, loading, missing, state_of
 from cdc.views.table.facts import Facts, TableFacts
 
 
-async def all_tables(desk: Desk, asked: Asked) -> Answer:
+async def all_tables(desk: Desk, asked: ViewRequest) -> Answer:
     """Those that the caller may read, by name."""
     tables: list[Mapping[str, Any]] = []
     views: list[Mapping[str, Any] | None] = []
@@ -27,7 +27,7 @@ async def all_tables(desk: Desk, asked: Asked) -> Answer:
     return as_json({"view": views[0], "tables": tables})
 
 
-async def one_table(desk: Desk, asked: Asked, name: str) -> Answer:
+async def one_table(desk: Desk, asked: ViewRequest, name: str) -> Answer:
     """One of them, loaded or not.
 
     Raises:
@@ -62,7 +62,7 @@ async def readiness(desk: Desk, waits: Sequence[Mapping[str, object]]) -> Answer
     return as_json(said, status=503 if loads else 200)
 
 
-async def _count(desk: Desk, part: Part, table: TableFacts) -> int:
+async def _count(desk: Desk, part: StoreTables, table: TableFacts) -> int:
     if not table.is_shown:
         return 0
     number, _ = await desk.quick(partial(part.view.count, table.name))

@@ -31,7 +31,7 @@ _Table: TypeAlias = tuple[TableView, str]
 _Answers: TypeAlias = list[Found | Exception]
 
 
-class Together:
+class RequestsTogether:
     """For one event loop.
 
     Args:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from cdc.views.query.broadcast import Broadcasts, position
-from cdc.views.query.desk import Desk, Part
+from cdc.views.query.desk import Desk, StoreTables
 from cdc.views.query.events import changed_rows, event, every_row, heartbeat
 from cdc.views.query.parameters import MAX_PAGE
 from cdc.views.table.answers import Range
@@ -40,7 +40,7 @@ class Watch:
         table: by name.
     """
 
-    def __init__(self, desk: Desk, broadcasts: Broadcasts, part: Part, table: str) -> None:
+    def __init__(self, desk: Desk, broadcasts: Broadcasts, part: StoreTables, table: str) -> None:
         self._desk: Final = desk
         self._broadcasts: Final = broadcasts
         self._part: Final = part

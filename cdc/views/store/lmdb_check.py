@@ -20,7 +20,7 @@ from typing import Final
 import lmdb
 
 from cdc.base.errors import StoreDamaged, StoreUnavailable
-from cdc.views.store.lmdb_spaces import Reading
+from cdc.views.store.lmdb_spaces import SpacesReading
 
 _FOUND: Final = 3
 
@@ -82,12 +82,12 @@ def found_in(path: Path) -> str:
     """As ``problem_of``, in this process: it may end by a signal."""
     try:
         with lmdb.open(str(path), map_size=0, readonly=True, create=False) as opened, opened.begin() as transaction:
-            return _problem(Reading(transaction), transaction.stat()["entries"])
+            return _problem(SpacesReading(transaction), transaction.stat()["entries"])
     except DAMAGE as error:
         return str(error)
 
 
-def _problem(reading: Reading, entries: int) -> str:
+def _problem(reading: SpacesReading, entries: int) -> str:
     counts: Counter[int] = Counter()
     leads: dict[int, int] = {}
     for number, following in reading:

@@ -214,7 +214,7 @@ class SpaceWriter:
                     self._transaction.delete(mark)
 
 
-class Reading:
+class SpacesReading:
     """All entries of all spaces, each checked: the number of its space, and the number that it leads to, if it does.
 
     Args:

@@ -23,7 +23,7 @@ from cdc.views.store.folder import StoreFolder
 from cdc.views.store.lmdb_check import problem_of
 from cdc.views.store.lmdb_environment import LmdbEnvironment, give_back, shared
 from cdc.views.store.lmdb_spaces import LmdbSnapshot, SpaceWriter
-from cdc.views.store.port import Answer, Item, Key, Snapshot, StoreSize, Transaction
+from cdc.views.store.port import Answer, Item, Key, StoreSize, StoreSnapshot, Transaction
 
 Result = TypeVar("Result")
 
@@ -67,7 +67,7 @@ class LmdbStore:
         self._open = _Transaction(self._still_open(), self._writer)
         return self._open
 
-    def read(self, query: Callable[[Snapshot], Answer]) -> Answer:
+    def read(self, query: Callable[[StoreSnapshot], Answer]) -> Answer:
         """As ``Store.read``; it runs once."""
         return self._still_open().read(query)
 

@@ -13,7 +13,7 @@ from typing import Final
 from sortedcontainers import SortedDict
 
 from cdc.base.errors import StoreRefused, StoreUnavailable
-from cdc.views.store.port import Answer, Item, Key, Snapshot, StoreSize, Transaction
+from cdc.views.store.port import Answer, Item, Key, StoreSize, StoreSnapshot, Transaction
 
 
 class Contents:
@@ -37,7 +37,7 @@ class MemoryStore:
 
     def __init__(self, contents: Contents | None = None) -> None:
         self.contents: Final = contents or Contents()
-        self._open: _Transaction | None = None
+        self._open: _MemoryTransaction | None = None
 
     def lock(self) -> bool:
         """As ``Store.lock``."""
@@ -53,13 +53,13 @@ class MemoryStore:
                 "the store in memory was not locked before it was written",
                 remedy="report it with the log: this is a mistake of cdc; nothing was written",
             )
-        self._open = _Transaction(self.contents)
+        self._open = _MemoryTransaction(self.contents)
         return self._open
 
-    def read(self, query: Callable[[Snapshot], Answer]) -> Answer:
+    def read(self, query: Callable[[StoreSnapshot], Answer]) -> Answer:
         """As ``Store.read``; commits wait meanwhile."""
         with self.contents.guard:
-            return query(_Snapshot(self.contents))
+            return query(_MemorySnapshot(self.contents))
 
     def version(self) -> int:
         """As ``Store.version``."""
@@ -78,7 +78,7 @@ class MemoryStore:
                 self.contents.writer = None
 
 
-class _Snapshot:
+class _MemorySnapshot:
     def __init__(self, contents: Contents) -> None:
         self._spaces = contents.spaces
         self.version = contents.version
@@ -100,7 +100,7 @@ class _Snapshot:
         return len(self._spaces.get(space, ()))
 
 
-class _Changes:
+class _SpaceChanges:
     """Of one space in one transaction: None stands for an entry that is deleted."""
 
     def __init__(self) -> None:
@@ -108,10 +108,10 @@ class _Changes:
         self.entries: dict[bytes, bytes | None] = {}
 
 
-class _Transaction:
+class _MemoryTransaction:
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
-        self._changes: dict[str, _Changes] | None = {}
+        self._changes: dict[str, _SpaceChanges] | None = {}
         self.version = contents.version + 1
 
     def get(self, space: str, keys: Sequence[Key]) -> list[bytes | None]:
@@ -143,7 +143,7 @@ class _Transaction:
     def abort(self) -> None:
         self._changes = None
 
-    def _apply(self, space: str, changes: _Changes) -> None:
+    def _apply(self, space: str, changes: _SpaceChanges) -> None:
         contents = self._contents
         if changes.is_dropped and (old := contents.spaces.pop(space, None)) is not None:
             contents.bytes -= sum(len(order) + len(value) for order, value in old.items())
@@ -158,10 +158,10 @@ class _Transaction:
             elif before is not None:
                 del entries[order]
 
-    def _of(self, space: str) -> _Changes:
-        return self._still_open().setdefault(space, _Changes())
+    def _of(self, space: str) -> _SpaceChanges:
+        return self._still_open().setdefault(space, _SpaceChanges())
 
-    def _still_open(self) -> dict[str, _Changes]:
+    def _still_open(self) -> dict[str, _SpaceChanges]:
         if self._changes is None:
             raise StoreUnavailable(
                 "the transaction of the store in memory has ended; begin another one",

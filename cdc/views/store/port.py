@@ -48,7 +48,7 @@ class StoreSize(NamedTuple):
     memory_bytes: int
 
 
-class Snapshot(Protocol):
+class StoreSnapshot(Protocol):
     """A store as one commit left it."""
 
     @property
@@ -81,7 +81,7 @@ class Transaction(Protocol):
         """The number that this commit will have: greater than all before it."""
 
     def get(self, space: str, keys: Sequence[Key]) -> list[bytes | None]:
-        """As ``Snapshot.get``, with what this transaction wrote."""
+        """As ``StoreSnapshot.get``, with what this transaction wrote."""
 
     def put(self, space: str, items: Sequence[Item]) -> None:
         """Write entries, over those that are there."""
@@ -114,7 +114,7 @@ class Store(Protocol):
     def begin(self) -> Transaction:
         """A transaction; one at a time, after ``lock``."""
 
-    def read(self, query: Callable[[Snapshot], Answer]) -> Answer:
+    def read(self, query: Callable[[StoreSnapshot], Answer]) -> Answer:
         """What the query finds in the store as one commit left it.
 
         The query may run more than once, so it must have no effect. It must neither keep the snapshot

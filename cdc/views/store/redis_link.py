@@ -57,7 +57,7 @@ _WORDS: Final = (
 """What the client's class is named after, or what the words of the server contain; what that is, and how to say it."""
 
 
-class Place(NamedTuple):
+class RedisPlace(NamedTuple):
     """Where a store in Redis is.
 
     Attributes:
@@ -73,7 +73,7 @@ class Place(NamedTuple):
     password: str | None = None
 
 
-def parse(url: str, password: str | None = None) -> Place:
+def parse(url: str, password: str | None = None) -> RedisPlace:
     """What an address says: ``redis://user:password@host:6379/0?prefix=shop``.
 
     Raises:
@@ -95,10 +95,10 @@ def parse(url: str, password: str | None = None) -> Place:
             remedy="write redis://user:password@host:6379/0?prefix=shop, or rediss:// for TLS",
         )
     name = f"{parts.scheme}://{parts.hostname}:{port}{parts.path} (prefix {prefix})"
-    return Place(parts._replace(query=urlencode(options)).geturl(), prefix, name, password)
+    return RedisPlace(parts._replace(query=urlencode(options)).geturl(), prefix, name, password)
 
 
-def connect(place: Place, *, read_only: bool) -> Redis:
+def connect(place: RedisPlace, *, read_only: bool) -> Redis:
     """A client of the server, after a look at it.
 
     Raises:
@@ -129,7 +129,7 @@ def connect(place: Place, *, read_only: bool) -> Redis:
     return client
 
 
-def translated(error: RedisError, place: Place) -> CdcError:
+def translated(error: RedisError, place: RedisPlace) -> CdcError:
     """What an error of the client means for us."""
     said = str(error)
     if isinstance(error, (AuthenticationError, AuthorizationError, NoPermissionError)):
@@ -152,7 +152,7 @@ def translated(error: RedisError, place: Place) -> CdcError:
     )
 
 
-def _accept(facts: dict[str, Any], place: Place) -> None:
+def _accept(facts: dict[str, Any], place: RedisPlace) -> None:
     """By what ``INFO`` tells; ``CONFIG GET`` is forbidden by many who rent out Redis."""
     if facts.get("redis_mode") == "cluster":
         raise StoreRefused(
@@ -163,7 +163,7 @@ def _accept(facts: dict[str, Any], place: Place) -> None:
         raise why
 
 
-def why_unsafe(facts: dict[str, Any], place: Place) -> StoreRefused | None:
+def why_unsafe(facts: dict[str, Any], place: RedisPlace) -> StoreRefused | None:
     """Of what ``INFO`` tells of memory: Redis would throw rows away."""
     policy = str(facts.get("maxmemory_policy", "noeviction"))
     if not policy.startswith("allkeys"):

@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 from cdc.base.daemon.worker import Worker
 from cdc.base.errors import StoreRefused
 from cdc.views.store import redis_scripts
-from cdc.views.store.redis_link import Place, connect, translated, why_unsafe
+from cdc.views.store.redis_link import RedisPlace, connect, translated, why_unsafe
 
 LEASE_MS: Final = 5000
 """How long a writer that was killed keeps others waiting."""
@@ -47,7 +47,7 @@ class Taken(NamedTuple):
     following: int
 
 
-def take(client: Redis, place: Place) -> Taken | None:
+def take(client: Redis, place: RedisPlace) -> Taken | None:
     """Take the lock. While another one holds it, wait until that one is seen alive (None), or its lease ends.
 
     Raises:
@@ -80,7 +80,7 @@ def take(client: Redis, place: Place) -> Taken | None:
 class RedisLock:
     """A lock that is taken, and the thread that keeps it."""
 
-    def __init__(self, place: Place, token: str) -> None:
+    def __init__(self, place: RedisPlace, token: str) -> None:
         # Its own client, which does not wait for as long as a commit may take.
         self._client: Final = connect(place, read_only=True)
         self._place: Final = place

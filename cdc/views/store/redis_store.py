@@ -21,7 +21,7 @@ from redis.exceptions import RedisError
 
 from cdc.base.errors import StoreRefused, StoreUnavailable
 from cdc.views.store import redis_scripts
-from cdc.views.store.port import Answer, Item, Key, Snapshot, StoreSize, Transaction
+from cdc.views.store.port import Answer, Item, Key, StoreSize, StoreSnapshot, Transaction
 from cdc.views.store.redis_link import connect, parse, translated
 from cdc.views.store.redis_lock import RedisLock, take
 from cdc.views.store.redis_transaction import RedisTransaction, Writer, escaped, unescaped
@@ -84,7 +84,7 @@ class RedisStore:
         self._open = RedisTransaction(self._writer)
         return self._open
 
-    def read(self, query: Callable[[Snapshot], Answer]) -> Answer:
+    def read(self, query: Callable[[StoreSnapshot], Answer]) -> Answer:
         """As ``Store.read``.
 
         Raises:

@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 from cdc.base.errors import StoreRefused, StoreUnavailable
 from cdc.views.store import redis_scripts
 from cdc.views.store.port import Item, Key
-from cdc.views.store.redis_link import Place, translated
+from cdc.views.store.redis_link import RedisPlace, translated
 from cdc.views.store.redis_lock import LEASE_MS, Taken
 
 _BLOCK_BYTES: Final = 16 << 20
@@ -47,7 +47,7 @@ class Writer:
         taken: the lock.
     """
 
-    def __init__(self, client: Redis, place: Place, taken: Taken) -> None:
+    def __init__(self, client: Redis, place: RedisPlace, taken: Taken) -> None:
         self.place: Final = place
         self.following = taken.following
         self._version = taken.version

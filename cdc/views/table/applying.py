@@ -9,7 +9,7 @@ from cdc.views.store.port import Item, Key, Transaction
 from cdc.views.table.facts import TableFacts
 from cdc.views.table.indexes import Indexes
 from cdc.views.table.keys import pointer
-from cdc.views.table.records import Changes, NewRow
+from cdc.views.table.records import NewRow, TableChanges
 from cdc.views.table.rows import unpack
 
 
@@ -17,7 +17,7 @@ def apply(
     transaction: Transaction,
     table: TableFacts,
     generation: int,
-    batch: Changes,
+    batch: TableChanges,
     indexes: Indexes,
     *,
     has_unreadable: bool,
@@ -81,7 +81,7 @@ def entries_of(rows: Sequence[NewRow], place: int) -> list[Item]:
     return sorted([Item(Key(order, order), pointer(key)) for order, key in orders])
 
 
-def _note(transaction: Transaction, space: str, batch: Changes) -> int:
+def _note(transaction: Transaction, space: str, batch: TableChanges) -> int:
     """What is no row, and is it no more; returns how many more there are."""
     noted = [Item(each.key, each.text) for each in batch.no_rows if each.text is not None]
     over = [*(each.row.key for each in batch.rows), *batch.gone, *batch.strange]

@@ -11,13 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cdc.contract.formats.canonical import Identity, Reading
-from cdc.views.store.port import Key, Snapshot
+from cdc.contract.formats.canonical import Identity, TypeReading
+from cdc.views.store.port import Key, StoreSnapshot
 from cdc.views.table.keys import Value, order_of
 
 
 def equal_place(
-    snapshot: Snapshot, spaces: Sequence[str], readings: Sequence[Reading], key: Sequence[Value], floats: Sequence[bool]
+    snapshot: StoreSnapshot,
+    spaces: Sequence[str],
+    readings: Sequence[TypeReading],
+    key: Sequence[Value],
+    floats: Sequence[bool],
 ) -> Key | None:
     """Where the entry of an equal key stands.
 
@@ -39,21 +43,21 @@ def equal_place(
     return None
 
 
-def is_spelled_otherwise(value: Value, reading: Reading) -> bool:
+def is_spelled_otherwise(value: Value, reading: TypeReading) -> bool:
     """Whether an equal value may be printed differently."""
     if reading.identity is not Identity.VALUE:
         return False
     return isinstance(value, str) or value == 0
 
 
-def first_of_equals(value: Value, reading: Reading) -> Value:
+def first_of_equals(value: Value, reading: TypeReading) -> Value:
     """Of the equal values, the one whose key stands first."""
     if not is_spelled_otherwise(value, reading):
         return value
     return reading.normal(value) if isinstance(value, str) else -0.0
 
 
-def last_of_equals(text: str, reading: Reading) -> str:
+def last_of_equals(text: str, reading: TypeReading) -> str:
     """A text behind all spellings of a value that a key has room for, and before all other values that numbers have."""
     longest = reading.normal(text)
     for _ in range(_LONGEST):
@@ -66,9 +70,9 @@ _LONGEST: Final = 200
 
 
 def _spelled(
-    snapshot: Snapshot,
+    snapshot: StoreSnapshot,
     space: str,
-    readings: Sequence[Reading],
+    readings: Sequence[TypeReading],
     key: Sequence[Value],
     floats: Sequence[bool],
     chosen: tuple[Value, ...],
@@ -90,7 +94,12 @@ def _spelled(
 
 
 def _texts(
-    snapshot: Snapshot, space: str, reading: Reading, value: str, floats: Sequence[bool], chosen: tuple[Value, ...]
+    snapshot: StoreSnapshot,
+    space: str,
+    reading: TypeReading,
+    value: str,
+    floats: Sequence[bool],
+    chosen: tuple[Value, ...],
 ) -> Iterator[str]:
     head = order_of(chosen, floats)
     wanted = reading.normal(value)

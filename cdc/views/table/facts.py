@@ -28,7 +28,7 @@ import msgspec
 
 from cdc.base.errors import StoreRefused
 from cdc.base.lsn import LSN
-from cdc.views.store.port import Key, Snapshot
+from cdc.views.store.port import Key, StoreSnapshot
 
 FORMAT: Final = 2
 FACTS: Final = "facts"
@@ -243,7 +243,7 @@ def fact_key(kind: Literal["view", "table", "offsets"], name: str = "") -> Key:
     return Key(text, text)
 
 
-def read_facts(snapshot: Snapshot) -> Facts:
+def read_facts(snapshot: StoreSnapshot) -> Facts:
     """All of them.
 
     Raises:

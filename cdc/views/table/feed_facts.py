@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from cdc.views.store.port import Item, Key, Snapshot
+from cdc.views.store.port import Item, Key, StoreSnapshot
 from cdc.views.table.facts import KeyColumn, encode
 
 FEED: Final = "feed"
@@ -74,7 +74,7 @@ def cut_item(cut: FeedCut) -> Item:
     return Item(_CUT, encode(cut))
 
 
-def read_feed(snapshot: Snapshot) -> FeedFacts:
+def read_feed(snapshot: StoreSnapshot) -> FeedFacts:
     """All of it."""
     topics: dict[str, FeedTopic] = {}
     cut: FeedCut | None = None

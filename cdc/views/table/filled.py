@@ -17,7 +17,7 @@ from cdc.views.table.facts import FACTS, KeyColumn, State, TableFacts, encode, f
 from cdc.views.table.feed_facts import FEED, FeedTopic, topic_key
 from cdc.views.table.indexes import Indexes
 from cdc.views.table.keys import KeyForm
-from cdc.views.table.records import Changes, RecordForm, changes
+from cdc.views.table.records import RecordForm, TableChanges, changes
 
 EXACT: Final = "exact"
 LOADING: Final = "loading"
@@ -144,12 +144,12 @@ class FilledTable:
         """Of the facts that readers see, those that change."""
         self._take(replace(self.facts, **values), self.feed)
 
-    def read(self, records: Sequence[StoredRecord]) -> Changes:
+    def read(self, records: Sequence[StoredRecord]) -> TableChanges:
         """What records do. Changes nothing."""
         assert self._form is not None
         return changes(self.facts.topic, records, self._form, self._indexes)
 
-    def apply(self, transaction: Transaction, batch: Changes) -> None:
+    def apply(self, transaction: Transaction, batch: TableChanges) -> None:
         """Write it into the generation that takes rows."""
         facts, feed = self.facts, self.feed
         target = facts.filling or facts.generation

@@ -19,7 +19,7 @@ from cdc.views.table.feed_facts import FEED, FeedFacts, read_feed, topic_key
 from cdc.views.table.filled import FilledTable
 from cdc.views.table.indexes import Indexes
 from cdc.views.table.news import News
-from cdc.views.table.records import Changes, NewRow
+from cdc.views.table.records import NewRow, TableChanges
 from cdc.views.table.rows import unpack
 
 _ROWS_AT_ONCE: Final = 5_000
@@ -100,7 +100,7 @@ class Filling:
         if is_new or topic in targets:
             self.view = replace(self.view, targets={**targets, topic: tuple(ends)})
 
-    def apply(self, table: FilledTable, batch: Changes) -> None:
+    def apply(self, table: FilledTable, batch: TableChanges) -> None:
         """Write a table's changes."""
         table.apply(self.transaction(), batch)
         self.view = replace(self.view, rows=self.view.rows + len(batch))

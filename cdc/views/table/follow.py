@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from cdc.views.store.port import Key, Snapshot
+from cdc.views.store.port import Key, StoreSnapshot
 from cdc.views.table import journal
 from cdc.views.table.answers import ChangedRow, Changes, Kind, Range, Watched
 from cdc.views.table.cursors import Token, parse_token
@@ -29,7 +29,7 @@ _FOREVER_S: Final = 3600.0
 def changes(view: TableView, token: str, tables: Sequence[str], limit: int) -> Changes:
     """See ``TableView.changes``."""
 
-    def query(snapshot: Snapshot) -> Changes:
+    def query(snapshot: StoreSnapshot) -> Changes:
         facts = view.facts_in(snapshot)
         for table in tables:
             view.facts_of(facts, table)
@@ -100,7 +100,7 @@ class _Found:
         self.keys: dict[str, dict[bytes, bytes]] = {table: {} for table in tables}
         self.reset: dict[str, str] = {}
 
-    def take(self, told: journal.Told, behind: Token) -> Token:
+    def take(self, told: journal.JournalCommits, behind: Token) -> Token:
         """Entries, until there are enough keys. Returns up to where it was."""
         skipped, left = behind.keys, self._limit
         for version, entry in told.entries:
@@ -118,7 +118,7 @@ class _Found:
         return Token(behind.store_id, told.version)
 
 
-def _rows(view: TableView, facts: Facts, snapshot: Snapshot, found: _Found) -> list[ChangedRow]:
+def _rows(view: TableView, facts: Facts, snapshot: StoreSnapshot, found: _Found) -> list[ChangedRow]:
     rows: list[ChangedRow] = []
     for table, changed in found.keys.items():
         if table in found.reset or not changed:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from cdc.views.store.port import Item, Key, Snapshot, Transaction
+from cdc.views.store.port import Item, Key, StoreSnapshot, Transaction
 from cdc.views.table.facts import JOURNAL
 
 MAX_ENTRIES: Final = 10_000
@@ -37,7 +37,7 @@ class Changed(msgspec.Struct, frozen=True, array_like=True):
     text: bytes
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class JournalEntry(msgspec.Struct, frozen=True, array_like=True):
     """What one commit changed.
 
     Attributes:
@@ -53,7 +53,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     reset: tuple[str, ...] = ()
 
 
-class Told(NamedTuple):
+class JournalCommits(NamedTuple):
     """What the journal tells of the commits after a version.
 
     Attributes:
@@ -62,7 +62,7 @@ class Told(NamedTuple):
         is_gap: what came after the version is not known any more, or was never told here: begin anew.
     """
 
-    entries: Sequence[tuple[int, Entry]]
+    entries: Sequence[tuple[int, JournalEntry]]
     version: int
     is_gap: bool
 
@@ -101,14 +101,14 @@ _LINKS_AT_ONCE: Final = 256
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_head: Final = msgspec.msgpack.Decoder(_Head)
 _decode_link: Final = msgspec.msgpack.Decoder(_Link)
-_decode_entry: Final = msgspec.msgpack.Decoder(Entry)
+_decode_entry: Final = msgspec.msgpack.Decoder(JournalEntry)
 
 
-def write(transaction: Transaction, entry: Entry) -> None:
+def write(transaction: Transaction, entry: JournalEntry) -> None:
     """Tell what this transaction changes, once for each; forget the oldest that is too much."""
     size = sum(len(keys) for keys in entry.keys.values())
     if size > MAX_KEYS:
-        entry, size = Entry(entry.lsn, entry.commit_ts, {}, tuple(sorted({*entry.reset, *entry.keys}))), 0
+        entry, size = JournalEntry(entry.lsn, entry.commit_ts, {}, tuple(sorted({*entry.reset, *entry.keys}))), 0
     if not size and not entry.reset:
         return
     version = transaction.version
@@ -127,7 +127,7 @@ def write(transaction: Transaction, entry: Entry) -> None:
     transaction.put(JOURNAL, [Item(_HEAD, _encode(head))])
 
 
-def read(snapshot: Snapshot, after: int, limit: int = 100) -> Told:
+def read(snapshot: StoreSnapshot, after: int, limit: int = 100) -> JournalCommits:
     """What was changed after a version.
 
     Args:
@@ -139,10 +139,10 @@ def read(snapshot: Snapshot, after: int, limit: int = 100) -> Told:
     before = 0 if found is None else _decode_head.decode(found).before
     newest = snapshot.version
     if after > newest or after < before:
-        return Told((), newest, is_gap=True)
+        return JournalCommits((), newest, is_gap=True)
     items = snapshot.scan(JOURNAL, _order(after + 1), _order(newest + 1), limit)
     entries = [(int.from_bytes(each.key.order, "big"), _decode_entry.decode(each.value)) for each in items]
-    return Told(entries, entries[-1][0] if len(entries) == limit else newest, is_gap=False)
+    return JournalCommits(entries, entries[-1][0] if len(entries) == limit else newest, is_gap=False)
 
 
 def _trim(transaction: Transaction, head: _Head) -> list[Key]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cdc.views.store.port import Transaction
-from cdc.views.table.journal import MAX_KEYS, Changed, Entry, write
-from cdc.views.table.records import Changes
+from cdc.views.table.journal import MAX_KEYS, Changed, JournalEntry, write
+from cdc.views.table.records import TableChanges
 
 
 class News:
@@ -16,7 +16,7 @@ class News:
         self._keys: dict[str, dict[bytes, Changed]] = {}
         self._reset: set[str] = set()
 
-    def add(self, table: str, batch: Changes) -> None:
+    def add(self, table: str, batch: TableChanges) -> None:
         """Keys of a table change. Of more than the journal holds, only that there are too many is kept."""
         if table in self._reset:
             return
@@ -36,7 +36,7 @@ class News:
     def write(self, transaction: Transaction, lsn: int, commit_ts: int) -> None:
         """Into the journal; what comes next begins with nothing."""
         keys = {table: [*known.values()] for table, known in self._keys.items() if known}
-        write(transaction, Entry(lsn, commit_ts, keys, tuple(sorted(self._reset))))
+        write(transaction, JournalEntry(lsn, commit_ts, keys, tuple(sorted(self._reset))))
         self.forget()
 
     def forget(self) -> None:

@@ -63,7 +63,7 @@ class NoRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class TableChanges:
     """What records of one topic do to its table, at most one change a key.
 
     Attributes:
@@ -84,7 +84,7 @@ class Changes:
         return len(self.rows) + len(self.gone) + len(self.strange)
 
 
-def changes(topic: str, records: Sequence[StoredRecord], form: RecordForm, indexes: Indexes) -> Changes:
+def changes(topic: str, records: Sequence[StoredRecord], form: RecordForm, indexes: Indexes) -> TableChanges:
     """What the last record of each key does."""
     rows: list[NewRow] = []
     gone: list[Key] = []
@@ -105,7 +105,7 @@ def changes(topic: str, records: Sequence[StoredRecord], form: RecordForm, index
             continue
         rows.append(NewRow(Item(at, pack(text, row, partition, offset, lsn, ts)), entries))
     rows.sort(key=_order_of)
-    return Changes(topic, rows, gone, no_rows, strange)
+    return TableChanges(topic, rows, gone, no_rows, strange)
 
 
 def position_of(record: StoredRecord) -> Position:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from cdc.base.lsn import LSN
-from cdc.views.store.port import Item, Key, Snapshot, Store
+from cdc.views.store.port import Item, Key, Store, StoreSnapshot
 from cdc.views.table import follow
 from cdc.views.table.answers import (
     EVERYTHING,
@@ -98,7 +98,7 @@ class TableView:
             NotLoaded: the table has no rows to show yet.
         """
 
-        def query(snapshot: Snapshot) -> Found:
+        def query(snapshot: StoreSnapshot) -> Found:
             facts = self.facts_in(snapshot)
             known = self.loaded(facts, table)
             places = self._places(snapshot, known, (key,))
@@ -110,7 +110,7 @@ class TableView:
     def get_many(self, table: str, keys: Sequence[bytes | Sequence[Value]]) -> FoundMany:
         """The rows of keys, all of one moment; raises as ``get``."""
 
-        def query(snapshot: Snapshot) -> FoundMany:
+        def query(snapshot: StoreSnapshot) -> FoundMany:
             facts = self.facts_in(snapshot)
             known = self.loaded(facts, table)
             places = self._places(snapshot, known, keys)
@@ -123,7 +123,7 @@ class TableView:
     def count(self, table: str) -> tuple[int, Evidence]:
         """How many rows a table has; raises as ``get``."""
 
-        def query(snapshot: Snapshot) -> tuple[int, Evidence]:
+        def query(snapshot: StoreSnapshot) -> tuple[int, Evidence]:
             facts = self.facts_in(snapshot)
             known = self.loaded(facts, table)
             return snapshot.count(known.rows()), evidence_of(facts, known)
@@ -138,7 +138,7 @@ class TableView:
             NotLoaded: the table has no rows to show yet.
         """
 
-        def query(snapshot: Snapshot) -> Page:
+        def query(snapshot: StoreSnapshot) -> Page:
             facts = self.facts_in(snapshot)
             known = self.loaded(facts, table)
             evidence = evidence_of(facts, known)
@@ -167,7 +167,7 @@ class TableView:
             NotLoaded: the table has no rows to show yet.
         """
 
-        def query(snapshot: Snapshot) -> Sequence[ChangedRow]:
+        def query(snapshot: StoreSnapshot) -> Sequence[ChangedRow]:
             known = self.loaded(self.facts_in(snapshot), table)
             _, low, high = self._bounds(known, wanted._replace(by={}))
             low = max(low, behind + b"\0") if behind else low
@@ -256,11 +256,11 @@ class TableView:
                 return False
         return True
 
-    def read(self, query: Callable[[Snapshot], Result]) -> Result:
+    def read(self, query: Callable[[StoreSnapshot], Result]) -> Result:
         """Run a query on the store; ``facts_in`` tells it what the tables are."""
         return self._store.read(query)
 
-    def facts_in(self, snapshot: Snapshot) -> Facts:
+    def facts_in(self, snapshot: StoreSnapshot) -> Facts:
         """The facts of a snapshot; decoded only when it is of another version than the last one."""
         known, now = self._facts, time.monotonic()
         is_same = known is not None and known.facts.version == snapshot.version
@@ -311,7 +311,9 @@ class TableView:
             keys = self._keys[shape] = TableKeys(*shape)
         return keys
 
-    def _places(self, snapshot: Snapshot, table: TableFacts, keys: Sequence[bytes | Sequence[Value]]) -> Sequence[Key]:
+    def _places(
+        self, snapshot: StoreSnapshot, table: TableFacts, keys: Sequence[bytes | Sequence[Value]]
+    ) -> Sequence[Key]:
         """Where the rows of keys stand; where keys may be equal and written differently, that of the equal one."""
         written = self.keys_of(table)
         places = [*map(written.place, keys)]
@@ -360,7 +362,11 @@ def _index_bounds(table: TableFacts, by: Mapping[str, Value]) -> tuple[str, byte
 
 
 def _found(
-    snapshot: Snapshot, table: TableFacts, places: Sequence[Key], stored: Sequence[bytes | None], evidence: Evidence
+    snapshot: StoreSnapshot,
+    table: TableFacts,
+    places: Sequence[Key],
+    stored: Sequence[bytes | None],
+    evidence: Evidence,
 ) -> list[Found]:
     no_rows = unreadable_of(snapshot, table, places, stored)
     return [
@@ -369,7 +375,7 @@ def _found(
     ]
 
 
-def _rows(snapshot: Snapshot, table: TableFacts, entries: Sequence[Item]) -> list[bytes]:
+def _rows(snapshot: StoreSnapshot, table: TableFacts, entries: Sequence[Item]) -> list[bytes]:
     """What index entries lead to: all of them are there, for they were written in one transaction."""
     found = snapshot.get(table.rows(), [pointed(entry.value) for entry in entries])
     return [row for row in found if row is not None]

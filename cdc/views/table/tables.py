@@ -7,7 +7,7 @@ from typing import Final
 
 from cdc.base.errors import ConfigError
 from cdc.base.table_names import parts
-from cdc.contract.ports import Beginning, ReplicaTable, Standing
+from cdc.contract.ports import Beginning, CutStanding, ReplicaTable
 from cdc.contract.record import TableSchema
 from cdc.views.table.facts import KeyColumn, TableFacts
 from cdc.views.table.feed_facts import FeedTopic
@@ -135,7 +135,7 @@ class FilledTables:
         table.resume()
         return "behind"
 
-    def at_cut(self, standing: Standing) -> list[FilledTable]:
+    def at_cut(self, standing: CutStanding) -> list[FilledTable]:
         """What each table is from now on; returns those that readers must look at anew."""
         fresh: list[FilledTable] = []
         for topic in self.active():
@@ -205,7 +205,7 @@ class FilledTables:
             self._gone.append(table)
 
 
-def _state(topic: str, before: str, standing: Standing) -> str:
+def _state(topic: str, before: str, standing: CutStanding) -> str:
     """A table that was never exact does not catch up: it loads, or is read anew."""
     if topic in standing.behind and before == REBUILDING:
         return REBUILDING

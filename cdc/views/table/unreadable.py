@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cdc.views.store.port import Item, Key, Snapshot
+from cdc.views.store.port import Item, Key, StoreSnapshot
 from cdc.views.table.answers import ChangedRow
 from cdc.views.table.facts import SHOWN_KEY, TableFacts, Unreadable, decode_unreadable
 from cdc.views.table.keys import END_OF_KEYS
@@ -12,7 +12,7 @@ from cdc.views.table.table_keys import TableKeys
 
 
 def unreadable_of(
-    snapshot: Snapshot, table: TableFacts, places: Sequence[Key], stored: Sequence[bytes | None]
+    snapshot: StoreSnapshot, table: TableFacts, places: Sequence[Key], stored: Sequence[bytes | None]
 ) -> Mapping[bytes, Unreadable]:
     """By order, what is no row of the keys that have none."""
     if not table.unreadable:
@@ -23,7 +23,7 @@ def unreadable_of(
 
 
 def unreadable_keys(
-    snapshot: Snapshot, table: TableFacts, keys: TableKeys, bounds: tuple[bytes, bytes], limit: int
+    snapshot: StoreSnapshot, table: TableFacts, keys: TableKeys, bounds: tuple[bytes, bytes], limit: int
 ) -> list[ChangedRow]:
     """Those between two orders whose newest record is no row, in order."""
     low, high = bounds
@@ -41,7 +41,7 @@ def _told(table: TableFacts, keys: TableKeys, item: Item) -> ChangedRow:
     return ChangedRow(table.name, keys.as_json(text) if text else b"null", None, item.key.order, record)
 
 
-def entries(snapshot: Snapshot, space: str, places: Sequence[Key]) -> Sequence[bytes | None]:
+def entries(snapshot: StoreSnapshot, space: str, places: Sequence[Key]) -> Sequence[bytes | None]:
     """Entries; those whose text is not known are looked for by their order, which every store has."""
     for place in places:
         if not place.text:

@@ -19,13 +19,13 @@ from msgspec.structs import replace
 from cdc.base.config import ViewConfig
 from cdc.base.lsn import LSN
 from cdc.contract.patterns import in_scope
-from cdc.contract.ports import Beginning, Partition, ReplicaTable, Restored, Standing, StoredRecord
+from cdc.contract.ports import Beginning, CutStanding, Partition, ReplicaTable, Restored, StoredRecord
 from cdc.contract.record import Progress, SourceIdentity, TableSchema
 from cdc.views.store.port import Item, Store
 from cdc.views.table.facts import encode
 from cdc.views.table.feed_facts import FEED, FeedCut, FeedTopic, cut_item, topic_key
 from cdc.views.table.filling import Filling
-from cdc.views.table.records import Changes
+from cdc.views.table.records import TableChanges
 from cdc.views.table.tables import FilledTables
 
 log: Final = structlog.get_logger("cdc.view")
@@ -175,11 +175,11 @@ class ViewReplica:
     def meet_source(self, source: SourceIdentity) -> None:
         """A view cannot feed its source."""
 
-    def prepare(self, topic: str, records: Sequence[StoredRecord]) -> Changes:
+    def prepare(self, topic: str, records: Sequence[StoredRecord]) -> TableChanges:
         """What the last record of each key does. Touches no store."""
         return self._tables[topic].read(records)
 
-    def write(self, batches: Sequence[Changes]) -> None:
+    def write(self, batches: Sequence[TableChanges]) -> None:
         """Apply changes in the open transaction.
 
         Raises:
@@ -189,7 +189,7 @@ class ViewReplica:
         for batch in batches:
             self._filling.apply(self._tables[batch.topic], batch)
 
-    def commit(self, progress: Progress, offsets: Mapping[Partition, int], standing: Standing) -> None:
+    def commit(self, progress: Progress, offsets: Mapping[Partition, int], standing: CutStanding) -> None:
         """Record the cut and the offsets to go on from, and commit.
 
         Raises:

@@ -11,7 +11,7 @@ from cdc.spark.report.html.facts import facts_block, pairs
 from cdc.spark.report.html.markup import Markup, element
 from cdc.spark.report.html.samples import columns_block, samples_block
 from cdc.spark.report.model import TableReport
-from cdc.spark.report.sides import Comparison, comparisons
+from cdc.spark.report.sides import SideComparison, comparisons
 from cdc.spark.report.values import shortened
 
 
@@ -42,7 +42,7 @@ def table_section(table: TableReport, anchor: str, unfolded: bool) -> Markup:
     )
 
 
-def _judged(table: TableReport, sides: Sequence[Comparison]) -> bool:
+def _judged(table: TableReport, sides: Sequence[SideComparison]) -> bool:
     return table.verdict != "not_verified" or any(side.keys for side in sides)
 
 
@@ -55,7 +55,7 @@ def _not_verified(table: TableReport) -> Markup:
     )
 
 
-def _side(side: Comparison) -> Markup:
+def _side(side: SideComparison) -> Markup:
     title = "Source and topic" if side.side == "topic" else "Topic and replica"
     strip = class_strip(side.identical, side.classes) if side.keys else None
     return element(

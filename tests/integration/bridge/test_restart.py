@@ -11,7 +11,7 @@ from cdc.base.config.load import load
 from cdc.base.errors import FencedError
 from cdc.bridge.decoding import Decoding
 from cdc.bridge.metering import BridgeMeter
-from cdc.bridge.order.counts import Counts
+from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.resume import GRACE_S
 from cdc.bridge.scope_watch import ScopeWatch
 from cdc.bridge.session import BridgeSession
@@ -84,8 +84,8 @@ def test_who_is_stopped_before_the_last_rows_are_there_does_not_say_that_there_a
     deployment.bridge.kill()
     config, stop = load(deployment.config, {}), Impatient()
     scope = ScopeWatch(config, lambda: config, threading.Event(), stop)
-    with BridgeMeter(config.http, Counts(), stop) as meter:
-        BridgeSession(config, scope, lambda: None, meter, Counts(), Decoding("unused", streaming=False)).run()
+    with BridgeMeter(config.http, CountsByTable(), stop) as meter:
+        BridgeSession(config, scope, lambda: None, meter, CountsByTable(), Decoding("unused", streaming=False)).run()
     assert stop.is_set()
     progress = deployment.progress()
     assert progress is not None

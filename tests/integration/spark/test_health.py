@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
-from cdc.contract.jobspec.deployment import Column, KafkaSettings, SparkSettings, Table
+from cdc.contract.jobspec.deployment import JobColumn, JobTable, KafkaSettings, SparkSettings
 from cdc.contract.jobspec.health import HealthJob, HealthTopic
 from cdc.contract.record import TableSchema
 from cdc.lab.stack import Kafka
@@ -79,14 +79,14 @@ def write_faults(topic: FaultyTopic) -> None:
 
 
 def job_of(topic: FaultyTopic, kafka: Kafka, *, ours: bool) -> HealthJob:
-    table = Table(
+    table = JobTable(
         namespace="public",
         name="faulty",
         topic=topic.schema.topic,
         key=("id",),
         columns=(
-            Column(name="id", sql_type="int4", kind="number"),
-            Column(name="note", sql_type="text", kind="text"),
+            JobColumn(name="id", sql_type="int4", kind="number"),
+            JobColumn(name="note", sql_type="text", kind="text"),
         ),
     )
     return HealthJob(

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from cdc.spark.mirror import manifest as manifests
-from cdc.spark.mirror.position import Position
+from cdc.spark.mirror.position import LakePosition
 from tests.support.commands import cdc
 from tests.support.deployment import Deploy
 from tests.support.servers import Database
@@ -78,7 +78,7 @@ def test_a_mirror_that_follows_ends_with_sigterm(database: Database, deploy: Dep
     try:
         said, topic = (tmp_path / "mirror.log").read_text, deployment.topic("public.item")
 
-        def copied() -> Position:
+        def copied() -> LakePosition:
             return manifests.read(lake / topic, topic).position
 
         eventually(lambda: sum(copied().offsets.values()) or process.poll() is not None, TIMEOUT_S, said)

@@ -17,7 +17,7 @@ from cdc.contract.jobspec.mirror import COMPACT_EVERY, RECORDS_PER_BATCH, Mirror
 from cdc.lab.proof.comparison import Rows, TableShape, describe, difference, pinned, table_rows
 from cdc.spark.mirror import manifest as manifests
 from cdc.spark.mirror.main import mirror
-from cdc.spark.mirror.position import Position
+from cdc.spark.mirror.position import LakePosition
 from cdc.spark.offsets import Brokers
 from tests.integration.spark.mirrors import job_for, lake_rows, run, typed
 from tests.support.deployment import Deploy, Deployment
@@ -161,7 +161,7 @@ class Copy:
     def _positions_end_at(self, ends: Mapping[str, Mapping[int, int]]) -> bool:
         return all(dict(self._position(topic).current_ends) == dict(end) for topic, end in ends.items())
 
-    def _position(self, topic: str) -> Position:
+    def _position(self, topic: str) -> LakePosition:
         return manifests.read(self.lake / topic, topic).position
 
     def meet(self, fate: str | None, number: int) -> None:

@@ -16,7 +16,7 @@ from cdc.contract.jobspec.mirror import MirrorJob
 from cdc.spark.errors import TopicChanged
 from cdc.spark.mirror import manifest as manifests
 from cdc.spark.mirror.parquet import ParquetMirror
-from cdc.spark.mirror.position import Batch, Offsets
+from cdc.spark.mirror.position import MicroBatch, Offsets
 from cdc.spark.offsets import Extent
 from cdc.spark.reconcile.kept_hashes import KeptHashes
 from cdc.spark.report.model import TableReport
@@ -98,7 +98,7 @@ def test_a_topic_made_anew_under_a_running_mirror(
     """Behind the first of several batches: the ones after it would be of another topic."""
     apply: Callable[..., bool] = ParquetMirror.apply
 
-    def applied(self: Any, topic: str, latest: DataFrame, batch: Batch, ends: Offsets) -> bool:
+    def applied(self: Any, topic: str, latest: DataFrame, batch: MicroBatch, ends: Offsets) -> bool:
         done = apply(self, topic, latest, batch, ends)
         if batch.number == 0:
             make_topic_anew(shop)

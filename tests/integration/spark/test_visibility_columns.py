@@ -9,14 +9,14 @@ from pyspark.sql import SparkSession
 
 from cdc.base.lsn import LSN
 from cdc.contract.header import BACKFILL, UPDATE, HeaderStamp
-from cdc.spark.reconcile.topic_records import Moment
-from cdc.spark.source.visibility import Snapshot
+from cdc.spark.reconcile.topic_records import RecordMoment
+from cdc.spark.source.visibility import VisibleTransactions
 
 
-def random_snapshot(rng: random.Random) -> Snapshot:
+def random_snapshot(rng: random.Random) -> VisibleTransactions:
     xmin = rng.randrange(100, 110)
     xmax = rng.randrange(xmin, 116)
-    return Snapshot(xmin, xmax, frozenset(xid for xid in range(xmin, xmax) if rng.random() < 0.4))
+    return VisibleTransactions(xmin, xmax, frozenset(xid for xid in range(xmin, xmax) if rng.random() < 0.4))
 
 
 def test_both_say_the_same(spark: SparkSession) -> None:
@@ -35,5 +35,7 @@ def test_both_say_the_same(spark: SparkSession) -> None:
                 expected.append(moment.covers(author))
             rows.append((number, header.decode()))
         frame = spark.createDataFrame(rows, "number int, header string")
-        counted = frame.select("number", Moment(snapshot=moment).counts().alias("counts")).orderBy("number").collect()
+        counted = (
+            frame.select("number", RecordMoment(snapshot=moment).counts().alias("counts")).orderBy("number").collect()
+        )
         assert [row["counts"] for row in counted] == expected, f"SEED={seed}, {moment}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from cdc.topics.cluster import Cluster, Place
+from cdc.topics.cluster import Cluster, PartitionPlace
 from cdc.topics.inspection import PartitionReport, TopicReport, inspect
 from cdc.topics.scan import Advance
 from tests.support.written_log import WrittenLog
@@ -18,7 +18,7 @@ def now_ms() -> int:
 def looked_at(bootstrap: str, topic: str, newest: int | None = None) -> TopicReport:
     """The topic's report."""
 
-    def begin(place: Place, steps: int) -> Advance:
+    def begin(place: PartitionPlace, steps: int) -> Advance:
         return lambda done: None
 
     with Cluster({"bootstrap.servers": bootstrap}) as cluster:

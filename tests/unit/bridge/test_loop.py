@@ -14,13 +14,13 @@ from cdc.base.errors import TopicUnavailable
 from cdc.base.lsn import LSN
 from cdc.bridge.encode import TableEncoder
 from cdc.bridge.loop import Bridge
-from cdc.bridge.order.counts import Counts
+from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.order.demand import Demand
 from cdc.bridge.order.engine import Engine
-from cdc.bridge.order.needs import Empty, Filled, Rows, Table, Unfilled
+from cdc.bridge.order.needs import Definition, Empty, Filled, Rows, Unfilled
 from cdc.bridge.order.touched import TouchedKeys
 from cdc.bridge.rereader import Reading
-from cdc.bridge.sides import Found, Sides
+from cdc.bridge.sides import FoundRelation, LoopSides
 from cdc.contract.change import Column, Relation, ReplicaIdentity
 from cdc.contract.record import Position, Progress, Ready, SourceIdentity
 from cdc.contract.snapshot import Snapshot
@@ -125,10 +125,10 @@ class Script:
         self.fail_commit = False
         self.is_open = self.is_busy = False
         self.readings: list[Reading | None] = []
-        self.found: list[Found | None] = []
-        engine = Engine(resume=RESUME, xid=0, counts=Counts(), touched=TouchedKeys())
+        self.found: list[FoundRelation | None] = []
+        engine = Engine(resume=RESUME, xid=0, counts=CountsByTable(), touched=TouchedKeys())
         self.bridge = Bridge(
-            Sides(self, self, self, beside(self.journal)),  # type: ignore[arg-type]
+            LoopSides(self, self, self, beside(self.journal)),  # type: ignore[arg-type]
             engine,
             RESUME,
             beginnings=[],
@@ -154,8 +154,8 @@ class Script:
     def snapshot(self) -> Snapshot:
         return Snapshot(100, frozenset())
 
-    def look_up(self, need: Table) -> Found | None:
-        return self.found.pop(0) if self.found else Found(TableEncoder(need.relation, ("id",), "t"))
+    def look_up(self, need: Definition) -> FoundRelation | None:
+        return self.found.pop(0) if self.found else FoundRelation(TableEncoder(need.relation, ("id",), "t"))
 
     def meet(self, relation: Relation) -> Sequence[Demand]:
         return ()
@@ -306,7 +306,7 @@ def test_a_key_changed_twice_leaves_the_row_under_no_key_at_no_commit() -> None:
 def test_a_look_up_that_waits_leaves_no_kafka_transaction_open() -> None:
     other = RELATION[:26] + struct.pack(">I", 2) + RELATION[30:]
     script = Script([begin(200), RELATION, insert(1), other, insert(2, of=2), commit(200)], [])
-    script.found = [Found(TableEncoder(Relation(1, "public", "t", *KEYED), ("id",), "t")), None]
+    script.found = [FoundRelation(TableEncoder(Relation(1, "public", "t", *KEYED), ("id",), "t")), None]
     assert [each for each in script.run() if not isinstance(each, tuple)] == [
         b'{"id":1}',
         Progress(LSN(100), Position(LSN(200), 1), 0, SOURCE),
@@ -318,7 +318,7 @@ def test_a_look_up_that_waits_leaves_no_kafka_transaction_open() -> None:
 def test_a_table_that_begins_anew_is_asked_for_before_its_topic_is_touched() -> None:
     script = Script([begin(200), RELATION, insert(1), commit(200)], [])
     table, demand = TableEncoder(Relation(1, "public", "t", *KEYED), ("id",), "t"), Demand("public.t", False, "swapped")
-    script.found = [Found(table, True, demand)]
+    script.found = [FoundRelation(table, True, demand)]
     assert [each for each in script.run() if not isinstance(each, tuple)] == [
         demand,
         "emptied",

@@ -14,7 +14,7 @@ from cdc.base.config import HttpConfig
 from cdc.base.lsn import LSN
 from cdc.base.metrics import BACKFILL_STATES
 from cdc.bridge.metering import BridgeMeter
-from cdc.bridge.order.counts import Counts
+from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.order.engine import Engine
 from cdc.bridge.order.touched import TouchedKeys
 from cdc.contract.change import Begin, Commit
@@ -30,7 +30,7 @@ PROGRESS = Progress(LSN(1000), None, 0, SourceIdentity("1", 1, 1))
 
 @pytest.fixture
 def meter() -> BridgeMeter:
-    return BridgeMeter(HttpConfig(), Counts(), threading.Event())
+    return BridgeMeter(HttpConfig(), CountsByTable(), threading.Event())
 
 
 def value(meter: BridgeMeter, name: str, **labels: str) -> float | None:
@@ -81,7 +81,7 @@ def test_every_state_is_exported() -> None:
 
 def test_seconds_behind_are_the_age_of_what_is_not_published(meter: BridgeMeter) -> None:
     """A source at rest, whose WAL moves without commits, is not behind; it once was, more every second."""
-    engine = Engine(resume=PROGRESS, xid=700, counts=Counts(), touched=TouchedKeys())
+    engine = Engine(resume=PROGRESS, xid=700, counts=CountsByTable(), touched=TouchedKeys())
     meter.follows(engine)
     assert value(meter, "publish_lag_seconds") == 0.0
     committed_us = time.time_ns() // 1000 - 60_000_000

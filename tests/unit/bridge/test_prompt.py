@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from cdc.bridge import prompt
-from cdc.bridge.order.counts import Counts
+from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.order.engine import Engine
 from cdc.bridge.order.touched import TouchedKeys
 from cdc.bridge.prompt import PromptBridge
 from cdc.bridge.prompt_side import PromptSide
-from cdc.bridge.sides import Sides
+from cdc.bridge.sides import LoopSides
 from cdc.contract.progress import parse_progress
 from cdc.contract.record import Progress
 from cdc.contract.snapshot import Snapshot
@@ -58,9 +58,9 @@ def run(monkeypatch: pytest.MonkeyPatch) -> tuple[PromptBridge, Kafka]:
     registry = SimpleNamespace(describe=lambda *_: None)
     watch = SimpleNamespace(look=lambda: None)
     side = PromptSide(CONFIG, kafka, registry, watch, RESUME, None)  # type: ignore[arg-type]
-    engine = Engine(resume=RESUME, xid=0, counts=Counts(), touched=TouchedKeys())
+    engine = Engine(resume=RESUME, xid=0, counts=CountsByTable(), touched=TouchedKeys())
     bridge = PromptBridge(
-        Sides(script, script, side, Idle([])),  # type: ignore[arg-type]
+        LoopSides(script, script, side, Idle([])),  # type: ignore[arg-type]
         engine,
         RESUME,
         beginnings=[],

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cdc.base.lsn import LSN
-from cdc.spark.reconcile.causes import Finding, RecordPlace, Row, differing_columns, likely_cause
+from cdc.spark.reconcile.causes import KnownDifference, RecordPlace, Row, differing_columns, likely_cause
 from cdc.spark.reconcile.likeness import likeness
 from cdc.spark.reconcile.verdict import KeyClass
 
@@ -18,7 +18,7 @@ KEY = b'{"id":1}'
 
 
 def cause(verdict: KeyClass, source: Row | None, topic: Row | None, **facts: object) -> str:
-    finding = Finding(verdict, source, topic, KEY, KEY, PLACE, 2)
+    finding = KnownDifference(verdict, source, topic, KEY, KEY, PLACE, 2)
     return likely_cause(replace(finding, **facts))  # type: ignore[arg-type]
 
 

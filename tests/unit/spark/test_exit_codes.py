@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 import cdc.spark.__main__ as entry
 from cdc.base.errors import DecodeError, SourceUnavailable
 from cdc.cli import cli, commands, reconcile_command
-from cdc.contract.jobspec.deployment import Column, KafkaSettings, PostgresSettings, SparkSettings, Stream, Table
+from cdc.contract.jobspec.deployment import JobColumn, JobTable, KafkaSettings, PostgresSettings, SparkSettings, Stream
 from cdc.contract.jobspec.parent import FOUND
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.ops.jobs.answers import answering
@@ -51,12 +51,12 @@ BREAKAGES: tuple[BaseException, ...] = (
     DecodeError("not a snapshot"),
     JobError("a server failed", remedy="mend it"),
 )
-TABLE = Table(
+TABLE = JobTable(
     namespace="public",
     name="client",
     topic="t.public.client",
     key=("id",),
-    columns=(Column(name="id", sql_type="int4", kind="number"),),
+    columns=(JobColumn(name="id", sql_type="int4", kind="number"),),
     replica=("public", "client"),
 )
 
@@ -134,7 +134,9 @@ class Brokers:
 STAGES: dict[str, tuple[Any, Callable[[], Any]]] = {
     "_server": (
         job_main,
-        lambda: job_main._Server(Source(host="h", port=1, database="d", server_version="16", system_identifier="7"), 1),
+        lambda: job_main._SourceTimeline(
+            Source(host="h", port=1, database="d", server_version="16", system_identifier="7"), 1
+        ),
     ),
     "Brokers": (job_main, Brokers),
     "identity_of": (job_main, lambda: {"the tables": "public.client"}),

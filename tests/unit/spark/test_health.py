@@ -7,8 +7,8 @@ import pytest
 from cdc.spark.health.findings import findings
 from cdc.spark.health.key_form import logical_form
 from cdc.spark.health.model import (
-    Bar,
-    Finding,
+    DistributionBar,
+    HealthFinding,
     HealthReport,
     HotKey,
     Oddities,
@@ -79,11 +79,11 @@ def topic(**changes: object) -> TopicHealth:
             min_cleanable_dirty_ratio=0.5,
         ),
         partitions=(PartitionHealth(partition=0, start=0, end=10, records=10, bytes=1000, live_keys=10),),
-        tombstone_ages=(Bar(label="under 1 h", count=0),),
+        tombstone_ages=(DistributionBar(label="under 1 h", count=0),),
         expired_tombstones=0,
         oldest_tombstone_ms=None,
         superseded_since_ms=None,
-        records_per_key=(Bar(label="1", count=10),),
+        records_per_key=(DistributionBar(label="1", count=10),),
         hot_keys=(HotKey(key="<b>", partition=0, records=1, bytes=100),),
         aliases=(),
         split_examples=(),
@@ -135,7 +135,7 @@ def test_the_worst_comes_first_and_says_what_to_do() -> None:
 
 
 def test_texts_and_page_hold_what_was_found_and_run_nothing() -> None:
-    finding = Finding(severity="error", code="x", text="a <script> in a key", remedy="stop & look")
+    finding = HealthFinding(severity="error", code="x", text="a <script> in a key", remedy="stop & look")
     report = HealthReport(
         measured_ms=NOW, kafka="k:9092", spark_version="4", healthy=False, topics=(topic(findings=(finding,)),)
     )

@@ -9,9 +9,9 @@ import pytest
 
 from cdc.spark.errors import JobError
 from cdc.spark.mirror import manifest as manifests
-from cdc.spark.mirror.manifest import Manifest
-from cdc.spark.mirror.position import Batch, NotItsTurn, Position, admits
-from cdc.spark.mirror.rows import RecordForm, RecordRefused
+from cdc.spark.mirror.manifest import LakeManifest
+from cdc.spark.mirror.position import LakePosition, MicroBatch, NotItsTurn, admits
+from cdc.spark.mirror.rows import LakeRecordForm, RecordRefused
 from cdc.spark.offsets import Extent
 from cdc.spark.values.columns import kind_of
 
@@ -19,56 +19,59 @@ HEADER = "v=1;op=u;lsn=0/10;seq=1;xid=7;ts=1;schema=beef"
 
 
 def test_the_next_batch_is_taken_and_the_same_again_is_not() -> None:
-    position = Position("g", 4, {0: 10})
-    assert admits(position, Batch("g", 5, {}), {0: 12})
-    assert not admits(position, Batch("g", 4, {}), {0: 10})
-    assert not admits(position, Batch("g", 0, {}), {})
-    after = position.after(Batch("g", 5, {}, 99), {1: 3, 0: 12})
-    assert after == Position("g", 5, {0: 12, 1: 3}, 99)
-    assert not admits(after, Batch("g", 5, {}), {0: 12, 1: 3})
+    position = LakePosition("g", 4, {0: 10})
+    assert admits(position, MicroBatch("g", 5, {}), {0: 12})
+    assert not admits(position, MicroBatch("g", 4, {}), {0: 10})
+    assert not admits(position, MicroBatch("g", 0, {}), {})
+    after = position.after(MicroBatch("g", 5, {}, 99), {1: 3, 0: 12})
+    assert after == LakePosition("g", 5, {0: 12, 1: 3}, 99)
+    assert not admits(after, MicroBatch("g", 5, {}), {0: 12, 1: 3})
 
 
 def test_a_new_generation_begins_where_the_target_stands() -> None:
-    assert admits(Position(), Batch("g", 0, {}), {0: 1})
-    assert admits(Position("old", 4, {0: 10}), Batch("g", 0, {0: 10}), {0: 11})
+    assert admits(LakePosition(), MicroBatch("g", 0, {}), {0: 1})
+    assert admits(LakePosition("old", 4, {0: 10}), MicroBatch("g", 0, {0: 10}), {0: 11})
 
 
 @pytest.mark.parametrize(
     ("position", "batch"),
     [
-        (Position("g", 4, {0: 10}), Batch("g", 6, {})),  # a batch is missing: the target is older than the notes
-        (Position("old", 4, {0: 10}), Batch("g", 3, {0: 10})),  # another mirror wrote meanwhile
-        (Position("old", 4, {0: 12}), Batch("g", 0, {0: 10})),  # likewise, before our first batch
-        (Position(), Batch("g", 2, {})),
-        (Position("g", 4, {0: 10}), Batch("g", 3, {})),  # part of the notes is lost: they count from 0 again
+        (
+            LakePosition("g", 4, {0: 10}),
+            MicroBatch("g", 6, {}),
+        ),  # a batch is missing: the target is older than the notes
+        (LakePosition("old", 4, {0: 10}), MicroBatch("g", 3, {0: 10})),  # another mirror wrote meanwhile
+        (LakePosition("old", 4, {0: 12}), MicroBatch("g", 0, {0: 10})),  # likewise, before our first batch
+        (LakePosition(), MicroBatch("g", 2, {})),
+        (LakePosition("g", 4, {0: 10}), MicroBatch("g", 3, {})),  # part of the notes is lost: they count from 0 again
     ],
 )
-def test_whatever_would_leave_something_out_is_refused(position: Position, batch: Batch) -> None:
+def test_whatever_would_leave_something_out_is_refused(position: LakePosition, batch: MicroBatch) -> None:
     with pytest.raises(NotItsTurn):
         admits(position, batch, {0: 13})
 
 
 def test_who_missed_nothing_may_come_back_after_any_time() -> None:
     """`cdc mirror --once` from cron on a quiet topic refused once tombstones of its last record could be gone."""
-    begun = Position().after(Batch("g", 0, {}, 1_000), {0: 10})
-    assert not Position().may_have_missed({0: 10}, 10**9, 100), "it has nothing that a tombstone could delete"
+    begun = LakePosition().after(MicroBatch("g", 0, {}, 1_000), {0: 10})
+    assert not LakePosition().may_have_missed({0: 10}, 10**9, 100), "it has nothing that a tombstone could delete"
     assert not begun.may_have_missed({0: 20}, 1_100, 100)
     assert begun.may_have_missed({0: 20}, 1_101, 100), "it never had everything, and began too long ago"
     current = begun.current({0: 11}, 5_000)
     assert not current.may_have_missed({0: 11}, 10**9, 100), "nothing was written since"
     assert not current.may_have_missed({0: 12}, 5_100, 100)
     assert current.may_have_missed({0: 12}, 5_101, 100)
-    later = current.after(Batch("g", 1, {}, 6_000), {0: 15})
+    later = current.after(MicroBatch("g", 1, {}, 6_000), {0: 15})
     assert later.may_have_missed({0: 16}, 5_101, 100), "a batch on the way is not the end"
 
 
 def test_offsets_are_of_one_topic_and_of_all_of_it() -> None:
-    batch = Batch("g", 0, {}, 1_000, "first")
-    begun = Position().after(batch, {0: 10, 1: 5})
+    batch = MicroBatch("g", 0, {}, 1_000, "first")
+    begun = LakePosition().after(batch, {0: 10, 1: 5})
     assert begun.why_lost(Extent("t", "first", (0, 5), (10, 9))) is None
     assert begun.why_lost(Extent("t", "first", (0, 0, 0), (10, 9, 7))) is None, "a partition more"
     assert begun.after(batch, {}).why_lost(Extent("t", "first", (0, 0), (10, 9))) is None
-    assert Position().why_lost(Extent("t", "first", (0, 3), (10, 9))) is None, "it holds nothing yet"
+    assert LakePosition().why_lost(Extent("t", "first", (0, 3), (10, 9))) is None, "it holds nothing yet"
     for extent, why in (
         (Extent("t", "other", (0, 0), (10, 9)), "was deleted and made anew"),
         (Extent("t", "first", (0, 0), (10, 4)), "partition 1 does not reach to offset 5 any more"),
@@ -76,21 +79,21 @@ def test_offsets_are_of_one_topic_and_of_all_of_it() -> None:
         (Extent("t", "first", (11, 0), (20, 9)), "partition 0 begins at offset 11 now"),
     ):
         assert why in (begun.why_lost(extent) or "")
-    unknown = Position.from_fields({"generation": "g", "batch": 0, "offsets": {"0": 10}})
+    unknown = LakePosition.from_fields({"generation": "g", "batch": 0, "offsets": {"0": 10}})
     assert "does not say which topic" in (unknown.why_lost(Extent("t", "first", (0,), (10,))) or "")
 
 
 def test_positions_survive_json() -> None:
-    position = Position("g", 4, {0: 10, 11: 3}, 5, {0: 11, 11: 3}, "id")
-    assert Position.from_fields(position.as_fields()) == position
+    position = LakePosition("g", 4, {0: 10, 11: 3}, 5, {0: 11, 11: 3}, "id")
+    assert LakePosition.from_fields(position.as_fields()) == position
 
 
 def test_a_manifest_is_read_as_it_was_written_and_keeps_what_it_names(tmp_path: Path) -> None:
     for name in ("changes-1", "changes-2", "state-1", "given-up"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "part-0.parquet").touch()
-    manifest = Manifest(
-        "t", {"id": "int4"}, ("id",), changes=("changes-1", "changes-2"), position=Position("g", 1, {0: 5})
+    manifest = LakeManifest(
+        "t", {"id": "int4"}, ("id",), changes=("changes-1", "changes-2"), position=LakePosition("g", 1, {0: 5})
     )
     manifests.write(tmp_path, manifest)
     assert manifests.read(tmp_path, "t") == manifest
@@ -112,9 +115,9 @@ def batch(key: bytes, value: bytes | None, header: str | None) -> pyarrow.Record
     )
 
 
-def form() -> RecordForm:
+def form() -> LakeRecordForm:
     columns = {"id": kind_of("int4"), "doc": kind_of("jsonb"), "n": kind_of("numeric")}
-    return RecordForm("t", ("n", "new", "doc", "id"), {"beef": columns})
+    return LakeRecordForm("t", ("n", "new", "doc", "id"), {"beef": columns})
 
 
 def test_texts_come_in_the_order_of_the_target_and_unchanged() -> None:

@@ -8,7 +8,7 @@ from cdc.spark.reconcile.verdict import (
     ABSENT,
     KeyClass,
     RecordFacts,
-    TableFacts,
+    TableEvidence,
     TopicState,
     fold,
     is_outrun,
@@ -17,15 +17,15 @@ from cdc.spark.reconcile.verdict import (
     kept_since_ms,
     why_unverifiable,
 )
-from cdc.spark.source.visibility import Snapshot
+from cdc.spark.source.visibility import VisibleTransactions
 
-S = Snapshot.parse("10:20:12")
+S = VisibleTransactions.parse("10:20:12")
 KEPT_SINCE = 1000
 YOUNG, OLD = 1001, 1000
 
 
 def record(offset: int, author: int | str, digest: str | None, timestamp_ms: int = OLD, *, newer: bool = False):
-    who = Snapshot.parse(author) if isinstance(author, str) else author
+    who = VisibleTransactions.parse(author) if isinstance(author, str) else author
     return RecordFacts(0, offset, timestamp_ms, who, digest, newer)
 
 
@@ -139,7 +139,7 @@ def test_a_stray_is_no_proof_either_when_the_scan_was_outrun() -> None:
 def test_tables_that_cannot_be_judged(
     whole: bool, unseen: tuple[int, ...], reading_ms: int, reason: str | None
 ) -> None:
-    found = why_unverifiable(TableFacts(whole, unseen, S, reading_ms, delete_retention_ms=1000))
+    found = why_unverifiable(TableEvidence(whole, unseen, S, reading_ms, delete_retention_ms=1000))
     assert found is None if reason is None else reason in (found or "")
 
 

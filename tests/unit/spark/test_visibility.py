@@ -7,25 +7,25 @@ import random
 import pytest
 
 from cdc.base.errors import DecodeError
-from cdc.spark.source.visibility import Snapshot
+from cdc.spark.source.visibility import VisibleTransactions
 
 
 def test_reads_and_prints_the_servers_text() -> None:
-    snapshot = Snapshot.parse("10:20:10,14,15")
-    assert snapshot == Snapshot(10, 20, frozenset({10, 14, 15}))
+    snapshot = VisibleTransactions.parse("10:20:10,14,15")
+    assert snapshot == VisibleTransactions(10, 20, frozenset({10, 14, 15}))
     assert str(snapshot) == "10:20:10,14,15"
-    assert str(Snapshot.parse("1:1:")) == "1:1:"
+    assert str(VisibleTransactions.parse("1:1:")) == "1:1:"
 
 
 def test_sees_what_is_over() -> None:
-    snapshot = Snapshot.parse("10:20:10,14")
+    snapshot = VisibleTransactions.parse("10:20:10,14")
     assert [xid for xid in range(8, 23) if snapshot.sees(xid)] == [8, 9, 11, 12, 13, 15, 16, 17, 18, 19]
 
 
 @pytest.mark.parametrize("text", ["", "1:2", "2:1:", "10:20:9", "10:20:20", "10:20:,", "a:b:", "10:20:11,", "-1:2:"])
 def test_refuses_other_texts(text: str) -> None:
     with pytest.raises(DecodeError, match="not a snapshot"):
-        Snapshot.parse(text)
+        VisibleTransactions.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -42,16 +42,16 @@ def test_refuses_other_texts(text: str) -> None:
     ],
 )
 def test_covers(mine: str, others: str, covers: bool) -> None:
-    assert Snapshot.parse(mine).covers(Snapshot.parse(others)) is covers
+    assert VisibleTransactions.parse(mine).covers(VisibleTransactions.parse(others)) is covers
 
 
 def test_covers_is_what_it_says() -> None:
     rng = random.Random(1)
 
-    def some() -> Snapshot:
+    def some() -> VisibleTransactions:
         xmin = rng.randint(1, 6)
         xmax = rng.randint(xmin, 8)
-        return Snapshot(xmin, xmax, frozenset(xid for xid in range(xmin, xmax) if rng.random() < 0.4))
+        return VisibleTransactions(xmin, xmax, frozenset(xid for xid in range(xmin, xmax) if rng.random() < 0.4))
 
     seen = set()
     for _ in range(5000):

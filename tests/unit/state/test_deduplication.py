@@ -14,23 +14,23 @@ import pytest
 from cdc.base.errors import ConfigError
 from cdc.base.lsn import LSN
 from cdc.state.bloom import BloomFilter, bloom_size, measure_bloom
-from cdc.state.deduplication import Deduplicator, HighWater, Verdict
+from cdc.state.deduplication import Deduplicator, DuplicateVerdict, HighWater
 
 
-def by_definition(messages: list[tuple[str, str, int]], window_ms: int, lateness_ms: int) -> list[Verdict]:
+def by_definition(messages: list[tuple[str, str, int]], window_ms: int, lateness_ms: int) -> list[DuplicateVerdict]:
     """Looks through everything that was ever new."""
-    verdicts: list[Verdict] = []
+    verdicts: list[DuplicateVerdict] = []
     accepted: list[tuple[str, str, int]] = []
     newest = -math.inf
     for key, message_id, at in messages:
         newest = max(newest, at)
         if at < newest - lateness_ms:
-            verdicts.append(Verdict.TOO_LATE)
+            verdicts.append(DuplicateVerdict.TOO_LATE)
         elif any((key, message_id) == each[:2] and abs(at - each[2]) <= window_ms for each in accepted):
-            verdicts.append(Verdict.DUPLICATE)
+            verdicts.append(DuplicateVerdict.DUPLICATE)
         else:
             accepted.append((key, message_id, at))
-            verdicts.append(Verdict.NEW)
+            verdicts.append(DuplicateVerdict.NEW)
     return verdicts
 
 
@@ -50,15 +50,15 @@ def test_it_says_what_the_definition_says() -> None:
         verdicts = [judge(*each) for each in messages]
         assert verdicts == by_definition(messages, window_ms, lateness_ms), (window_ms, lateness_ms, messages)
         seen |= set(verdicts)
-    assert seen == set(Verdict)
+    assert seen == set(DuplicateVerdict)
 
 
 def test_keys_have_ids_of_their_own() -> None:
     window = Deduplicator(60_000)
-    assert window.judge("alice", 1, 1_000) is Verdict.NEW
-    assert window.judge("bob", 1, 1_000) is Verdict.NEW
-    assert window.judge("alice", 1, 61_000) is Verdict.DUPLICATE
-    assert window.judge("alice", 1, 61_001) is Verdict.NEW
+    assert window.judge("alice", 1, 1_000) is DuplicateVerdict.NEW
+    assert window.judge("bob", 1, 1_000) is DuplicateVerdict.NEW
+    assert window.judge("alice", 1, 61_000) is DuplicateVerdict.DUPLICATE
+    assert window.judge("alice", 1, 61_001) is DuplicateVerdict.NEW
 
 
 def test_memory_is_bounded_by_the_window_and_a_message_costs_the_same_however_many_are_remembered() -> None:
@@ -74,7 +74,7 @@ def test_memory_is_bounded_by_the_window_and_a_message_costs_the_same_however_ma
     gc.enable()
     assert (len(small), len(large)) == (101, 100_000)
     assert spent["large"] < 10 * spent["small"], spent
-    assert large.judge("k", -1, 10**9) is Verdict.NEW
+    assert large.judge("k", -1, 10**9) is DuplicateVerdict.NEW
     assert len(large) == 1
 
 

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from cdc.topics.batches import Batch, parse_batches
+from cdc.topics.batches import RecordBatch, parse_batches
 
 
 def batch(base: int, last_delta: int, records: int, *, attributes: int = 0, payload: bytes = b"..") -> bytes:
@@ -19,7 +19,7 @@ def batch(base: int, last_delta: int, records: int, *, attributes: int = 0, payl
 def test_a_batch_is_read_with_all_that_matters() -> None:
     (found,) = parse_batches(batch(40, 4, 5))
 
-    assert found == Batch(40, 44, 63, 5, 2_000, None, None, is_control=False)
+    assert found == RecordBatch(40, 44, 63, 5, 2_000, None, None, is_control=False)
     assert not found.was_cleaned
 
 

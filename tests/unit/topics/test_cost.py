@@ -8,8 +8,8 @@ import pytest
 
 from cdc.topics.census import Passes
 from cdc.topics.cost import (
-    Part,
     Pass,
+    PassPart,
     buffer_for,
     head_room,
     least_passes,
@@ -44,20 +44,20 @@ def test_the_buffer_for_one_pass_holds_the_keys(keys: int) -> None:
 
 def test_half_of_a_hundred_gigabytes_is_more_than_half_of_the_work() -> None:
     """The estimate that divides 50 GB by 100 MB/s says eight minutes; the cleaner moves 250 GB."""
-    (work,) = passes(50 * GB, [Part(50 * GB, 50 * GB, 0)], [50 * GB])
+    (work,) = passes(50 * GB, [PassPart(50 * GB, 50 * GB, 0)], [50 * GB])
 
     assert work == Pass(indexed=50 * GB, copied=100 * GB, written=100 * GB)
     assert seconds(work.total, 100 * MB) == 2_500
 
 
 def test_each_further_pass_copies_the_clean_part_again() -> None:
-    found = passes(80.0, [Part(10, 5, 5), Part(10, 5, 5)], [10, 10])
+    found = passes(80.0, [PassPart(10, 5, 5), PassPart(10, 5, 5)], [10, 10])
 
     assert found == [Pass(10, 90, 80), Pass(10, 90, 80)]
 
 
 def test_a_segment_is_copied_whole_however_little_of_it_was_mapped() -> None:
-    found = passes(0.0, [Part(4, 1, 0), Part(6, 1, 0)], [10])
+    found = passes(0.0, [PassPart(4, 1, 0), PassPart(6, 1, 0)], [10])
 
     assert found == [Pass(4, 10, 7), Pass(6, 7, 2)]
 

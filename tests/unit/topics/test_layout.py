@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from cdc.topics.batches import Batch
+from cdc.topics.batches import RecordBatch
 from cdc.topics.layout import Layout, LayoutBuilder
 from cdc.topics.settings import TopicSettings
 
 HOUR = TopicSettings(segment_ms=3_600_000, segment_bytes=1_000)
 
 
-def plain(base: int, ms: int, size: int = 100, records: int = 10) -> Batch:
-    return Batch(base, base + 9, size, records, ms, None, None, is_control=False)
+def plain(base: int, ms: int, size: int = 100, records: int = 10) -> RecordBatch:
+    return RecordBatch(base, base + 9, size, records, ms, None, None, is_control=False)
 
 
-def layout(*batches: Batch, settings: TopicSettings = HOUR) -> Layout:
+def layout(*batches: RecordBatch, settings: TopicSettings = HOUR) -> Layout:
     builder = LayoutBuilder(0, settings)
     builder.add(batches)
     return builder.built()
@@ -64,8 +64,8 @@ def test_a_gap_between_batches_is_a_mark() -> None:
 
 
 def test_a_transaction_is_open_until_its_marker() -> None:
-    def written(base: int, producer: int, *, is_control: bool = False) -> Batch:
-        return Batch(base, base, 70, 1, 1_000 + base, None, (producer, 0), is_control=is_control)
+    def written(base: int, producer: int, *, is_control: bool = False) -> RecordBatch:
+        return RecordBatch(base, base, 70, 1, 1_000 + base, None, (producer, 0), is_control=is_control)
 
     found = layout(written(0, 7), written(1, 8), written(2, 7, is_control=True), written(3, 8))
 

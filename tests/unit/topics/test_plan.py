@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc.base.errors import ConfigError
-from cdc.topics.plan import REASONS, Standing, changes, check_wishes, general_settings
+from cdc.topics.plan import REASONS, TopicStanding, changes, check_wishes, general_settings
 
 HOUR = 3_600_000
 FOUND = {
@@ -28,7 +28,7 @@ def planned(
     setting: str, wanted: str, *, found: str | None = None, keyless: int | None = None
 ) -> list[tuple[bool, str]]:
     settings = {**FOUND, **({} if found is None else {setting: found})}
-    made = changes(Standing("t", settings, 3, keyless, is_state=True), {setting: wanted})
+    made = changes(TopicStanding("t", settings, 3, keyless, is_state=True), {setting: wanted})
     return [(each.is_safe, each.refusal) for each in made]
 
 
@@ -86,11 +86,11 @@ def test_a_policy_becomes_compact_only_if_every_record_has_a_key(found: str, key
 
 @pytest.mark.parametrize("found", ["delete", ""])
 def test_a_log_of_events_is_not_made_a_state_topic(found: str) -> None:
-    standing = Standing("t", {**FOUND, "cleanup.policy": found}, 3, keyless=0)
+    standing = TopicStanding("t", {**FOUND, "cleanup.policy": found}, 3, keyless=0)
     ((made),) = changes(standing, general_settings(standing))
     assert (made.setting, made.is_safe) == ("cleanup.policy", False)
     assert "only the newest record of each key would stay" in made.refusal
-    assert changes(Standing("t", standing.settings, 3, 0, is_state=True), {"cleanup.policy": "compact"})[0].is_safe
+    assert changes(TopicStanding("t", standing.settings, 3, 0, is_state=True), {"cleanup.policy": "compact"})[0].is_safe
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,11 @@ def test_the_same_in_other_words_is_no_change(setting: str, found: str, wanted: 
 
 
 def test_a_setting_that_the_broker_does_not_know_is_not_asked_for() -> None:
-    assert changes(Standing("t", {}, 3), {"message.timestamp.after.max.ms": "1"}) == []
+    assert changes(TopicStanding("t", {}, 3), {"message.timestamp.after.max.ms": "1"}) == []
 
 
 def test_a_sensible_topic_of_another_program_is_left_alone() -> None:
-    standing = Standing("t", FOUND, 3)
+    standing = TopicStanding("t", FOUND, 3)
 
     assert changes(standing, general_settings(standing)) == []
 
@@ -117,7 +117,7 @@ def test_a_sensible_topic_of_another_program_is_left_alone() -> None:
 def test_how_far_ahead_records_may_be_dated_is_a_persons_decision(kind: str, planned_settings: dict[str, bool]) -> None:
     """Where the broker dates them itself, it is no question."""
     settings = {**FOUND, "message.timestamp.after.max.ms": str((1 << 63) - 1), "message.timestamp.type": kind}
-    standing = Standing("t", settings, 3)
+    standing = TopicStanding("t", settings, 3)
 
     made = changes(standing, general_settings(standing))
 
@@ -128,7 +128,7 @@ def test_how_far_ahead_records_may_be_dated_is_a_persons_decision(kind: str, pla
 def test_kafkas_defaults_are_bounded() -> None:
     never = str((1 << 63) - 1)
     defaults = {**FOUND, "max.compaction.lag.ms": never, "min.insync.replicas": "1", "segment.ms": "10000"}
-    standing = Standing("t", defaults, 3)
+    standing = TopicStanding("t", defaults, 3)
 
     made = changes(standing, general_settings(standing))
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from cdc.topics.batches import Batch
+from cdc.topics.batches import RecordBatch
 from cdc.topics.census import Census
 from cdc.topics.layout import LayoutBuilder
 from cdc.topics.settings import CleanerSettings, TopicSettings
-from cdc.topics.verdict import PATIENCE_MS, Seen, Verdict, cleanable, judge
+from cdc.topics.verdict import PATIENCE_MS, PartitionSeen, Verdict, cleanable, judge
 
 HOUR = 3_600_000
 NOW = 1_000 * HOUR
@@ -18,11 +18,11 @@ NOW = 1_000 * HOUR
 
 def seen(
     settings: TopicSettings, *segments: tuple[int, list[str]], last_stable: int | None = None, **more: Any
-) -> Seen:
+) -> PartitionSeen:
     """A partition whose batches are (hours ago, keys), of a hundred bytes each."""
     builder, end = LayoutBuilder(0, settings), 0
     for hours, keys in segments:
-        batch = Batch(end, end + len(keys) - 1, 100, len(keys), NOW - hours * HOUR, None, None, is_control=False)
+        batch = RecordBatch(end, end + len(keys) - 1, 100, len(keys), NOW - hours * HOUR, None, None, is_control=False)
         builder.add([batch])
         end += len(keys)
     layout = builder.built()
@@ -30,10 +30,10 @@ def seen(
     for offset, key in enumerate(key for _, keys in segments for key in keys):
         census.add(offset, key.encode(), 5, is_tombstone=False)
     stable = end if last_stable is None else last_stable
-    return Seen("t", 0, layout, census.garbage, stable, end, layout.size, census.size, **more)
+    return PartitionSeen("t", 0, layout, census.garbage, stable, end, layout.size, census.size, **more)
 
 
-def judged(settings: TopicSettings, partition: Seen, cleaner: CleanerSettings | None = None) -> list[Verdict]:
+def judged(settings: TopicSettings, partition: PartitionSeen, cleaner: CleanerSettings | None = None) -> list[Verdict]:
     return list(judge(partition, settings, cleaner or CleanerSettings(), NOW))
 
 
@@ -77,7 +77,7 @@ def test_the_largest_lag_has_it_cleaned_below_the_ratio() -> None:
 
 def test_what_was_not_read_counts_as_clean() -> None:
     partition = seen(HOURLY, (9, ["a", "a"]), (0, ["c"]))
-    longer = Seen("t", 0, partition.layout, partition.garbage, 3, 3, 10_000)
+    longer = PartitionSeen("t", 0, partition.layout, partition.garbage, 3, 3, 10_000)
 
     assert cleanable(partition, HOURLY, NOW).ratio == 1.0
     assert cleanable(longer, HOURLY, NOW).ratio == 100 / 9_900

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 from rich.console import Console
 
 from cdc.lab.learn.classroom import Classroom
-from cdc.lab.learn.page import WIDTH, Page
+from cdc.lab.learn.page import WIDTH, LessonPage
 from cdc.lab.stack import KafkaBroker, Postgres
 
 
@@ -28,7 +28,7 @@ class Told(NamedTuple):
     header: bytes
 
 
-class Shown(Page):
+class Shown(LessonPage):
     """What a lesson showed: on a terminal of 80 columns, and cell by cell."""
 
     def __init__(self) -> None:

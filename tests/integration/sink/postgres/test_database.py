@@ -19,7 +19,7 @@ from cdc.base.errors import ReplicaRefused, ReplicaUnavailable
 from cdc.base.lsn import LSN
 from cdc.bridge.source.slot import identify
 from cdc.contract.header import DELETE, UPDATE, HeaderStamp
-from cdc.contract.ports import ReplicaWriter, Standing, StoredRecord
+from cdc.contract.ports import CutStanding, ReplicaWriter, StoredRecord
 from cdc.contract.record import Progress, SchemaColumn, SourceIdentity, TableSchema
 from cdc.sink.postgres.database import ReplicaDatabase, open_replica
 from cdc.sink.postgres.errors import RecordRejected
@@ -35,7 +35,7 @@ ITEMS = TableSchema(
     (SchemaColumn("id", "int4"), SchemaColumn("name", "text")),
 )  # fmt: skip
 ORDERS = replace(ITEMS, fingerprint="00000000000000bb", name="orders", topic="x.public.orders")
-TRUE = Standing(is_true=True, loading=(), behind=(), joining=(), caught_up_at=1_700_000_000.0)
+TRUE = CutStanding(is_true=True, loading=(), behind=(), joining=(), caught_up_at=1_700_000_000.0)
 NOTHING_YET = SinkStatus(None, None, 0, running=False, tables=())
 
 

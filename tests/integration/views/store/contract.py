@@ -15,7 +15,7 @@ from typing import Protocol
 import pytest
 
 from cdc.base.errors import StoreRefused, StoreUnavailable
-from cdc.views.store.port import Item, Key, Snapshot, Store, Transaction
+from cdc.views.store.port import Item, Key, Store, StoreSnapshot, Transaction
 from tests.integration.views.store.elsewhere import SPACES, elsewhere, item, key, look
 from tests.support.soak import times
 from tests.support.waiting import eventually
@@ -397,7 +397,7 @@ def pages(store: Store, start: bytes, stop: bytes | None, limit: int, *, backwar
             start = found[-1] + b"\0"
 
 
-def everything(snapshot: Snapshot, limit: int) -> dict[str, dict[bytes, bytes]]:
+def everything(snapshot: StoreSnapshot, limit: int) -> dict[str, dict[bytes, bytes]]:
     found = {space: {each.key.order: each.value for each in snapshot.scan(space, limit=limit)} for space in "abc"}
     assert {space: snapshot.count(space) for space in "abc"} == {space: len(each) for space, each in found.items()}
     return {space: entries for space, entries in found.items() if entries}

@@ -13,7 +13,7 @@ import psutil
 
 from cdc.base.errors import CdcError
 from cdc.views.store.open import open_store
-from cdc.views.store.port import Item, Key, Snapshot, Store, Transaction
+from cdc.views.store.port import Item, Key, Store, StoreSnapshot, Transaction
 
 SPACES: Final = ("left", "right")
 
@@ -27,7 +27,7 @@ def item(number: int, value: bytes = b"") -> Item:
     return Item(key(number), value or b"value of %d" % number)
 
 
-def look(snapshot: Snapshot) -> dict[str, Any]:
+def look(snapshot: StoreSnapshot) -> dict[str, Any]:
     """The version, and of each space: how many entries, and the value of entry 0."""
     first = [snapshot.get(space, [key(0)])[0] for space in SPACES]
     return {
@@ -113,7 +113,7 @@ class _Servant:
     def hold(self) -> None:
         """Reads, and stays in the query until it is told anything."""
 
-        def query(snapshot: Snapshot) -> None:
+        def query(snapshot: StoreSnapshot) -> None:
             _say(look(snapshot))
             sys.stdin.readline()
 

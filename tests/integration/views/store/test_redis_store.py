@@ -17,7 +17,7 @@ from cdc.base.errors import StoreUnavailable
 from cdc.lab.stack import Redis, RedisServer
 from cdc.views.store import redis_link, redis_transaction
 from cdc.views.store.open import open_store
-from cdc.views.store.port import Item, Key, Snapshot
+from cdc.views.store.port import Item, Key, StoreSnapshot
 from tests.integration.views.store.contract import Place, SharedStoreContract, StoreContract, commit, numbers, writing
 from tests.integration.views.store.elsewhere import SPACES, elsewhere, item, key, look
 from tests.integration.views.store.redis_place import Prefix
@@ -258,7 +258,7 @@ class TestReaders:
     def test_what_a_query_remembers_of_another_version_does_not_matter(self, place: Prefix) -> None:
         remembered: dict[int, bytes | None] = {}
 
-        def query(snapshot: Snapshot) -> bytes | None:
+        def query(snapshot: StoreSnapshot) -> bytes | None:
             if snapshot.version not in remembered:
                 remembered[snapshot.version] = snapshot.get("left", [key(0)])[0]
             if remembered[snapshot.version] == b"old":

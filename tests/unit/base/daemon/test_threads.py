@@ -37,7 +37,7 @@ from cdc.sink.postgres import locks
 from cdc.views.feed import run as feed
 from cdc.views.http import run as service
 from cdc.views.store import redis_lock
-from cdc.views.store.redis_link import Place
+from cdc.views.store.redis_link import RedisPlace
 from tests.architecture.test_tidy import calls
 from tests.architecture.tree import modules
 from tests.support.waiting import eventually
@@ -103,7 +103,7 @@ LOOKED_AT = SimpleNamespace(qualified_name="public.t", oid=1)
 def store_lock_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_lock, "_RENEW_S", 0)
     monkeypatch.setattr(redis_lock, "connect", lambda *_, **__: SimpleNamespace(register_script=lambda _: boom))
-    lock = redis_lock.RedisLock(Place("", "", ""), "")
+    lock = redis_lock.RedisLock(RedisPlace("", "", ""), "")
     eventually(lambda: not lock._worker.is_alive, 10)
     lock.check()
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from cdc.base.errors import CdcError
 from cdc.base.lsn import LSN
 from cdc.bridge.backfill.plan import CHUNK_BLOCKS
-from cdc.bridge.backfill.rows import Ordinals, RowWriter
+from cdc.bridge.backfill.rows import BackfillRowWriter, Ordinals
 from cdc.bridge.backfill.stream_side import StreamSide
 from cdc.bridge.backfill.tasks import ChunkTask, News, Portion, ReadFailure, Task, Viewed, ViewTask
 from cdc.bridge.backfill.work import Backfill
-from cdc.bridge.capture.chunk import ChunkView, Heap, TableView
+from cdc.bridge.capture.chunk import ChunkedTable, ChunkView, Heap
 from cdc.bridge.encode import TableEncoder
 from cdc.bridge.order.touched import TouchedKeys
 from cdc.bridge.source.table import TableInfo
@@ -211,7 +211,7 @@ class Stage:
         self.ordinals = Ordinals()
         self.relations: dict[ChunkTask, Relation] = {}
         side = StreamSide(self.stream, self.touched)
-        rows = RowWriter(side, self.ordinals, self.world)
+        rows = BackfillRowWriter(side, self.ordinals, self.world)
         self.backfill = Backfill(stored or {}, self.readers, self.requests, side, rows, self.world)
 
     # What the bridge's loop does.
@@ -240,7 +240,7 @@ class Stage:
         task = self.readers.tasks.popleft()
         assert isinstance(task, ViewTask)
         described = relation(task.table.name) if heaps else None
-        view = TableView(tuple(Heap("public", *each) for each in heaps), rows, described, SNAPSHOT_TEXT)
+        view = ChunkedTable(tuple(Heap("public", *each) for each in heaps), rows, described, SNAPSHOT_TEXT)
         self.readers.news.append(Viewed(task, view))
         self.step()
 

@@ -10,13 +10,13 @@ from cdc.base.lsn import LSN
 from cdc.bridge.backfill.plan import OPEN, Blocks
 from cdc.bridge.backfill.stream_side import StreamSide
 from cdc.bridge.backfill.table import Phase, TableBackfill
-from cdc.bridge.capture.chunk import Heap, TableView
+from cdc.bridge.capture.chunk import ChunkedTable, Heap
 from cdc.bridge.order.touched import TouchedKeys
 from cdc.contract.record import BackfillState
 from tests.support.topic_writer import FIRST_BACKFILL
 from tests.unit.bridge.backfill.stage import SNAPSHOT, SNAPSHOT_TEXT, Ghosts, Stream, relation, table_info, topic_of
 
-VIEW = TableView((Heap("public", "t", 1, 10),), 7, relation("t"), SNAPSHOT_TEXT)
+VIEW = ChunkedTable((Heap("public", "t", 1, 10),), 7, relation("t"), SNAPSHOT_TEXT)
 STORED = replace(FIRST_BACKFILL, table="public.t", topic=topic_of("t"))
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
 from unittest.mock import ANY
 
 import pytest
 
 from cdc.base.lsn import LSN
 from cdc.bridge.encode import TableEncoder
-from cdc.bridge.order.counts import Counts
+from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.order.engine import Engine
 from cdc.bridge.order.held import MAX_HELD, MAX_HELD_BYTES
-from cdc.bridge.order.needs import Answer, Empty, Filled, Need, Rows, Table, Unfilled
+from cdc.bridge.order.needs import Answer, Definition, Empty, Filled, Need, Rows, Unfilled
 from cdc.bridge.order.touched import TouchedKeys
 from cdc.contract.change import (
     UNCHANGED_TOAST,
@@ -27,7 +28,7 @@ from cdc.contract.change import (
     Update,
 )
 from cdc.contract.header import header_position, parse_header
-from cdc.contract.record import Position, Progress, Record, SourceIdentity
+from cdc.contract.record import Position, Progress, SourceIdentity
 
 SOURCE = SourceIdentity("7", 1, 5)
 XIDS = ((3 << 32) + 501,)
@@ -42,6 +43,15 @@ DOCUMENT = Relation(
         Column("body", 25, -1, "pg_catalog.text", False),
     ),
 )
+
+
+class Record(NamedTuple):
+    """What a topic holds."""
+
+    topic: str
+    key: bytes
+    value: bytes | None
+    header: bytes
 
 
 class Topic:
@@ -68,7 +78,7 @@ class Topic:
         self.current = current or {}
         self.anew: set[str] = set()
         self.portion = MAX_HELD
-        self.counts = Counts()
+        self.counts = CountsByTable()
         self.touched = TouchedKeys()
         self.engine = Engine(
             resume=resume or Progress(LSN(100), None, 0, SOURCE),
@@ -90,7 +100,7 @@ class Topic:
             self.needs.append(need)
             self.progress.append(self.engine.progress())
             match need:
-                case Table(relation):
+                case Definition(relation):
                     name = relation.qualified_name
                     table = TableEncoder(relation, ("id",), f"t.{name}")
                     need = self.engine.table(table, begins_anew=name in self.anew)

@@ -13,9 +13,9 @@ import pytest
 
 from cdc.base.lsn import LSN
 from cdc.bridge.encode import TableEncoder
-from cdc.bridge.order.counts import Counts
+from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.order.engine import Engine
-from cdc.bridge.order.needs import Answer, Empty, Filled, Need, Rows, Table, Unfilled
+from cdc.bridge.order.needs import Answer, Definition, Empty, Filled, Need, Rows, Unfilled
 from cdc.bridge.order.touched import TouchedKeys
 from cdc.contract.change import (
     UNCHANGED_TOAST,
@@ -125,7 +125,7 @@ class Model:
 
     def new_engine(self) -> Engine:
         self.pending.clear()
-        return Engine(resume=self.stored, xid=1, counts=Counts(), touched=TouchedKeys())
+        return Engine(resume=self.stored, xid=1, counts=CountsByTable(), touched=TouchedKeys())
 
     def step(self, transaction: int) -> None:
         """Between any two steps: nothing, a commit, or the end, with a last commit or without."""
@@ -165,7 +165,7 @@ class Model:
             self.take()
             self.step(transaction)
             match need:
-                case Table(described):
+                case Definition(described):
                     need = self.engine.table(TableEncoder(described, ("id",), described.name))
                 case Rows(table, rows):
                     asked = self.chance.randint(1, len(rows))

@@ -11,7 +11,7 @@ from cdc.base.lsn import LSN
 from cdc.contract.header import UPDATE, HeaderStamp, header_position
 from cdc.contract.ports import StoredRecord
 from cdc.contract.record import Progress, SourceIdentity
-from cdc.kafka.replay.cut import Cut, CutBuffer, Held
+from cdc.kafka.replay.cut import Cut, CutBuffer, HeldBack
 from cdc.kafka.replay.foreign import PATIENCE_S, ForeignWatch
 
 TOPIC, PROGRESS = ("t", 0), ("p", 0)
@@ -21,8 +21,8 @@ def record(offset: int, lsn: int, key: bytes = b"k") -> StoredRecord:
     return StoredRecord(*TOPIC, offset, key, b"v", HeaderStamp(LSN(lsn), 7, 1).header(UPDATE, 1, "a" * 16))
 
 
-def held(offset: int, lsn: int) -> Held:
-    return Held(record(offset, lsn), offset, falls=False)
+def held(offset: int, lsn: int) -> HeldBack:
+    return HeldBack(record(offset, lsn), offset, falls=False)
 
 
 def test_a_record_that_no_progress_comes_to_is_foreign() -> None:

@@ -6,29 +6,29 @@ import pytest
 
 from cdc.contract.ports import StoredRecord
 from cdc.lab.proof.comparison import Rows, TableShape, difference, topic_rows
-from cdc.lab.proof.server_text import ColumnShape, Form, FormError, server_text
+from cdc.lab.proof.server_text import ColumnShape, FormError, TypeForm, server_text
 from cdc.lab.proof.topic_side import LiveRow, TopicCopy, topic_name
 
 
 @pytest.mark.parametrize(
     ("raw", "form", "delimiter", "text"),
     [
-        (b"null", Form.TEXT, None, None),
-        (b"true", Form.BOOL, None, b"t"),
-        (b"-0", Form.NUMBER, None, b"-0"),
-        (b"9223372036854775807", Form.NUMBER, None, b"9223372036854775807"),
-        (b"1e+20", Form.NUMBER, None, b"1e+20"),
-        (b'"NaN"', Form.NUMBER, None, b"NaN"),
-        (b'"1.10"', Form.TEXT, None, b"1.10"),
-        (b'"\\u00e9\\n\\"\\ud83e\\uddf5"', Form.TEXT, None, 'é\n"🧵'.encode()),
-        (b'{"a" : 1.0e5}', Form.DOCUMENT, None, b'{"a" : 1.0e5}'),
-        (b"[]", Form.NUMBER, b",", b"{}"),
-        (b"[1,null,-3]", Form.NUMBER, b",", b"{1,NULL,-3}"),
-        (b"[[1,2],[3,4]]", Form.NUMBER, b",", b"{{1,2},{3,4}}"),
-        (b'"[0:1]={1,2}"', Form.NUMBER, b",", b"[0:1]={1,2}"),
-        (b'["","NULL","null","a,b"," x","q\\"","b\\\\","{}","plain","\\u00e9"]', Form.TEXT, b",", None),
-        (b'["(1,1),(0,0)","(2,2),(1,1)"]', Form.TEXT, b";", b"{(1,1),(0,0);(2,2),(1,1)}"),
-        (b'[{"a": 1},7]', Form.DOCUMENT, b",", b'{"{\\"a\\": 1}",7}'),
+        (b"null", TypeForm.TEXT, None, None),
+        (b"true", TypeForm.BOOL, None, b"t"),
+        (b"-0", TypeForm.NUMBER, None, b"-0"),
+        (b"9223372036854775807", TypeForm.NUMBER, None, b"9223372036854775807"),
+        (b"1e+20", TypeForm.NUMBER, None, b"1e+20"),
+        (b'"NaN"', TypeForm.NUMBER, None, b"NaN"),
+        (b'"1.10"', TypeForm.TEXT, None, b"1.10"),
+        (b'"\\u00e9\\n\\"\\ud83e\\uddf5"', TypeForm.TEXT, None, 'é\n"🧵'.encode()),
+        (b'{"a" : 1.0e5}', TypeForm.DOCUMENT, None, b'{"a" : 1.0e5}'),
+        (b"[]", TypeForm.NUMBER, b",", b"{}"),
+        (b"[1,null,-3]", TypeForm.NUMBER, b",", b"{1,NULL,-3}"),
+        (b"[[1,2],[3,4]]", TypeForm.NUMBER, b",", b"{{1,2},{3,4}}"),
+        (b'"[0:1]={1,2}"', TypeForm.NUMBER, b",", b"[0:1]={1,2}"),
+        (b'["","NULL","null","a,b"," x","q\\"","b\\\\","{}","plain","\\u00e9"]', TypeForm.TEXT, b",", None),
+        (b'["(1,1),(0,0)","(2,2),(1,1)"]', TypeForm.TEXT, b";", b"{(1,1),(0,0);(2,2),(1,1)}"),
+        (b'[{"a": 1},7]', TypeForm.DOCUMENT, b",", b'{"{\\"a\\": 1}",7}'),
     ],
 )
 def test_topic_values_become_the_servers_text_again(raw, form, delimiter, text):
@@ -38,7 +38,7 @@ def test_topic_values_become_the_servers_text_again(raw, form, delimiter, text):
 
 
 @pytest.mark.parametrize(
-    ("raw", "form"), [(b'"1"', Form.NUMBER), (b"1", Form.TEXT), (b'"t"', Form.BOOL), (b"1", Form.BOOL)]
+    ("raw", "form"), [(b'"1"', TypeForm.NUMBER), (b"1", TypeForm.TEXT), (b'"t"', TypeForm.BOOL), (b"1", TypeForm.BOOL)]
 )
 def test_a_value_in_another_form_than_the_contracts_is_refused(raw, form):
     with pytest.raises(FormError):
@@ -75,7 +75,9 @@ def test_a_record_that_comes_twice_is_seen():
     assert not copy.backward
 
 
-SHAPE = TableShape("public.t", (ColumnShape("id", Form.NUMBER, None), ColumnShape("v", Form.TEXT, None)), ("id",))
+SHAPE = TableShape(
+    "public.t", (ColumnShape("id", TypeForm.NUMBER, None), ColumnShape("v", TypeForm.TEXT, None)), ("id",)
+)
 
 
 def test_topic_rows_are_keyed_by_the_records_key():

@@ -10,7 +10,7 @@ from cdc.base.config import load
 from cdc.ops.setup.answers import Answers, config_of, name_from
 from cdc.ops.setup.document import render
 from cdc.ops.setup.kafka_side import SeenKafka
-from cdc.ops.setup.seen import Seen, printable
+from cdc.ops.setup.seen import ServersSeen, printable
 from cdc.ops.setup.source_side import patterns_for
 from cdc.ops.setup.steps import steps
 
@@ -26,7 +26,7 @@ def test_awkward_names_come_back_as_they_were(tmp_path: Path) -> None:
         tables=AWKWARD, exclude=AWKWARD[:3], options={"client.id": "yes", "a: b": "# c"}, replica="host=r user='x: y'"
     )
     path = tmp_path / "shop.yaml"
-    path.write_text(render(given, config_of(given, {}), Seen()))
+    path.write_text(render(given, config_of(given, {}), ServersSeen()))
     loaded = load(path, {})
     assert loaded == config_of(given, {})
     assert loaded.source.tables == AWKWARD
@@ -37,7 +37,7 @@ def test_awkward_names_come_back_as_they_were(tmp_path: Path) -> None:
 def test_copies_fit_the_cluster(tmp_path: Path, brokers: int, copies: int, in_sync: int) -> None:
     given = answers()
     path = tmp_path / "shop.yaml"
-    path.write_text(render(given, config_of(given, {}), Seen(kafka=SeenKafka(brokers, "4.1", 0, (), False))))
+    path.write_text(render(given, config_of(given, {}), ServersSeen(kafka=SeenKafka(brokers, "4.1", 0, (), False))))
     topics = load(path, {}).topics
     assert (topics.replication_factor, topics.min_insync_replicas) == (copies, in_sync)
 
@@ -65,7 +65,10 @@ def test_the_name_is_the_databases_as_far_as_it_can_be(source: str, name: str) -
 
 def test_a_path_with_a_space_is_quoted(tmp_path: Path) -> None:
     given = answers()
-    assert list(steps(Path("my shop.yaml"), given, config_of(given, {}), Seen()))[-1] == "cdc check -c 'my shop.yaml'"
+    assert (
+        list(steps(Path("my shop.yaml"), given, config_of(given, {}), ServersSeen()))[-1]
+        == "cdc check -c 'my shop.yaml'"
+    )
 
 
 def test_only_secrets_of_the_environment_count_beside_the_answers() -> None:

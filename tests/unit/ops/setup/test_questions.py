@@ -7,7 +7,7 @@ import typer
 
 from cdc.base.errors import SourceRefused
 from cdc.ops.setup.answers import Answers
-from cdc.ops.setup.seen import Seen
+from cdc.ops.setup.seen import ServersSeen
 
 QUESTIONS = ("Password for source", "Source, as a libpq", "Look as somebody else", "Tables to capture")
 
@@ -25,7 +25,7 @@ def test_a_password_that_nobody_has_leads_on(monkeypatch: pytest.MonkeyPatch) ->
         assert len(asked) < 10, f"asked for ever: {asked}"
         return replies[asked[-1]]
 
-    def look(_config: object, admin: str, *, everything: bool) -> Seen:
+    def look(_config: object, admin: str, *, everything: bool) -> ServersSeen:
         if not admin:
             raise SourceRefused(
                 "PostgreSQL refuses cdc@db: password authentication failed for user cdc", remedy="try again"

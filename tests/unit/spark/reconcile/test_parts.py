@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from cdc.contract.jobspec.deployment import Column, KafkaSettings, Table
+from cdc.contract.jobspec.deployment import JobColumn, JobTable, KafkaSettings
 from cdc.contract.jobspec.keys_file import RepairableKey, read_keys, write_keys
 from cdc.spark.errors import JobError
 from cdc.spark.kafka_options import client_options, connector_options
-from cdc.spark.reconcile.ledger import Ledger, PassDone
+from cdc.spark.reconcile.ledger import PassDone, PassLedger
 from cdc.spark.report.model import Round
 from cdc.spark.source.sql import condition, hashed, key_json, quoted
 
@@ -35,8 +35,8 @@ class TestKeysFile:
 
 class TestLedger:
     def test_a_resumed_run_knows_what_is_done(self, tmp_path: Path) -> None:
-        Ledger(tmp_path).keep(done(2))
-        again = Ledger(tmp_path)
+        PassLedger(tmp_path).keep(done(2))
+        again = PassLedger(tmp_path)
         assert again.done(2) == done(2)
         assert again.done(1) is None
 
@@ -79,8 +79,8 @@ class TestSql:
         assert quoted("s", 'a"b') == '"s"."a""b"'
 
     def test_a_key_with_odd_names(self) -> None:
-        column = Column(name='it\'s \\ "so"', sql_type="int4", kind="number")
-        table = Table(namespace="p", name="t", topic="t", key=(column.name,), columns=(column,))
+        column = JobColumn(name='it\'s \\ "so"', sql_type="int4", kind="number")
+        table = JobTable(namespace="p", name="t", topic="t", key=(column.name,), columns=(column,))
         text = key_json(table)
         assert "E'{\"it''s \\\\\\\\ \\\\\"so\\\\\"\":'" in text
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdc.contract.jobspec.deployment import Column, KafkaSettings, PostgresSettings, SparkSettings, Stream, Table
+from cdc.contract.jobspec.deployment import JobColumn, JobTable, KafkaSettings, PostgresSettings, SparkSettings, Stream
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
 from cdc.spark.reconcile.identity import identity_of, read_identity, refuse_another, write_identity
@@ -17,12 +17,12 @@ from cdc.spark.reconcile.selection import only_compared, refuse_unknown, why_not
 from cdc.spark.reconcile.table_run import too_long
 
 SERVER = PostgresSettings(host="h", port=5432, database="d", user="u")
-TABLE = Table(
+TABLE = JobTable(
     namespace="public",
     name="client",
     topic="t.public.client",
     key=("id",),
-    columns=tuple(Column(name=name, sql_type="text", kind="text") for name in ("id", "city", "name")),
+    columns=tuple(JobColumn(name=name, sql_type="text", kind="text") for name in ("id", "city", "name")),
 )
 TOPICS = {TABLE.topic: "AAA"}
 

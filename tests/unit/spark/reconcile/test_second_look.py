@@ -6,19 +6,19 @@ from dataclasses import replace
 
 from cdc.base.lsn import LSN
 from cdc.contract.header import UPDATE, HeaderStamp, with_null_documents
-from cdc.contract.jobspec.deployment import Column, Table
+from cdc.contract.jobspec.deployment import JobColumn, JobTable
 from cdc.contract.record import SchemaColumn, TableSchema
-from cdc.spark.reconcile.second_look import Rule, TopicRow, Unreadable, _compared, _topic_row
+from cdc.spark.reconcile.second_look import Rule, TopicRow, UnreadableValue, _compared, _topic_row
 
-TODAY = Table(
+TODAY = JobTable(
     namespace="public",
     name="client",
     topic="t.public.client",
     key=("id",),
     columns=(
-        Column(name="id", sql_type="text", kind="text"),
-        Column(name="j", sql_type="jsonb", kind="json"),
-        Column(name="k", sql_type="jsonb", kind="json"),
+        JobColumn(name="id", sql_type="text", kind="text"),
+        JobColumn(name="j", sql_type="jsonb", kind="json"),
+        JobColumn(name="k", sql_type="jsonb", kind="json"),
     ),
 )
 WRITTEN = "00000000000000aa"
@@ -54,7 +54,7 @@ def test_a_column_had_another_type() -> None:
 
 def test_a_definition_that_nobody_has_is_no_row_of_the_contract() -> None:
     found = row(b'{"id":"7","j":null,"k":null}', 1, schema="00000000000000bb")
-    assert isinstance(found, Unreadable)
+    assert isinstance(found, UnreadableValue)
     assert "which the schemas topic lacks" in found.why
 
 
@@ -63,6 +63,6 @@ def test_what_is_no_row_differs_from_a_row_of_nothing_but_null() -> None:
     rule = replace(RULE, compared=("j",))
     for value in (b"not json", b"null", b"", b"[]", b"\xff\xfe", b'{"id":1,"j":null,"nobody":1}'):
         found = row(value)
-        assert isinstance(found, Unreadable), value
+        assert isinstance(found, UnreadableValue), value
         assert found.why, value
         assert _compared(found, rule) != _compared({"id": "1", "j": None}, rule)

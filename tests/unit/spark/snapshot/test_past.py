@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from cdc.spark.snapshot.past import CLOCK_MARGIN_MS, Erased, Evidence, Place, Reading, answerable_since, judge
+from cdc.spark.snapshot.past import (
+    CLOCK_MARGIN_MS,
+    Erased,
+    LogPlace,
+    LogReading,
+    PartitionEvidence,
+    answerable_since,
+    judge,
+)
 
-READING = Reading(ended_ms=1_000_000, took_ms=10_000, lag_ms=60_000, retention_ms=600_000)
+READING = LogReading(ended_ms=1_000_000, took_ms=10_000, lag_ms=60_000, retention_ms=600_000)
 
 
-def at(offset: int, produced_ms: int = 0) -> Place:
-    return Place(offset, offset * 10, offset, produced_ms)
+def at(offset: int, produced_ms: int = 0) -> LogPlace:
+    return LogPlace(offset, offset * 10, offset, produced_ms)
 
 
-def seen(bound: Place | None, pair: int | None = None, orphan: int | None = None, below_ms: int = 0) -> Evidence:
+def seen(
+    bound: LogPlace | None, pair: int | None = None, orphan: int | None = None, below_ms: int = 0
+) -> PartitionEvidence:
     superseded, superseding = (None, None) if pair is None else (0, at(pair))
     last = None if orphan is None else at(orphan)
-    return Evidence(0, bound is None, at(9, below_ms), bound, superseded, superseding, last)
+    return PartitionEvidence(0, bound is None, at(9, below_ms), bound, superseded, superseding, last)
 
 
 def test_nothing_behind_the_bound() -> None:
@@ -51,7 +61,7 @@ def test_a_record_that_came_late_proves_nothing() -> None:
 
 
 def test_reading_longer_than_tombstones_stay_proves_nothing() -> None:
-    assert judge(seen(None), Reading(1_000_000, 600_000, 60_000, 600_000)) is not None
+    assert judge(seen(None), LogReading(1_000_000, 600_000, 60_000, 600_000)) is not None
 
 
 def test_the_point_from_which_on_all_partitions_can_answer() -> None:

@@ -13,20 +13,20 @@ from cdc.base.lsn import LSN
 from cdc.contract.history import HistoryRecord
 from cdc.contract.record import Position
 from cdc.topics.history.display import as_lines, as_table, entry_json, reach_line, row_json, row_lines
-from cdc.topics.history.trail import Entry, Row, RowThen, Trail, parse_moment, row_at, with_changes, within
+from cdc.topics.history.trail import Row, RowThen, Trail, TrailEntry, parse_moment, row_at, with_changes, within
 
 ONE, TWO, THREE = {"id": "1", "n": '"a"'}, {"id": "1", "n": '"b"'}, {"id": "1", "n": "null"}
 KEY = {"id": "1"}
 
 
-def entry(op: str, lsn: int, new: Row | None = None, old: Row | None = None, *, moved: bool = False) -> Entry:
+def entry(op: str, lsn: int, new: Row | None = None, old: Row | None = None, *, moved: bool = False) -> TrailEntry:
     xid = None if op == "r" else lsn
-    return Entry(
+    return TrailEntry(
         7, b'{"v":1}', HistoryRecord(op, Position(LSN(lsn), 1), xid, lsn * 1_000_000, "f", new, old, False), moved
     )
 
 
-def trail(*entries: Entry, first: int = 10, removed: bool = False) -> Trail:
+def trail(*entries: TrailEntry, first: int = 10, removed: bool = False) -> Trail:
     return Trail(entries, entry("u", first).record, removed, {"f": 2})
 
 
@@ -78,12 +78,12 @@ def test_a_row_that_did_not_change_since_the_history_begins() -> None:
         (entry("c", 30, ONE, {"id": "2", "n": "1"}, moved=True), None),
     ],
 )
-def test_the_row_before_its_first_record(first: Entry, row: Row | None) -> None:
+def test_the_row_before_its_first_record(first: TrailEntry, row: Row | None) -> None:
     assert at(trail(first), 20, current=THREE) == row
 
 
 @pytest.mark.parametrize("first", [entry("u", 30, TWO), entry("d", 30, None, KEY), entry("t", 30)])
-def test_the_row_before_its_first_record_is_not_guessed(first: Entry) -> None:
+def test_the_row_before_its_first_record_is_not_guessed(first: TrailEntry) -> None:
     with pytest.raises(TopicRefused, match="does not hold the row from before") as caught:
         at(trail(first), 20, current=THREE)
     assert "REPLICA IDENTITY FULL" in caught.value.remedy

@@ -11,14 +11,14 @@ import pytest
 from cdc.base.config.serve import ServeConfig
 from cdc.base.web.tokens import Tokens
 from cdc.views.query import broadcast
-from cdc.views.query.broadcast import Broadcasts, Piece, position
-from cdc.views.query.desk import Desk, Part, Served
+from cdc.views.query.broadcast import Broadcasts, EventBlock, position
+from cdc.views.query.desk import Desk, Served, StoreTables
 from cdc.views.store.memory import MemoryStore
 from cdc.views.table.answers import Changes
 from cdc.views.table.table_view import TableView
 from tests.support.planted_view import STOCK, USERS, PlantedView, stock, users
 
-Run: TypeAlias = Callable[[Callable[[Broadcasts, Part], Awaitable[None]]], None]
+Run: TypeAlias = Callable[[Callable[[Broadcasts, StoreTables], Awaitable[None]]], None]
 LONG_S = 20.0
 
 
@@ -34,7 +34,7 @@ def run(view: PlantedView, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs a coroutine with the broadcasts of a process."""
     monkeypatch.setattr(broadcast, "_REST_S", 0.0)
 
-    def start(test: Callable[[Broadcasts, Part], Awaitable[None]]) -> None:
+    def start(test: Callable[[Broadcasts, StoreTables], Awaitable[None]]) -> None:
         async def main() -> None:
             desk = Desk(Served(TableView(view.store), None, (), True), Tokens(None), ServeConfig())
             async with asyncio.timeout(LONG_S):
@@ -45,7 +45,7 @@ def run(view: PlantedView, monkeypatch: pytest.MonkeyPatch) -> Run:
     return start
 
 
-def now(part: Part) -> str:
+def now(part: StoreTables) -> str:
     return part.view.changes("", (USERS,)).token
 
 
@@ -53,14 +53,14 @@ def user(number: int, city: str = "x") -> dict[str, object]:
     return {"id": number, "name": "n", "city": city}
 
 
-async def some(awaited: Awaitable[Piece | None]) -> Piece:
+async def some(awaited: Awaitable[EventBlock | None]) -> EventBlock:
     piece = await awaited
     assert piece is not None
     return piece
 
 
 def test_all_get_the_same_piece(view: PlantedView, run: Run) -> None:
-    async def test(broadcasts: Broadcasts, part: Part) -> None:
+    async def test(broadcasts: Broadcasts, part: StoreTables) -> None:
         token = now(part)
         with broadcasts.joined(part, USERS, token) as one, broadcasts.joined(part, USERS, token) as other:
             assert one is other
@@ -76,7 +76,7 @@ def test_all_get_the_same_piece(view: PlantedView, run: Run) -> None:
 
 
 def test_pieces_follow_one_another_without_a_gap(view: PlantedView, run: Run) -> None:
-    async def test(broadcasts: Broadcasts, part: Part) -> None:
+    async def test(broadcasts: Broadcasts, part: StoreTables) -> None:
         token = now(part)
         seen: list[bytes] = []
         with broadcasts.joined(part, USERS, token) as shared:
@@ -96,7 +96,7 @@ def test_pieces_follow_one_another_without_a_gap(view: PlantedView, run: Run) ->
 
 
 def test_silence_tells_how_far_it_reaches(view: PlantedView, run: Run) -> None:
-    async def test(broadcasts: Broadcasts, part: Part) -> None:
+    async def test(broadcasts: Broadcasts, part: StoreTables) -> None:
         token = now(part)
         with broadcasts.joined(part, USERS, token) as shared:
             assert (await some(shared.behind(position(token), 0.01))).events == b""
@@ -113,7 +113,7 @@ def test_silence_tells_how_far_it_reaches(view: PlantedView, run: Run) -> None:
 def test_who_is_too_far_behind_reads_for_itself(view: PlantedView, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broadcast, "_KEPT_BYTES", 1)
 
-    async def test(broadcasts: Broadcasts, part: Part) -> None:
+    async def test(broadcasts: Broadcasts, part: StoreTables) -> None:
         late = token = now(part)
         with broadcasts.joined(part, USERS, token) as shared:
             for number in range(2):
@@ -128,7 +128,7 @@ def test_who_is_too_far_behind_reads_for_itself(view: PlantedView, run: Run, mon
 
 
 def test_who_knows_more_waits_for_more(view: PlantedView, run: Run) -> None:
-    async def test(broadcasts: Broadcasts, part: Part) -> None:
+    async def test(broadcasts: Broadcasts, part: StoreTables) -> None:
         token = now(part)
         with broadcasts.joined(part, USERS, token) as shared:
             view.put(USERS, user(1))
@@ -140,7 +140,7 @@ def test_who_knows_more_waits_for_more(view: PlantedView, run: Run) -> None:
 
 
 def test_a_reset_is_not_for_all(view: PlantedView, run: Run) -> None:
-    async def test(broadcasts: Broadcasts, part: Part) -> None:
+    async def test(broadcasts: Broadcasts, part: StoreTables) -> None:
         token = now(part)
         with broadcasts.joined(part, USERS, token) as shared:
             view.reset(USERS)
@@ -153,7 +153,7 @@ def test_a_reset_is_not_for_all(view: PlantedView, run: Run) -> None:
 
 
 def test_a_reader_that_fails_lets_everybody_go(view: PlantedView, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(broadcasts: Broadcasts, part: Part) -> None:
+    async def test(broadcasts: Broadcasts, part: StoreTables) -> None:
         token = now(part)
 
         def stumble(*_: object) -> Changes:
@@ -172,7 +172,7 @@ def test_a_reader_that_fails_lets_everybody_go(view: PlantedView, run: Run, monk
 
 
 def test_nobody_reads_for_nobody(view: PlantedView, run: Run) -> None:
-    async def test(broadcasts: Broadcasts, part: Part) -> None:
+    async def test(broadcasts: Broadcasts, part: StoreTables) -> None:
         token = now(part)
         with broadcasts.joined(part, USERS, token) as shared:
             await shared.behind(position(token), 0.01)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cdc.views.query import together
-from cdc.views.query.together import Together
+from cdc.views.query.together import RequestsTogether
 from cdc.views.store.memory import MemoryStore
 from cdc.views.table.answers import Found, FoundMany
 from cdc.views.table.errors import UnknownTable, WrongKey
@@ -41,13 +41,13 @@ def view() -> Asked:
     return Asked(planted)
 
 
-def run(test: Callable[[Together], Any]) -> Any:
+def run(test: Callable[[RequestsTogether], Any]) -> Any:
     async def in_thread(work: Callable[[], Any]) -> Any:
         return await asyncio.to_thread(work)
 
     async def main() -> Any:
         async with asyncio.timeout(20):
-            return await test(Together(in_thread))
+            return await test(RequestsTogether(in_thread))
 
     return asyncio.run(main())
 
@@ -58,7 +58,7 @@ def name(found: Found) -> bytes:
 
 
 def test_those_who_come_meanwhile_share_a_question(view: Asked) -> None:
-    async def test(both: Together) -> list[Found]:
+    async def test(both: RequestsTogether) -> list[Found]:
         first = asyncio.ensure_future(both.get(view, USERS, (0,)))
         view.may_answer.clear()
         while not view.questions:
@@ -80,7 +80,7 @@ def test_those_who_come_meanwhile_share_a_question(view: Asked) -> None:
 def test_a_question_has_a_bound(view: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(together, "_MOST", 10)
 
-    async def test(both: Together) -> list[Found]:
+    async def test(both: RequestsTogether) -> list[Found]:
         return list(await asyncio.gather(*(both.get(view, USERS, (number,)) for number in range(95))))
 
     assert len(run(test)) == 95
@@ -89,7 +89,7 @@ def test_a_question_has_a_bound(view: Asked, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_wrong_key_is_its_own_fault(view: Asked) -> None:
-    async def test(both: Together) -> list[Found | BaseException]:
+    async def test(both: RequestsTogether) -> list[Found | BaseException]:
         keys: list[tuple[Any, ...]] = [(1,), (1, 2), (3,)]
         return list(await asyncio.gather(*(both.get(view, USERS, key) for key in keys), return_exceptions=True))
 
@@ -99,7 +99,7 @@ def test_a_wrong_key_is_its_own_fault(view: Asked) -> None:
 
 
 def test_tables_and_those_that_are_none(view: Asked) -> None:
-    async def test(both: Together) -> list[Found | BaseException]:
+    async def test(both: RequestsTogether) -> list[Found | BaseException]:
         asked = [both.get(view, STOCK, ("eu", 1)), both.get(view, "public.none", (1,)), both.get(view, USERS, (7,))]
         return list(await asyncio.gather(*asked, return_exceptions=True))
 
@@ -110,7 +110,7 @@ def test_tables_and_those_that_are_none(view: Asked) -> None:
 
 
 def test_who_goes_away_does_not_harm_the_others(view: Asked) -> None:
-    async def test(both: Together) -> Found:
+    async def test(both: RequestsTogether) -> Found:
         gone, *_, left = [asyncio.ensure_future(both.get(view, USERS, (number,))) for number in range(5)]
         await asyncio.sleep(0)
         gone.cancel()
@@ -125,6 +125,6 @@ def test_threads_that_are_no_more(view: Asked) -> None:
 
     async def main() -> None:
         with pytest.raises(RuntimeError, match="after shutdown"):
-            await Together(refuse).get(view, USERS, (1,))
+            await RequestsTogether(refuse).get(view, USERS, (1,))
 
     asyncio.run(main())

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from cdc.views.store.port import Item, Key, Store, Transaction
 from cdc.views.table import journal
 from cdc.views.table.facts import KeyColumn, TableFacts, Unreadable, ViewFacts, encode, fact_key
-from cdc.views.table.journal import Changed, Entry
+from cdc.views.table.journal import Changed, JournalEntry
 from cdc.views.table.keys import index_order, order_of, pointer
 from cdc.views.table.rows import pack
 
@@ -62,7 +62,7 @@ class Filled:
         old = self.tables[table.name]
         transaction.drop(old.rows())
         self.tables[table.name] = replace(old, generation=old.generation + 1)
-        journal.write(transaction, Entry(reset=(table.name,)))
+        journal.write(transaction, JournalEntry(reset=(table.name,)))
         return self._end(transaction)
 
     def cannot_read(self, key: Mapping[str, Any], reason: str) -> int:
@@ -92,7 +92,7 @@ class Filled:
             else:
                 stored = pack(_json_key(known, key), orjson.dumps(row), 3, 17, b'"0/64"', 5)
                 transaction.put(known.rows(), [Item(key, stored)])
-        journal.write(transaction, Entry(keys={table.name: [Changed(key.order, key.text) for key in rows]}))
+        journal.write(transaction, JournalEntry(keys={table.name: [Changed(key.order, key.text) for key in rows]}))
         return self._end(transaction)
 
     def _index(

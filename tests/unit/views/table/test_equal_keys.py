@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 
 from cdc.views.store.memory import MemoryStore
-from cdc.views.store.port import Item, Key, Snapshot
+from cdc.views.store.port import Item, Key, StoreSnapshot
 from cdc.views.table.equal_keys import equal_place
 from cdc.views.table.facts import KeyColumn
 from cdc.views.table.table_keys import TableKeys
@@ -59,7 +59,7 @@ def test_a_key_is_found_by_any_spelling_of_its_values() -> None:
             for _ in range(20):
                 asked = some()
 
-                def query(snapshot: Snapshot, asked: tuple[str, str, float, str] = asked) -> Key | None:
+                def query(snapshot: StoreSnapshot, asked: tuple[str, str, float, str] = asked) -> Key | None:
                     return equal_place(snapshot, ["rows"], keys.readings, asked, keys.floats)
 
                 place, there = store.read(query), held.get(value(asked))

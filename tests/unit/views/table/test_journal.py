@@ -10,7 +10,7 @@ from cdc.views.store.memory import MemoryStore
 from cdc.views.store.port import Store
 from cdc.views.table import journal
 from cdc.views.table.facts import JOURNAL
-from cdc.views.table.journal import Changed, Entry, Told
+from cdc.views.table.journal import Changed, JournalCommits, JournalEntry
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def store() -> Store:
 def change(store: Store, **keys: int) -> int:
     """A commit that changes so many keys of tables."""
     transaction = store.begin()
-    entry = Entry(7, 8, {table: some(count, transaction.version) for table, count in keys.items()})
+    entry = JournalEntry(7, 8, {table: some(count, transaction.version) for table, count in keys.items()})
     journal.write(transaction, entry)
     return transaction.commit()
 
@@ -32,14 +32,14 @@ def some(count: int, salt: int = 0) -> list[Changed]:
     return [Changed(b"%d/%d" % (salt, number), b"%d" % number) for number in range(count)]
 
 
-def told(store: Store, after: int, limit: int = 100) -> Told:
+def told(store: Store, after: int, limit: int = 100) -> JournalCommits:
     return store.read(lambda s: journal.read(s, after, limit))
 
 
 def test_nothing_is_told_of_nothing(store: Store) -> None:
-    assert told(store, 0) == Told([], 0, is_gap=False)
+    assert told(store, 0) == JournalCommits([], 0, is_gap=False)
     change(store)
-    assert told(store, 0) == Told([], 1, is_gap=False)
+    assert told(store, 0) == JournalCommits([], 1, is_gap=False)
     assert store.read(lambda s: s.count(JOURNAL)) == 0
 
 
@@ -47,10 +47,13 @@ def test_each_commit_is_told_with_its_keys(store: Store) -> None:
     change(store, orders=2, items=1)
     change(store)
     change(store, orders=1)
-    first, second = Entry(7, 8, {"orders": some(2, 1), "items": some(1, 1)}), Entry(7, 8, {"orders": some(1, 3)})
-    assert told(store, 0) == Told([(1, first), (3, second)], 3, is_gap=False)
-    assert told(store, 1) == told(store, 2) == Told([(3, second)], 3, is_gap=False)
-    assert told(store, 3) == Told([], 3, is_gap=False)
+    first, second = (
+        JournalEntry(7, 8, {"orders": some(2, 1), "items": some(1, 1)}),
+        JournalEntry(7, 8, {"orders": some(1, 3)}),
+    )
+    assert told(store, 0) == JournalCommits([(1, first), (3, second)], 3, is_gap=False)
+    assert told(store, 1) == told(store, 2) == JournalCommits([(3, second)], 3, is_gap=False)
+    assert told(store, 3) == JournalCommits([], 3, is_gap=False)
 
 
 def test_it_is_told_in_portions(store: Store) -> None:
@@ -67,7 +70,7 @@ def test_it_is_told_in_portions(store: Store) -> None:
 
 def test_a_version_that_the_store_never_had_is_a_gap(store: Store) -> None:
     change(store, orders=1)
-    assert told(store, 2) == Told((), 1, is_gap=True)
+    assert told(store, 2) == JournalCommits((), 1, is_gap=True)
 
 
 def test_commits_before_the_first_that_was_told_are_a_gap(store: Store) -> None:
@@ -83,7 +86,7 @@ def test_more_keys_than_are_kept_are_a_reset(store: Store, monkeypatch: pytest.M
     change(store, orders=2)
     change(store, orders=6, items=6)
     (_, first), (_, second) = told(store, 0).entries
-    assert (len(first.keys["orders"]), second) == (2, Entry(7, 8, {}, ("items", "orders")))
+    assert (len(first.keys["orders"]), second) == (2, JournalEntry(7, 8, {}, ("items", "orders")))
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -8,16 +8,16 @@ from cdc.views.store.memory import MemoryStore
 from cdc.views.store.port import Item, Key
 from cdc.views.table import journal, news
 from cdc.views.table.news import News
-from cdc.views.table.records import Changes, NewRow, NoRow
+from cdc.views.table.records import NewRow, NoRow, TableChanges
 
 
-def changes(*names: bytes, gone: bytes = b"gone", no_key: bytes = b"\xfe\x40x") -> Changes:
+def changes(*names: bytes, gone: bytes = b"gone", no_key: bytes = b"\xfe\x40x") -> TableChanges:
     rows = [NewRow(Item(Key(name, name), b"row"), ()) for name in names]
     no_rows = [NoRow(Key(b"poison", b"poison"), True, b"{}"), NoRow(Key(no_key, no_key), False, b"{}")]
-    return Changes("topic", rows, [Key(gone, gone)], no_rows)
+    return TableChanges("topic", rows, [Key(gone, gone)], no_rows)
 
 
-def told(gathered: News) -> journal.Entry:
+def told(gathered: News) -> journal.JournalEntry:
     store = MemoryStore()
     assert store.lock()
     transaction = store.begin()

@@ -14,7 +14,7 @@ from cdc.views.table.facts import KeyColumn, KeyKind, ValueKind, decode_unreadab
 from cdc.views.table.forms import table_form, topic_form
 from cdc.views.table.indexes import Indexes
 from cdc.views.table.keys import order_of
-from cdc.views.table.records import Changes, RecordForm, changes
+from cdc.views.table.records import RecordForm, TableChanges, changes
 from cdc.views.table.rows import unpack
 from cdc.views.table.table_keys import TableKeys
 
@@ -30,11 +30,11 @@ def record(
     return StoredRecord("t", partition, offset, key, value, header)
 
 
-def of(*records: StoredRecord, form: RecordForm = FORM) -> Changes:
+def of(*records: StoredRecord, form: RecordForm = FORM) -> TableChanges:
     return changes("t", records, form, NONE)
 
 
-def reasons(found: Changes) -> list[str]:
+def reasons(found: TableChanges) -> list[str]:
     return [decode_unreadable(each.text).reason for each in found.no_rows if each.text is not None]
 
 

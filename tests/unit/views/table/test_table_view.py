@@ -14,7 +14,7 @@ from cdc.base.errors import ConfigError
 from cdc.base.lsn import LSN
 from cdc.views.store.memory import MemoryStore
 from cdc.views.store.open import open_store
-from cdc.views.store.port import Key, Snapshot, Store
+from cdc.views.store.port import Key, Store, StoreSnapshot
 from cdc.views.table import facts as facts_module
 from cdc.views.table import table_view
 from cdc.views.table.answers import Evidence, Page, Range
@@ -68,7 +68,7 @@ def test_what_is_no_row_is_told_with_its_coordinates(store: Store) -> None:
 def test_facts_are_decoded_once_for_each_version(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[int] = []
 
-    def counting(snapshot: Snapshot) -> facts_module.Facts:
+    def counting(snapshot: StoreSnapshot) -> facts_module.Facts:
         decoded.append(snapshot.version)
         return facts_module.read_facts(snapshot)
 

@@ -11,7 +11,7 @@ import pytest
 from cdc.base.config import OtherTopic, ViewConfig
 from cdc.base.lsn import LSN
 from cdc.contract.header import DELETE, UPDATE, HeaderStamp, of_no_row
-from cdc.contract.ports import Standing, StoredRecord
+from cdc.contract.ports import CutStanding, StoredRecord
 from cdc.contract.record import Progress, SchemaColumn, SourceIdentity, TableSchema
 from cdc.views.query.evidence import etag
 from cdc.views.store.memory import MemoryStore
@@ -62,7 +62,7 @@ class Deployment:
         self.replica.write([self.replica.prepare(topic, records)])
 
     def cut(self, topic: str = TOPIC) -> None:
-        standing = Standing(is_true=True, loading=(), behind=(), joining=(topic,), caught_up_at=1.0)
+        standing = CutStanding(is_true=True, loading=(), behind=(), joining=(topic,), caught_up_at=1.0)
         self.replica.commit(Progress(LSN(100), None, 5, SOURCE), {(topic, 0): 9}, standing)
 
     def table(self, name: str = "public.items") -> TableFacts:
