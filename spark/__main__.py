@@ -8,7 +8,10 @@ read as "different", for a repair may follow.
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,9 +20,31 @@ from typing import Final
 from pydantic import ValidationError
 
 from cdc.base.errors import CdcError
-from cdc.contract.jobspec.parent import FOUND, NO_ANSWER
+from cdc.contract.jobspec.parent import FOUND, NO_ANSWER, PARENT_VARIABLE
 from cdc.spark.errors import JobError
-from cdc.spark.parent import end_with_parent
+
+_LOOK_S: Final = 1.0
+_GRACE_S: Final = 10.0
+
+
+def end_with_parent() -> None:
+    """From now on, end this process when its parent is not the command any more; the JVM ends with it.
+
+    Else a killed command would leave a snapshot open that holds VACUUM.
+    """
+    command = os.environ.get(PARENT_VARIABLE)
+    if command is not None:
+        threading.Thread(target=_watch, args=(int(command),), name="parent", daemon=True).start()
+
+
+def _watch(command: int) -> None:
+    while os.getppid() == command:
+        threading.Event().wait(_LOOK_S)
+    # First as anybody would ask it to end, so that it can tidy up.
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait(_GRACE_S)
+    os._exit(NO_ANSWER)
+
 
 JOBS: Final[Mapping[str, str]] = {
     "reconcile": "cdc.spark.reconcile.main",

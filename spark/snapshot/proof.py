@@ -8,16 +8,54 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc.base.lsn import LSN
 from cdc.contract.jobspec.deployment import JobTable, KafkaSettings
-from cdc.spark.errors import PastErased
+from cdc.spark.errors import PastErased, TopicUnreadable
+from cdc.spark.kafka_options import client_options
 from cdc.spark.offsets import Brokers, Extent
-from cdc.spark.snapshot.again import is_there
 from cdc.spark.snapshot.fold import evidence, with_headers
 from cdc.spark.snapshot.past import Erased, LogPlace, LogReading, PartitionEvidence, answerable_since, judge
 from cdc.spark.topic import read_topic
+
+_TIMEOUT_S: Final = 30.0
+
+
+def is_there(kafka: KafkaSettings, topic: str, partition: int, offset: int) -> bool:
+    """Whether the record at ``offset``, which was there, has not been erased since.
+
+    Raises:
+        TopicUnreadable: nothing came in time.
+    """
+    consumer = Consumer(
+        {
+            **client_options(kafka),
+            "group.id": "cdc-spark-driver",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_uncommitted",
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, partition, offset)])
+        deadline = time.monotonic() + _TIMEOUT_S
+        while time.monotonic() < deadline:
+            message = consumer.poll(0.5)
+            if message is not None and message.error() is None:
+                return bool(message.offset() == offset)
+    except KafkaException as error:
+        raise TopicUnreadable(
+            f"topic {topic}: {error.args[0].str()}", remedy="see whether the brokers are well"
+        ) from error
+    finally:
+        consumer.close()
+    raise TopicUnreadable(
+        f"topic {topic}, partition {partition}: no record came from offset {offset}",
+        remedy="see whether the brokers are well, then try again",
+    )
+
 
 _LAG: Final = "min.compaction.lag.ms"
 _RETENTION: Final = "delete.retention.ms"

@@ -17,6 +17,7 @@ from tests.support.scheduling import LONG_FILES
 MAX_ROOM_LINES = 4_500
 MAX_MODULE_LINES = 600
 MAX_FUNCTION_LINES = 60
+SHORT_MODULE_LINES, MAX_SHORT_MODULES = 80, 40
 MAX_PARAMETERS = 6
 
 # path::function → lines. An entry may shrink or go, never grow or be added: split the function instead.
@@ -159,6 +160,28 @@ def test_a_class_name_is_used_once() -> None:
     assert len(places) > 500
     shared = {name: found for name, found in places.items() if len(found) > 1}
     assert not shared, f"name each after what sets it apart: {shared}"
+
+
+def test_fragments_stand_with_what_uses_them() -> None:
+    """A short module with one importer is read with it; one that is a thing of its own may stay, and most are not."""
+    importers: dict[str, set[Path]] = {}
+    ours = [path for path in modules("cdc", "spark") if path.name != "__init__.py"]
+    for path in modules("cdc", "spark"):
+        for node in ast.walk(parse(path)):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            origin = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for name in {origin + each for each in names} | {origin.rstrip(".")}:
+                importers.setdefault(name, set()).add(path)
+    found = [
+        str(path)
+        for path in ours
+        if len((ROOT / path).read_text().splitlines()) < SHORT_MODULE_LINES
+        and len(
+            importers.get(".".join((*(("cdc",) if path.parts[0] == "spark" else ()), *path.with_suffix("").parts)), ())
+        )
+        == 1
+    ]
+    assert 10 < len(found) <= MAX_SHORT_MODULES, f"merge some into the module that imports them: {found}"
 
 
 def test_nothing_is_left_to_do() -> None:

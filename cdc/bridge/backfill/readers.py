@@ -10,26 +10,132 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
+import psycopg
 import structlog
 
 from cdc.base.daemon.worker import Worker
 from cdc.base.errors import CdcError, SourceLocked
-from cdc.bridge.backfill.mailbox import Mailbox
-from cdc.bridge.backfill.servers import ReadingServers
 from cdc.bridge.backfill.tasks import ChunkTask, KeysRead, KeysTask, News, Portion, ReadFailure, Task, Viewed, ViewTask
-from cdc.bridge.capture.chunk import ChunkReader, flush_wal, view_table
+from cdc.bridge.capture.chunk import ChunkReader, flush_wal, open_chunk_reader, view_table
 from cdc.bridge.capture.key_rows import read_keys
-from cdc.bridge.capture.standby import Sight, has_replayed, sight
+from cdc.bridge.capture.standby import Sight, has_replayed, is_standby_of, refuse_standby, sight
+from cdc.bridge.source.connect import LOOK_S, connect
 from cdc.bridge.source.giving_up import give_up
 from cdc.bridge.source.locks import naming_locks
 from cdc.bridge.source.table import TableInfo
 from cdc.contract.change import Column
 from cdc.contract.formats.json_format import JSON
 from cdc.contract.snapshot import Snapshot
+
+
+class ReadingServers:
+    """The connections of one reading thread.
+
+    Attributes:
+        conn: reads tables.
+        primary: of the standby that ``conn`` is to; None when that is the source itself.
+    """
+
+    def __init__(self, conn: psycopg.Connection[Any], primary: psycopg.Connection[Any] | None) -> None:
+        self.conn = conn
+        self.primary = primary
+
+    @classmethod
+    def open(
+        cls, source: Mapping[str, str], standby: Mapping[str, str] | None, application_name: str
+    ) -> ReadingServers:
+        """Connect.
+
+        Raises:
+            CdcError: a server does not let us in, or is not the one that it should be.
+        """
+        conn = open_chunk_reader(standby or source, application_name=application_name, lock_timeout_s=LOOK_S)
+        servers = cls(conn, None)
+        try:
+            if standby is None:
+                refuse_standby(servers.conn)
+            else:
+                servers._look_at(connect(source, application_name=application_name))
+        except CdcError:
+            servers.close()
+            raise
+        return servers
+
+    def _look_at(self, primary: psycopg.Connection[Any]) -> None:
+        self.primary = primary
+        refuse_standby(primary)
+        if not is_standby_of(self.conn, primary):
+            primary.close()
+            self.primary = None
+
+    @property
+    def are_closed(self) -> bool:
+        """Whether one of them is."""
+        return any(each.closed for each in self.all())
+
+    def close(self) -> None:
+        """Close them."""
+        for each in self.all():
+            each.close()
+
+    def all(self) -> tuple[psycopg.Connection[Any], ...]:
+        """The connections."""
+        return (self.conn,) if self.primary is None else (self.conn, self.primary)
+
+
+T = TypeVar("T")
+
+
+class Mailbox(Generic[T]):
+    """Many threads put, one takes and never waits.
+
+    Args:
+        items: at most so many wait here.
+        size: at most so many bytes, but for one item that is larger by itself.
+    """
+
+    def __init__(self, items: int, size: int) -> None:
+        self._max_items = items
+        self._max_bytes = size
+        self._items: deque[tuple[T, int]] = deque()
+        self._bytes = 0
+        self._is_closed = False
+        self._changed = threading.Condition()
+
+    def put(self, item: T, size: int) -> bool:
+        """Leave an item of ``size`` bytes, once there is room for it; False when the mailbox was closed before."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or self._has_room(size))
+            if self._is_closed:
+                return False
+            self._items.append((item, size))
+            self._bytes += size
+            return True
+
+    def take(self) -> T | None:
+        """The first item; None when there is none."""
+        with self._changed:
+            if not self._items:
+                return None
+            item, size = self._items.popleft()
+            self._bytes -= size
+            self._changed.notify_all()
+            return item
+
+    def close(self) -> None:
+        """Whoever waits for room waits no longer."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _has_room(self, size: int) -> bool:
+        return not self._items or (len(self._items) < self._max_items and self._bytes + size <= self._max_bytes)
+
 
 _PORTION_BYTES: Final = 1024 * 1024
 _PORTIONS_PER_READER: Final = 8

@@ -1,6 +1,7 @@
 """What wants attention, in the words of ``cdc status``, ``cdc check`` and ``cdc topics lint``, worst first. Pure.
 
-Nothing is judged here: a page that judged by itself would some day say other things than the commands.
+Nothing is judged here: a page that judged by itself would some day say other things than the commands. A remedy is for
+people: most are a sentence with a command at its end, some are a command, some are prose. The page offers the command.
 """
 
 from __future__ import annotations
@@ -10,8 +11,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from cdc.base.printed_commands import for_file
-from cdc.ops.status.remedies import command_of
+from cdc.base.printed_commands import READING, for_file
+
+_SQL: Final = "SELECT|ALTER|GRANT|REVOKE|CREATE|DROP|COMMIT PREPARED|ROLLBACK PREPARED|INSERT|DELETE|UPDATE|VACUUM"
+_COMMAND: Final = re.compile(
+    rf"(?:^|: )((?:cdc (?:{READING}|init|stack)\b|(?:{_SQL}) |ps -|kill -|kafka-[a-z-]+(?:\.sh)? -).*)$"
+)
+
+
+def command_of(remedy: str) -> str:
+    """The lines of it that can be pasted as they stand; empty for prose."""
+    found = (_COMMAND.search(line) for line in remedy.splitlines())
+    return "\n".join(_first(each[1].strip()) for each in found if each is not None)
+
+
+def _first(command: str) -> str:
+    """Of two that one may choose from, the first."""
+    one, choice, _ = command.partition("; or ")
+    return f"{one};" if choice and "--" not in one else command
+
 
 Level: TypeAlias = Literal["error", "warning"]
 

@@ -1,18 +1,24 @@
-"""``cdc serve``: the view is filled in this process, and answered from in others."""
+"""``cdc serve``, put together: the view is filled in this process, and others answer from it.
+
+The others open their store when the first question comes: a server that is away then is an answer, and no reason to
+end. What the feed has to say in ``/metrics`` they read from memory that all of them share.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import faulthandler
 import ipaddress
+import multiprocessing
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import structlog
 from prometheus_client.exposition import generate_latest
@@ -20,9 +26,10 @@ from prometheus_client.exposition import generate_latest
 from cdc.base.config import Config
 from cdc.base.config.serve import ServeConfig
 from cdc.base.daemon.logs import configure
+from cdc.base.daemon.pages import Pages as DaemonPages
 from cdc.base.daemon.wait_log import WaitLog
 from cdc.base.daemon.worker import Worker
-from cdc.base.errors import ConfigError
+from cdc.base.errors import ConfigError, StoreRefused
 from cdc.base.metrics import SlotMetrics
 from cdc.base.web.certificate import Certificate
 from cdc.base.web.tokens import Tokens
@@ -33,16 +40,170 @@ from cdc.kafka.replay.pulse import BrokerPulse
 from cdc.views.feed.meter import FeedMeter
 from cdc.views.feed.run import run_feeds
 from cdc.views.feed.stores import TABLES, TOPICS, ViewStores, wanted_view
+from cdc.views.http.application import Service
+from cdc.views.http.beside import Beside
 from cdc.views.http.children import LONGEST_STOP_S, Children, answer_as_child
 from cdc.views.http.http import Server
 from cdc.views.http.listening import ServerThread, listen, url_of
-from cdc.views.http.notice import Notice, SharedNotice, shared_notice
-from cdc.views.http.opening import OpenedWhenAsked
-from cdc.views.http.service import OpenPages, make_server
+from cdc.views.http.pages import Pages
+from cdc.views.http.published import PublishedMetrics
 from cdc.views.http.tally import SharedCells, Tally, shared_cells
-from cdc.views.query.desk import Served
+from cdc.views.query.desk import Desk, Served
+from cdc.views.query.past import Past
 from cdc.views.store.open import MEMORY
+from cdc.views.store.port import Answer, Store, StoreSize, StoreSnapshot, Transaction
 from cdc.views.table.table_view import TableView
+
+_REFRESH_S: Final = 2
+"""Between two looks at the file of tokens, and at the certificate."""
+
+
+OpenPages: TypeAlias = Callable[[Config, Callable[[], bytes]], AbstractContextManager[DaemonPages]]
+"""Makes pages that are shown beside the service's own, of the configuration and of what ``/metrics`` says."""
+
+
+def make_server(
+    config: Config,
+    served: Served,
+    tally: Tally,
+    more_metrics: Callable[[], bytes],
+    open_pages: OpenPages | None = None,
+) -> Server:
+    """A server for the event loop that runs now.
+
+    Args:
+        config: of the whole deployment; histories are read with it.
+        served: what is asked.
+        tally: of this process.
+        more_metrics: what ``/metrics`` shows beside its own, as Prometheus reads it.
+        open_pages: what is shown at ``/``.
+
+    Raises:
+        ConfigError: the file of tokens is wrong.
+    """
+    settings = config.serve
+    tokens = Tokens(None if settings.tokens_file is None else Path(settings.tokens_file))
+    desk = Desk(served, tokens, settings)
+    stopping = asyncio.Event()
+    published = PublishedMetrics(tally, more_metrics)
+    service = Service(desk, Pages(desk, Past(config), published, stopping), tally)
+    app = service.app()
+    if open_pages is not None:
+        views = [part.view for part in desk.parts]
+        app = Beside(app, open_pages(config, lambda: published.page(views).body), stopping)
+
+    has_tls = settings.tls_cert is not None and settings.tls_key is not None
+    certificate = Certificate(settings.tls_cert or "", settings.tls_key or "") if has_tls else None
+
+    async def refresh() -> None:
+        tokens.refresh()
+        if certificate is not None and (context := server.config.ssl) is not None:
+            certificate.refresh(context)
+
+    server = Server(app, service.at_once, settings, stopping, refresh, _REFRESH_S)
+    return server
+
+
+class OpenedWhenAsked:
+    """``Store``, as far as readers need it.
+
+    Args:
+        open_store: opens the store that is asked.
+    """
+
+    def __init__(self, open_store: Callable[[], Store]) -> None:
+        self._open_store = open_store
+        self._opened: Store | None = None
+        self._guard = threading.Lock()
+
+    def lock(self) -> bool:
+        """As ``Store.lock``, which this one refuses."""
+        raise StoreRefused(
+            "this store was opened for reading only",
+            remedy="let the process that fills the view write: cdc serve without --no-feed",
+        )
+
+    def begin(self) -> Transaction:
+        """As ``Store.begin``, which this one refuses."""
+        raise StoreRefused(
+            "this store was opened for reading only",
+            remedy="let the process that fills the view write: cdc serve without --no-feed",
+        )
+
+    def read(self, query: Callable[[StoreSnapshot], Answer]) -> Answer:
+        """As ``Store.read``."""
+        return self._store().read(query)
+
+    def version(self) -> int:
+        """As ``Store.version``."""
+        return self._store().version()
+
+    def size(self) -> StoreSize:
+        """As ``Store.size``."""
+        return self._store().size()
+
+    def close(self) -> None:
+        """As ``Store.close``."""
+        with self._guard:
+            if self._opened is not None:
+                self._opened.close()
+                self._opened = None
+
+    def _store(self) -> Store:
+        if self._opened is None:
+            with self._guard:
+                if self._opened is None:
+                    self._opened = self._open_store()
+        return self._opened
+
+
+_SIZE: Final = 256 * 1024
+"""Bytes: some thousand tables. What is longer is not shown."""
+_TRIES: Final = 3
+
+
+class SharedNotice(NamedTuple):
+    """The memory. It may be handed to a process that is spawned."""
+
+    text: Any
+    marks: Any
+
+
+def shared_notice() -> SharedNotice:
+    """An empty one."""
+    context = multiprocessing.get_context("spawn")
+    return SharedNotice(context.RawArray("c", _SIZE), context.RawArray("q", 2))
+
+
+class Notice:
+    """No lock: a process that is killed would keep it. The reader looks whether it was written meanwhile.
+
+    Args:
+        shared: the memory.
+    """
+
+    def __init__(self, shared: SharedNotice) -> None:
+        self._text = memoryview(shared.text).cast("B")
+        self._marks = shared.marks
+
+    def write(self, text: bytes) -> None:
+        """Put a text in the place of the one before; by one process only."""
+        if len(text) > _SIZE:
+            text = b""
+        self._marks[0] += 1
+        self._text[: len(text)] = text
+        self._marks[1] = len(text)
+        self._marks[0] += 1
+
+    def read(self) -> bytes:
+        """The text; nothing when it is being written again and again."""
+        for _ in range(_TRIES):
+            before = self._marks[0]
+            text = bytes(self._text[: self._marks[1]])
+            if before % 2 == 0 and self._marks[0] == before:
+                return text
+        return b""
+
 
 _SENT: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """By these somebody ends a process; by others (SIGBUS, SIGSEGV, …) the machine does."""

@@ -12,7 +12,7 @@ from tests.support.waiting import eventually
 
 JOB = """
 import threading
-from cdc.spark.parent import end_with_parent
+from cdc.spark.__main__ import end_with_parent
 end_with_parent()
 print("watches", flush=True)
 threading.Event().wait()

@@ -27,7 +27,7 @@ from cdc.kafka.publish.topics import TopicAdmin, TopicSpecification
 from cdc.lab.stack.binaries import find_binaries
 from cdc.lab.stack.embedded import free_port
 from cdc.ops.status.checks import check_kafka, check_source
-from cdc.ops.status.replica_checks import check_replica
+from cdc.ops.status.checkup import check_replica
 from tests.integration.ops.status.preflighting import config, findings, mend, troubles
 from tests.support.printed_steps import paste, shell
 from tests.support.servers import Database, fresh_database

@@ -13,7 +13,7 @@ import pytest
 from cdc.base.config import Config
 from cdc.base.daemon.worker import Worker
 from cdc.views.http.listening import ServerThread, listen, url_of
-from cdc.views.http.service import make_server
+from cdc.views.http.run import make_server
 from cdc.views.http.tally import Tally, shared_cells
 from cdc.views.query.desk import Served
 from cdc.views.store.open import open_store

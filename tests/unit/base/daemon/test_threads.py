@@ -19,7 +19,7 @@ from cdc.base.daemon.worker import Worker
 from cdc.base.errors import CdcError, SourceRefused, SourceUnavailable
 from cdc.bridge import rereader, scope_watch, topic_watch
 from cdc.bridge.asking import own_bridge
-from cdc.bridge.backfill import readers, servers, sweep
+from cdc.bridge.backfill import readers, sweep
 from cdc.bridge.backfill.readers import ChunkReaders
 from cdc.bridge.backfill.tasks import ReadFailure, ViewTask
 from cdc.bridge.encode import TableEncoder
@@ -35,7 +35,7 @@ from cdc.ops.dashboard.board import Board
 from cdc.sink.apply.session import MirrorSession
 from cdc.sink.postgres import locks
 from cdc.views.feed import run as feed
-from cdc.views.http import run as service
+from cdc.views.http import run
 from cdc.views.store import redis_lock
 from cdc.views.store.redis_link import RedisPlace
 from tests.architecture.test_tidy import calls
@@ -109,7 +109,7 @@ def store_lock_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def reader_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servers, "open_chunk_reader", boom)
+    monkeypatch.setattr(readers, "open_chunk_reader", boom)
     running = ChunkReaders({}, None, application_name="", publication="", count=1)
     try:
         running.submit(ViewTask(None, LOOKED_AT, None))  # type: ignore[arg-type] - never looked at
@@ -187,12 +187,10 @@ def feed_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def service_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fills its view ends, too."""
-    monkeypatch.setattr(service, "make_server", boom)
-    monkeypatch.setattr(service, "run_feeds", lambda config, stop, stores, meter: stop.wait(10))
+    monkeypatch.setattr(run, "make_server", boom)
+    monkeypatch.setattr(run, "run_feeds", lambda config, stop, stores, meter: stop.wait(10))
     serve = ServeConfig(port=0)
-    service.run_service(
-        CONFIG.model_copy(update={"view": ViewConfig(store="memory"), "serve": serve}), threading.Event()
-    )
+    run.run_service(CONFIG.model_copy(update={"view": ViewConfig(store="memory"), "serve": serve}), threading.Event())
 
 
 def dashboard_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,8 +292,8 @@ def test_what_a_reader_is_refused_fails_the_table_and_not_the_thread(monkeypatch
     def refused(*_: Any, **__: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(servers, "open_chunk_reader", Connection)
-    monkeypatch.setattr(servers, "refuse_standby", lambda _: None)
+    monkeypatch.setattr(readers, "open_chunk_reader", Connection)
+    monkeypatch.setattr(readers, "refuse_standby", lambda _: None)
     monkeypatch.setattr(readers, "view_table", refused)
     running = ChunkReaders({}, None, application_name="", publication="", count=1)
     try:

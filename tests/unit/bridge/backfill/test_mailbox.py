@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cdc.base.daemon.worker import Worker
-from cdc.bridge.backfill.mailbox import Mailbox
+from cdc.bridge.backfill.readers import Mailbox
 from tests.support.waiting import eventually
 
 

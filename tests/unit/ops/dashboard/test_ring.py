@@ -7,9 +7,8 @@ import tracemalloc
 
 import pytest
 
-from cdc.ops.dashboard import ring as ring_module
-from cdc.ops.dashboard.recorder import SERIES
-from cdc.ops.dashboard.ring import CAPACITY, Ring
+from cdc.ops.dashboard import recorder
+from cdc.ops.dashboard.recorder import CAPACITY, SERIES, Ring
 
 
 def test_the_newest_samples_are_kept_in_order() -> None:
@@ -47,5 +46,5 @@ def test_memory_does_not_grow_however_long_it_runs() -> None:
 
 def _held_by_rings() -> int:
     """Bytes: what threads of other tests allocate meanwhile is not a ring's."""
-    allocated = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, ring_module.__file__)])
+    allocated = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, recorder.__file__)])
     return sum(each.size for each in allocated.statistics("filename"))

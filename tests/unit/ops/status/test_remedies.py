@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.ops.status.remedies import command_of
+from cdc.ops.dashboard.alarms import command_of
 
 
 @pytest.mark.parametrize(

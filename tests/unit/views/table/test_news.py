@@ -6,8 +6,8 @@ import pytest
 
 from cdc.views.store.memory import MemoryStore
 from cdc.views.store.port import Item, Key
-from cdc.views.table import journal, news
-from cdc.views.table.news import News
+from cdc.views.table import filling, journal
+from cdc.views.table.filling import News
 from cdc.views.table.records import NewRow, NoRow, TableChanges
 
 
@@ -42,14 +42,14 @@ def test_a_table_to_be_read_anew_tells_no_keys(monkeypatch: pytest.MonkeyPatch) 
     gathered.add("t", changes(b"a"))
     gathered.reset(["t"])
     gathered.add("t", changes(b"b"))
-    monkeypatch.setattr(news, "MAX_KEYS", 3)
+    monkeypatch.setattr(filling, "MAX_KEYS", 3)
     gathered.add("large", changes(b"a", b"b", b"c"))
     entry = told(gathered)
     assert (entry.keys, entry.reset) == ({}, ("large", "t"))
 
 
 def test_many_tables_together_keep_no_more_than_the_journal_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(news, "MAX_KEYS", 7)
+    monkeypatch.setattr(filling, "MAX_KEYS", 7)
     gathered = News()
     for table in ("a", "b", "c"):
         gathered.add(table, changes(b"a"))
