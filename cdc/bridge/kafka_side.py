@@ -1,41 +1,64 @@
-"""What the loop does to Kafka: records, what they ask for, and the progress that covers them, committed together."""
+"""What the loop does to Kafka: rows, whatever else there is to write, and the progress that covers it.
+
+Rows go where ``coverage.py`` says. At once they go with proof alone: a bridge that was silent for long enough for
+another one to take over must not send what it still holds. So it sends rows only while a Kafka transaction of its own
+that began within the last two seconds was committed, and whoever takes over makes every later one fail. Who takes over
+waits for a little longer than that, before it looks at what is there (``resume.GRACE_S``).
+"""
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
+from cdc.base.broker_log import BROKERS_AWAY
 from cdc.base.config import Config
-from cdc.base.errors import SourceRefused
+from cdc.base.crashpoints import reach
+from cdc.base.errors import SourceRefused, TopicUnavailable
 from cdc.base.lsn import LSN, ZERO
+from cdc.bridge.coverage import RULES, TRANSITIONS, Coverage, CoverageEvent, CoverageRule, RowsGo
 from cdc.bridge.encode import TableEncoder
 from cdc.bridge.order.needs import Empty
 from cdc.bridge.order.repeats import Repeats
 from cdc.bridge.scope.captured import CapturedTables
 from cdc.bridge.topic_watch import TopicWatch
 from cdc.bridge.truncate import publish_tombstones
-from cdc.contract.header import of_schema
+from cdc.contract.gaps import published_until
+from cdc.contract.header import header_position, of_schema
 from cdc.contract.naming import progress_topic
 from cdc.contract.progress import progress_value, stream_key
 from cdc.contract.record import Lead, Progress, Ready, RepairKey
 from cdc.contract.repair import parts_of, repair_request_key, repair_request_value
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.publish.publisher import KafkaPublisher
+from cdc.kafka.publish.row_producer import ROWS_PATIENCE_S, Group
 
 _BUSY_RECORDS: Final = 5_000
 """More than the brokers take in some hundredths of a second. A commit waits for all that is on its way, and so do the
 stream's rows beside a backfill, which would fill the whole queue. It is up to a fifth slower meanwhile."""
+_PROOF_S: Final = 2.0
+"""Twice as long as an idle bridge is silent."""
 
 log = structlog.get_logger("cdc.bridge")
 
 
+class _Covering(NamedTuple):
+    """A progress that is on its way: the rows that it waits for, and when its Kafka transaction began."""
+
+    progress: Progress
+    rows: Group
+    began_at: float
+
+
 class KafkaSide:
-    """Of one session.
+    """Kafka, for one session.
 
     Args:
         config: the whole configuration.
@@ -59,15 +82,29 @@ class KafkaSide:
         self._publisher = publisher
         self._registry = registry
         self._watch = watch
-        self._tells_lead = resume.lead is not None
         self._repeats = repeats
         self._progress_topic = progress_topic(config.name)
         self._progress_key = stream_key(config.source.slot)
+        self._rules = RULES[config.delivery]
+        self._coverage = Coverage.COVERED
+        self._covering: _Covering | None = None
+        self._is_after_emptying = False
+        self._written = resume
+        self._proved_at = -math.inf
+        # What readers are told of rows that may be ahead of the progress, if such were ever sent.
+        self._sends_at_once = config.delivery == "idempotent"
+        self._tells_lead = self._sends_at_once or resume.lead is not None
+        self._sent = LSN(published_until(resume) - 1) if self._sends_at_once else ZERO
 
     @property
-    def is_open(self) -> bool:
-        """Whether the Kafka transaction holds records."""
-        return self._publisher.is_open
+    def coverage(self) -> Coverage:
+        """How what was sent stands to the stored progress. A Kafka transaction is opened by others, too."""
+        return Coverage.IN_TRANSACTION if self._publisher.is_open else self._coverage
+
+    @property
+    def rule(self) -> CoverageRule:
+        """What is to be done as it stands."""
+        return self._rules[self.coverage]
 
     @property
     def is_busy(self) -> bool:
@@ -84,11 +121,23 @@ class KafkaSide:
         self._publisher.relieve()
         self._watch.look()
 
-    def send(self, records: Sequence[Ready]) -> None:
-        """Add records to the Kafka transaction, but for those that are there already."""
+    def send(self, records: Sequence[Ready]) -> bool:
+        """Send rows of the stream, but for those that are there already.
+
+        Returns:
+            Whether they went to their topics at once; False when they are in the Kafka transaction.
+        """
+        if self.rule.rows is RowsGo.AT_ONCE:
+            self._happened(CoverageEvent.ROWS)  # also when they are there already: their progress is not
         if self._repeats is not None and not (records := self._repeats.left(records)):
-            return
-        self._publisher.produce_all(records)
+            return not self._publisher.is_open
+        if not self._may_send_at_once():
+            self._publisher.produce_all(records)
+            return False
+        self._publisher.send_rows(records)
+        self._sent = max(self._sent, header_position(records[-1][3]).lsn)
+        reach("bridge.rows_sent")
+        return True
 
     def describe(self, table: TableEncoder) -> None:
         """Add a table's definition, unless its topic was last written with it."""
@@ -134,28 +183,101 @@ class KafkaSide:
             sign_of_life=sign_of_life,
             is_stopped=stop.is_set,
         )
+        # No row follows before its progress does, also when there was nothing to delete: emptied once more, after a
+        # crash, the topic would lose such a row, and ``Repeats`` would say that it is there.
+        self._is_after_emptying = True
         if need.is_truncate and count is not None:
             log.info("TRUNCATE published", table=name, tombstones=count)
         return count is not None
 
     def commit(self, progress: Progress) -> None:
-        """Commit, with this progress."""
-        value = progress_value(self._told(progress))
-        self._publisher.produce(self._progress_topic, self._progress_key, value, b"")
+        """Commit what is open with this progress, after all rows that were sent; on return it is readable."""
+        self._write(progress)
+        self._publisher.next_group()
+        self._coverage = TRANSITIONS[self.coverage][CoverageEvent.COMMIT]
+        self._covering = None
+        self._is_after_emptying = False
+
+    def cover(self, progress: Progress) -> None:
+        """Have this progress follow the rows that were sent until now, unless another one is on its way or due."""
+        if CoverageEvent.COVER in TRANSITIONS[self.coverage]:
+            self._happened(CoverageEvent.COVER)
+            self._covering = _Covering(progress, self._publisher.next_group(), 0.0)
+
+    def covered(self) -> tuple[Progress, float] | None:
+        """The progress that has followed, told once, and how long its Kafka transaction took; call it often.
+
+        Raises:
+            TopicUnavailable: Kafka has not taken rows, or progress, for too long.
+        """
+        if self._covering is None or self._publisher.is_open:  # what is open is committed with a newer one
+            return None
+        progress, rows, began_at = self._covering
+        if self._publisher.is_writing:
+            if self._publisher.is_written():
+                self._happened(CoverageEvent.ARRIVED)
+                self._covering, self._written = None, progress
+                self._proved(began_at)
+                return progress, time.monotonic() - began_at
+        elif rows.is_acked:
+            if rows.sent:
+                reach("bridge.rows_acked")
+            reach("bridge.before_kafka_commit")
+            began_at = time.monotonic()
+            self._publisher.write(self._progress_topic, self._progress_key, progress_value(self._told(progress)))
+            self._covering = _Covering(progress, rows, began_at)
+        if self._publisher.has_rows_under_way and time.monotonic() - self._proved_at > ROWS_PATIENCE_S:
+            raise TopicUnavailable(
+                f"Kafka took neither rows nor progress for {ROWS_PATIENCE_S:g} s",
+                remedy=BROKERS_AWAY,
+            )
+        return None
+
+    def end(self, progress: Progress) -> None:
+        """Say that nothing is beyond this progress, which is committed: nothing is sent any more."""
+        if self._sends_at_once:
+            self._sends_at_once = False
+            self._write(progress)
+
+    def _happened(self, event: CoverageEvent) -> None:
+        self._coverage = TRANSITIONS[self.coverage][event]
+
+    def _may_send_at_once(self) -> bool:
+        """Whether rows may go to their topics as things stand, with fresh proof if need be."""
+        if self.rule.rows is RowsGo.INSIDE or self._is_after_emptying:
+            return False
+        if not self._is_proved:
+            self._prove()
+        return self._is_proved  # or it took so long that it is old already
+
+    @property
+    def _is_proved(self) -> bool:
+        return time.monotonic() - self._proved_at <= _PROOF_S
+
+    def _prove(self) -> None:
+        """Have Kafka take what it has already, or is about to have: it does not if another bridge took over."""
+        is_writing = self._covering is not None and self._publisher.is_writing
+        self._write(self._covering.progress if self._covering is not None and is_writing else self._written)
+
+    def _write(self, progress: Progress) -> None:
+        began_at = time.monotonic()
+        self._publisher.produce(self._progress_topic, self._progress_key, progress_value(self._told(progress)), b"")
         self._publisher.commit()
+        self._written = progress
+        self._proved(began_at)
+
+    def _proved(self, at: float) -> None:
+        self._proved_at = at
+        self._publisher.proved(at)
 
     def _told(self, progress: Progress) -> Progress:
-        """What readers need to know beside it, where rows were ever published without a Kafka transaction."""
+        """What readers need to know beside it, where rows were ever sent ahead of it."""
+        if self._repeats is not None and self._repeats.is_behind(progress.lsn):
+            self._repeats = None  # the stream has passed all that was there already
         if not self._tells_lead:
             return progress
-        self._pass(progress.lsn)
-        lead = Lead(ZERO, False) if self._repeats is None else Lead(self._repeats.greatest, True)
-        return replace(progress, lead=lead)
-
-    def _pass(self, lsn: LSN) -> None:
-        """The stream was taken up to there: from where nothing is there already on, it is not looked at."""
-        if self._repeats is not None and self._repeats.is_behind(lsn):
-            self._repeats = None
+        sent = self._sent if self._repeats is None else max(self._sent, self._repeats.greatest)
+        return replace(progress, lead=Lead(sent, self._sends_at_once or self._repeats is not None))
 
     def _of_former_keys(self, need: Empty) -> bytes:
         last = self._registry.successions.last(need.table.topic)

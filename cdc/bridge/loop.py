@@ -11,6 +11,11 @@ make walsender and bridge wake each other for each row. The Kafka transaction is
 What the order engine needs before it can go on is fetched here. The source may keep us waiting for it, but never inside
 an open Kafka transaction: what is ready is committed first, and everything but the stream goes on meanwhile.
 
+With ``delivery: idempotent`` rows leave with every read, and a progress follows some hundredths of a second later, when
+it has rows to cover. It is written once Kafka has all of these, beside the rows that go out meanwhile, and confirmed to
+the slot once it is committed. While a Kafka transaction is open, for whatever is no ordinary row, both deliveries are
+alike; what they differ in are the tables in ``coverage.py``.
+
 A backfill goes on beside the stream: between two source transactions one portion of it at most per read, so that the
 stream never waits for long. While it does, a drained stream closes the Kafka transaction less eagerly, for each one
 costs the backfill the time of its commit.
@@ -31,6 +36,7 @@ from cdc.base.crashpoints import reach
 from cdc.base.errors import DecodeError
 from cdc.base.lsn import LSN
 from cdc.bridge.batch import Batch
+from cdc.bridge.coverage import Coverage, ProgressGoes
 from cdc.bridge.decode.pgoutput import PgOutputDecoder
 from cdc.bridge.decode.walsender import KEEPALIVE_TAG, XLOG_DATA_HEADER_BYTES, XLOG_DATA_TAG, parse_keepalive
 from cdc.bridge.encode import TableEncoder
@@ -42,7 +48,6 @@ from cdc.contract.header import TRUNCATE, HeaderStamp
 from cdc.contract.record import Progress
 
 _FRAMES_PER_READ = 512
-_IDLE_PROGRESS_INTERVAL_S = 1.0
 _WAIT_S = 0.5
 _BUSY_WAIT_S = 0.002
 _NAP_S = 0.001
@@ -50,6 +55,9 @@ _NAP_S = 0.001
 _PATIENCE_S = 0.2
 """How long a re-read may take before what is ready is committed without it."""
 _LATER_S = 0.005
+_UNDER_WAY = frozenset({Coverage.AHEAD, Coverage.COVERING, Coverage.OUTRUN})
+_SILENCE_S = 1.0
+"""A progress that covers half a source transaction is written as often as this: it lets nobody go on."""
 _REACH_S = 1.0
 """How long a Kafka transaction is kept open for what removed a row that had changed its key. It is nearly always here
 within milliseconds; a stream that is far behind goes on without."""
@@ -101,7 +109,7 @@ class Bridge:
         }
         self._rest: list[bytes] = []
         self._batch = Batch()
-        self._last_commit_at = 0.0
+        self._progress_at = 0.0
         self._may_step = False
         self._reach: LSN | None = None
         self._reach_until = 0.0
@@ -134,6 +142,7 @@ class Bridge:
             else:
                 self._drained()
         self.close_batch()
+        self._kafka.end(self._engine.progress())
 
     def close_batch(self) -> None:
         """Publish everything that was taken, as far as the source lets us; then confirm that to the server."""
@@ -141,12 +150,18 @@ class Bridge:
         self._commit_ready()
 
     def _publish(self) -> None:
-        """The same, unless a row would be under no key meanwhile."""
+        """Have a progress cover what was taken, unless a row would be under no key meanwhile."""
         self._settle()
-        if not self._is_short_of_its_reach:
+        self._send()
+        if self._is_short_of_its_reach:
+            return
+        if self._kafka.rule.progress is ProgressGoes.INSIDE or self._backfill.wants_flush:
             self._commit_ready()
-            if not self._kafka.is_open:
+            if self._kafka.coverage is Coverage.COVERED:
                 self._stop.wait(self._batch.rest_s)
+        else:
+            self._progress_at = time.monotonic()
+            self._kafka.cover(self._reached())
 
     def _settle(self) -> None:
         """Have what is held read again, if that can be done at once."""
@@ -157,14 +172,15 @@ class Bridge:
         """Commit the Kafka transaction with the progress it reaches, then confirm that to the server."""
         self._send()
         progress = self._reached()
-        if self._kafka.is_open or self._backfill.wants_flush:
+        if self._kafka.coverage is not Coverage.COVERED or self._backfill.wants_flush:
             self._backfill.flush(progress.lsn)
-        if not self._kafka.is_open and progress.lsn == self._published and not self._is_first:
+        if self._kafka.coverage is Coverage.COVERED and progress.lsn == self._published and not self._is_first:
             return
         reach("bridge.before_kafka_commit")
         started = time.monotonic()
         self._kafka.commit(progress)
-        self._confirm(progress, time.monotonic() - started)
+        self._progress_at = time.monotonic()
+        self._confirm(progress, self._progress_at - started)
 
     def _reached(self) -> Progress:
         """Where the stream is; what snapshots see by now is forgotten, or the record would grow with each commit."""
@@ -175,7 +191,6 @@ class Bridge:
 
     def _confirm(self, progress: Progress, took_s: float) -> None:
         """This progress is committed in Kafka, which took so long: the server may hear of it."""
-        self._last_commit_at = time.monotonic()
         reach("bridge.after_kafka_commit")
         self._stream.confirm(progress.lsn)
         reach("bridge.after_confirm")
@@ -187,7 +202,9 @@ class Bridge:
         self._on_commit(progress)
 
     def _read(self) -> list[bytes]:
-        """Frames that were left when the engine needed something, else those that are there by now."""
+        """Read the frames that were left when the engine needed something, else those that are there by now."""
+        if (followed := self._kafka.covered()) is not None:
+            self._confirm(*followed)
         if self._rest:
             frames, self._rest = self._rest, []
             return frames
@@ -221,8 +238,8 @@ class Bridge:
         return True
 
     def _send(self) -> None:
-        if ready := self._engine.take():
-            self._kafka.send(ready)
+        if (ready := self._engine.take()) and self._kafka.send(ready):
+            self._batch.went_out()
 
     def _meet(self, relation: Relation) -> None:
         for demand in self._source.meet(relation):
@@ -325,7 +342,7 @@ class Bridge:
             return False
         self._may_step = False
         self._send()
-        if self._batch.is_empty and not self._kafka.is_open:
+        if self._batch.is_empty and self._kafka.coverage is Coverage.COVERED:
             self._batch.opens()
         stepped = self._backfill.step(self.close_batch)
         self._batch.backfilled(stepped)
@@ -352,30 +369,35 @@ class Bridge:
             self._stream.feedback(keepalive.end_lsn)
 
     def _is_due(self) -> bool:
-        """The Kafka transaction is full or old; or the position moved for a second with nothing of ours in it.
-
-        One progress record a second is enough for an idle database, and keeps its slot from pinning WAL.
-        """
+        """Whether the next progress is: the batch is full or old, or it is time for one that goes without a batch."""
         if self._is_short_of_its_reach:
             return False
-        if self._kafka.is_open or self._engine.holds_records:
+        coverage, rule = self._kafka.coverage, self._kafka.rule
+        if coverage is Coverage.IN_TRANSACTION or self._engine.holds_records:
             return self._batch.is_due
         if self._backfill.wants_flush:
-            return True
-        moved = self._engine.complete_lsn > self._published
-        return moved and time.monotonic() - self._last_commit_at > _IDLE_PROGRESS_INTERVAL_S
+            return coverage is Coverage.COVERED or self._batch.is_due
+        if rule.every_s is None:
+            return False
+        every_s = _SILENCE_S if self._engine.inside_transaction else rule.every_s  # half a transaction can wait
+        if time.monotonic() - self._progress_at <= every_s:
+            return False
+        return rule.when_idle or self._engine.complete_lsn > self._published
 
     def _is_late(self) -> bool:
         return self._batch.is_late and not self._engine.inside_transaction
 
     def _drained(self) -> None:
         """Nothing more to read for now: publish what is complete, else wait for more."""
-        busy = self._backfill.is_active or self._is_short_of_its_reach
-        has_records = self._kafka.is_open or self._engine.holds_records
+        coverage = self._kafka.coverage
+        is_busy = self._backfill.is_active or self._is_short_of_its_reach
+        has_records = coverage is Coverage.IN_TRANSACTION or self._engine.holds_records
         is_behind = self._batch.is_behind
-        if has_records and not is_behind and not self._engine.inside_transaction and (not busy or self._is_late()):
+        # Beside a backfill, each commit costs it time; a progress that is written beside the rows costs it nothing.
+        may_publish = not is_busy or self._is_late() or self._kafka.rule.progress is not ProgressGoes.INSIDE
+        if has_records and not is_behind and not self._engine.inside_transaction and may_publish:
             self._publish()
-            if not self._kafka.is_open:
+            if self._kafka.coverage is Coverage.COVERED:
                 return
         self._stream.feedback_if_due()
         if self._is_due():
@@ -383,4 +405,6 @@ class Bridge:
         if has_records and is_behind:
             self._stop.wait(_NAP_S)
         else:
-            self._stream.wait(_BUSY_WAIT_S if busy else _WAIT_S)
+            # What is on its way to Kafka is looked at again soon; a socket says nothing of that.
+            is_busy |= self._kafka.coverage in _UNDER_WAY or self._engine.holds_records
+            self._stream.wait(_BUSY_WAIT_S if is_busy else _WAIT_S)

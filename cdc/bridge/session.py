@@ -33,8 +33,6 @@ from cdc.bridge.order.demand import Demand
 from cdc.bridge.order.engine import Engine
 from cdc.bridge.order.succession import Successions
 from cdc.bridge.order.touched import TouchedKeys
-from cdc.bridge.prompt import PromptBridge
-from cdc.bridge.prompt_side import PromptSide
 from cdc.bridge.rereader import Rereader
 from cdc.bridge.resume import Resumption
 from cdc.bridge.scope.captured import CapturedTables
@@ -53,9 +51,8 @@ from cdc.contract.naming import schemas_topic
 from cdc.contract.record import Progress
 from cdc.kafka.acls import transactional_id
 from cdc.kafka.brokers import BrokerAdmin
-from cdc.kafka.publish.history import HistoryPublisher
-from cdc.kafka.publish.prompt import PromptPublisher
 from cdc.kafka.publish.publisher import KafkaPublisher
+from cdc.kafka.publish.row_producer import RowProducer
 from cdc.kafka.publish.topics import TopicAdmin, history_message_bytes
 from cdc.kafka.replay.definitions import read_definitions
 
@@ -122,7 +119,7 @@ class BridgeSession:
             for part in (*of_session, self._rereader, self._sql):
                 if part is not None:
                     part.close()
-            if self._registry is not None and isinstance(self._publisher, PromptPublisher) and self._publisher.late:
+            if self._registry is not None and self._publisher is not None and self._publisher.late:
                 ask_again(self._config, self._registry.topics, self._publisher.late)
 
     def _run(self) -> None:
@@ -168,20 +165,16 @@ class BridgeSession:
         log.info("streaming", **where, tables=len(registry.tables), hot_path=language())
 
     def _new_publisher(self, registry: CapturedTables) -> KafkaPublisher:
-        topics, transactions = self._config.topics, transactional_id(self._config.name)
-        if self._config.delivery == "idempotent":
-            return PromptPublisher(
-                self._kafka, transactional_id=transactions, max_message_bytes=topics.max_message_bytes
-            )
-        if not topics.history:
-            return KafkaPublisher(
-                self._kafka, transactional_id=transactions, max_message_bytes=topics.max_message_bytes
-            )
-        return HistoryPublisher(
+        topics = self._config.topics
+        rows = None
+        if self._config.delivery == "idempotent":  # for which a history is refused: the two would not be read together
+            rows = RowProducer(self._kafka, max_message_bytes=topics.max_message_bytes)
+        return KafkaPublisher(
             self._kafka,
-            transactional_id=transactions,
-            max_message_bytes=history_message_bytes(topics),
-            encoder=HistoryEncoder(registry.histories),
+            transactional_id=transactional_id(self._config.name),
+            max_message_bytes=history_message_bytes(topics) if topics.history else topics.max_message_bytes,
+            history=HistoryEncoder(registry.histories) if topics.history else None,
+            rows=rows,
         )
 
     def _stream_on(
@@ -205,25 +198,18 @@ class BridgeSession:
         self._backfill = backfill = start_backfill(around, StreamSide(engine, touched), demands)
         watch = self._watch_topics(resumption, registry, publisher)
         repeats = resumption.repeats
-        kafka: KafkaSide
-        kind: type[Bridge] = Bridge
-        is_first = not resume.commit_ts or bool(demands)
-        if isinstance(publisher, PromptPublisher):
-            kafka = PromptSide(config, publisher, registry, watch, resume, repeats)
-            kind, is_first = PromptBridge, True
-        else:
-            kafka = KafkaSide(config, publisher, registry, watch, resume, repeats)
-        bridge = kind(
+        bridge = Bridge(
             LoopSides(
                 self._stream,
                 SourceSide(sql, registry, self._rereader),
-                kafka,
+                KafkaSide(config, publisher, registry, watch, resume, repeats),
                 backfill if repeats is None else BehindRepeats(backfill, engine, repeats.greatest),
             ),
             engine,
             resume,
             beginnings=beginnings,
-            is_first=is_first,
+            # Where rows are sent at once, the topics must say that before the first one.
+            is_first=not resume.commit_ts or bool(demands) or config.delivery == "idempotent",
             on_commit=self._meter.committed,
         )
         self._meter.follows(engine)

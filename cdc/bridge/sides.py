@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from cdc.base.lsn import LSN
 from cdc.bridge.capture.stream import WalStream
+from cdc.bridge.coverage import Coverage, CoverageRule
 from cdc.bridge.encode import TableEncoder
 from cdc.bridge.order.demand import Demand
 from cdc.bridge.order.needs import Definition, Empty, Rows
@@ -54,8 +55,12 @@ class KafkaPort(Protocol):
     """What the loop does to Kafka."""
 
     @property
-    def is_open(self) -> bool:
-        """Whether the Kafka transaction holds records."""
+    def coverage(self) -> Coverage:
+        """How what was sent stands to the stored progress."""
+
+    @property
+    def rule(self) -> CoverageRule:
+        """What is to be done as it stands."""
 
     @property
     def is_busy(self) -> bool:
@@ -64,8 +69,8 @@ class KafkaPort(Protocol):
     def look(self) -> None:
         """See whether the topics are what they were, and let go of what they have; in every pass, and never waits."""
 
-    def send(self, records: Sequence[Ready]) -> None:
-        """Add records to the Kafka transaction."""
+    def send(self, records: Sequence[Ready]) -> bool:
+        """Send rows; whether they went at once, False when they are in the Kafka transaction."""
 
     def describe(self, table: TableEncoder) -> None:
         """Add a table's definition, unless its topic was last written with it."""
@@ -80,6 +85,15 @@ class KafkaPort(Protocol):
 
     def commit(self, progress: Progress) -> None:
         """Commit, with this progress."""
+
+    def cover(self, progress: Progress) -> None:
+        """Have this progress follow the rows that were sent at once, where the rule says so."""
+
+    def covered(self) -> tuple[Progress, float] | None:
+        """The progress that has followed, told once, and how many seconds its commit took."""
+
+    def end(self, progress: Progress) -> None:
+        """Say that nothing is beyond this progress, if readers were told that something may be."""
 
 
 class BackfillPort(Protocol):

@@ -110,7 +110,6 @@ class Side:
         if not in_c:
             self.engine._take_rows = None
         self.recording = self.touched.watch("t1", ()) if watched else None
-        self.engine.watch_keys()
         self.ours = ours
         self.decoder = PgOutputDecoder()
         self.records: list[Ready] = []

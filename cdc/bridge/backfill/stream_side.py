@@ -31,9 +31,6 @@ class Streamed(Protocol):
     def distrust(self, xids: Iterable[int]) -> None:
         """No snapshot is good enough for a backfill that does not see these transactions."""
 
-    def watch_keys(self) -> None:
-        """The watched topics changed."""
-
 
 class StreamSide:
     """Of one session.
@@ -68,19 +65,13 @@ class StreamSide:
 
     def watch(self, topic: str) -> Recording:
         """Begin to record which keys of a topic are touched, for snapshots that are taken from now on."""
-        return self._watch(topic, self._streamed.unseen)
+        return self._touched.watch(topic, self._streamed.unseen)
 
     def watch_anew(self, recording: Recording) -> Recording:
         """End this recording and begin another one of its topic, for what the topic holds now."""
         self._touched.forget(recording)
-        return self._watch(recording.topic, ())
+        return self._touched.watch(recording.topic, ())
 
     def forget(self, recording: Recording) -> None:
         """End recording, unless it has ended."""
         self._touched.forget(recording)
-        self._streamed.watch_keys()
-
-    def _watch(self, topic: str, unseen: Iterable[int]) -> Recording:
-        recording = self._touched.watch(topic, unseen)
-        self._streamed.watch_keys()
-        return recording

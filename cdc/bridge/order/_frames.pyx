@@ -172,14 +172,14 @@ cdef class PlainTable:
         return self.buffer.taken()
 
 
-def take_rows(list frames, Py_ssize_t place, dict relations, dict tables, list ready, int64_t seq, transaction):
+def take_rows(list frames, Py_ssize_t place, dict relations, dict plain, list ready, int64_t seq, transaction):
     """Take rows as far as they are ordinary.
 
     Args:
         frames: a batch, as the walsender sent them.
         place: where to begin.
         relations: by id, as the decoder knows them now.
-        tables: by relation, what the engine published of it: a tuple whose third element is its ``PlainTable``.
+        plain: the ``PlainTable`` of each relation that is published.
         ready: where records go.
         seq: of the last change that was taken.
         transaction: its ``HeaderStamp``, its 64-bit id, the keys that are watched by topic, and topics with a history.
@@ -202,7 +202,7 @@ def take_rows(list frames, Py_ssize_t place, dict relations, dict tables, list r
             if table is not None:
                 table.end()
             relation_id = _u32(data + _RELATION_AT)
-            table = _table(relations, tables, relation_id)
+            table = _table(relations, plain, relation_id)
             if table is None or table.topic in histories:
                 table = None
                 break
@@ -221,10 +221,9 @@ def take_rows(list frames, Py_ssize_t place, dict relations, dict tables, list r
     return place, seq
 
 
-cdef PlainTable _table(dict relations, dict tables, uint32_t relation_id):
+cdef PlainTable _table(dict relations, dict plain, uint32_t relation_id):
     relation = relations.get(relation_id)
-    published = None if relation is None else tables.get(relation)
-    return published[2] if published else None
+    return None if relation is None else plain.get(relation)
 
 
 cdef inline uint32_t _u32(const unsigned char* at) noexcept:

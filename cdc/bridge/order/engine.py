@@ -21,15 +21,14 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence,
 from functools import partial
 from typing import Any, TypeAlias
 
-from cdc.base.errors import EncodeError
 from cdc.base.lsn import LSN, ZERO
 from cdc.bridge.encode import TableEncoder
 from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.order.held import Held, StreamStanding
 from cdc.bridge.order.needs import Answer, Definition, Empty, Need, Rows
-from cdc.bridge.order.tables import KnownRelations, take_rows
+from cdc.bridge.order.relations import OUT_OF_SCOPE, UNMET, KnownRelations, take_rows
 from cdc.bridge.order.touched import TouchedKeys
-from cdc.contract.change import Begin, Commit, Delete, Insert, Relation, Row, Truncate, Update
+from cdc.contract.change import UNCHANGED_TOAST, Begin, Commit, Delete, Insert, Relation, Row, Truncate, Update
 from cdc.contract.header import DELETE, INSERT, TRUNCATE, UPDATE, HeaderStamp, with_null_documents
 from cdc.contract.record import Position, Progress, Ready
 
@@ -72,7 +71,6 @@ class Engine:
         self.need: Need | None = None
         self._flow: _Flow | None = None
         self._ready: list[Ready] = []
-        self._emit: Callable[[Ready], Need | None] = self._ready.append
         self._held = Held()
         self._known = KnownRelations()
         self._tables = self._known.tables
@@ -133,14 +131,9 @@ class Engine:
         """Forget transactions that snapshots of the source see from now on."""
         self._unseen = {xid for xid in self._unseen if not sees(xid)}
 
-    def watch_keys(self) -> None:
-        """``touched`` began or ceased to watch topics."""
-        self._route()
-
     def take(self) -> list[Ready]:
         """The records that are ready, in order, each once. ``progress`` covers them from now on."""
         ready, self._ready = self._ready, []
-        self._route()
         return ready
 
     def progress(self) -> Progress:
@@ -198,7 +191,9 @@ class Engine:
         if self._take_rows is None or self._begin is None or self._held or self._seq < self._skip:
             return place
         transaction = (self._stamp, self._xid, self._watched, self._histories)
-        place, self._seq = self._take_rows(frames, place, relations, self._tables, self._ready, self._seq, transaction)
+        place, self._seq = self._take_rows(
+            frames, place, relations, self._known.plain, self._ready, self._seq, transaction
+        )
         return place
 
     def insert(self, message: Insert) -> Need | None:
@@ -206,11 +201,11 @@ class Engine:
         seq = self._seq + 1
         if seq > self._skip:
             relation, new = message
-            published = self._tables.get(relation)
-            if published is None:
+            published = self._tables.get(relation, UNMET)
+            if published is UNMET:
                 return self._start(self._met(relation, partial(self.insert, message)))
-            if published:
-                table, counts, _ = published
+            if published is not OUT_OF_SCOPE:
+                table, counts = published
                 header = self._stamp.header(INSERT, seq, table.fingerprint)
                 if nulls := table.null_documents(new):
                     header = with_null_documents(header, nulls)
@@ -226,19 +221,15 @@ class Engine:
         seq = self._seq + 1
         if seq > self._skip:
             relation, old, is_full, new = message
-            published = self._tables.get(relation)
-            if published is None:
+            published = self._tables.get(relation, UNMET)
+            if published is UNMET:
                 return self._start(self._met(relation, partial(self.update, message)))
-            if published:
-                table, counts, _ = published
-                try:
-                    key, value = table.key(new), table.value(new)
-                except EncodeError:
-                    if not table.missing(new):
-                        raise
-                    if old is not None:
-                        new = table.fill(new, old)
-                    key, value = table.key(new), b"" if table.missing(new) else table.value(new)
+            if published is not OUT_OF_SCOPE:
+                table, counts = published
+                if (is_short := UNCHANGED_TOAST in new) and old is not None:
+                    new = table.fill(new, old)
+                    is_short = UNCHANGED_TOAST in new
+                key, value = table.key(new), None if is_short else table.value(new)
                 header = self._stamp.header(UPDATE, seq, table.fingerprint)
                 old_text = old_key = None
                 if old is not None:
@@ -248,14 +239,14 @@ class Engine:
                         old_key = before
                 self._seq = seq
                 counts.changes += 1
-                if not value:  # a JSON object is never empty
+                if value is None:
                     counts.toast_rereads += 1
                     return self._hold_row(table, new, (table.topic, key, None, header, old_text), old_key)
                 marked = with_null_documents(header, nulls) if (nulls := table.null_documents(new)) else header
                 record = (table.topic, key, value, marked, old_text)
                 if old_key is None:
                     return self._emit(record)
-                return self._slowly((table.topic, old_key, None, header, old_text), record)
+                return self._emit((table.topic, old_key, None, header, old_text), record)
         self._seq = seq
         return None
 
@@ -264,11 +255,11 @@ class Engine:
         seq = self._seq + 1
         if seq > self._skip:
             relation, old, is_full = message
-            published = self._tables.get(relation)
-            if published is None:
+            published = self._tables.get(relation, UNMET)
+            if published is UNMET:
                 return self._start(self._met(relation, partial(self.delete, message)))
-            if published:
-                table, counts, _ = published
+            if published is not OUT_OF_SCOPE:
+                table, counts = published
                 header = self._stamp.header(DELETE, seq, table.fingerprint)
                 old_text = table.old(old, is_full) if table.topic in self._histories else None
                 record = (table.topic, table.key(old), None, header, old_text)
@@ -344,7 +335,7 @@ class Engine:
         for relation in message.relations:
             if relation not in self._tables:
                 yield from self._look_up(relation)
-            if published := self._tables[relation]:
+            if (published := self._tables[relation]) is not OUT_OF_SCOPE:
                 published.counts.truncates += 1
                 yield from self._empty(published.encoder, is_truncate=True)
         self._seq += 1
@@ -364,7 +355,6 @@ class Engine:
             held.answer((yield rows))
             self._ready += held.release()
         self._ready += held.release()
-        self._route()
         return None
 
     def _bounded(self) -> Need | None:
@@ -381,15 +371,10 @@ class Engine:
             if old_key is not None:
                 keys[old_key] = self._xid
         self._held.add_row(self._standing, self._seq, record, table=table, row=row, xid=self._xid, old_key=old_key)
-        self._route()
         return self._bounded()
 
-    def _route(self) -> None:
-        """Records are ready at once unless something waits before them or a backfill has to know of them."""
-        self._emit = self._slowly if self._watched or self._held else self._ready.append
-
-    def _slowly(self, *records: Ready) -> Need | None:
-        """Of one change: never one of them without the others."""
+    def _emit(self, *records: Ready) -> Need | None:
+        """Hand out the records of one change, all or none: ready at once, unless something waits before them."""
         for record in records:
             for keys in self._watched.get(record[0], ()):
                 keys[record[1]] = self._xid

@@ -9,7 +9,7 @@ subclasses: ``KafkaPublisher`` for the bridge, ``ApplicationProducer`` for every
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -65,6 +65,7 @@ class TransactionalProducer:
         options: librdkafka settings, ``bootstrap.servers`` among them.
         transactional_id: one per writer.
         max_message_bytes: the topics' ``max.message.bytes``: a larger record is refused here, with its key.
+        before_begin: called before each Kafka transaction begins.
 
     Raises:
         ConfigError: librdkafka knows no such option or value.
@@ -74,8 +75,16 @@ class TransactionalProducer:
     _remedy_when_unanswered = "open it again once the brokers answer: is kafka.bootstrap right, and a broker up?"
     _remedy_when_fenced = "close this one: only the newer one may write"
 
-    def __init__(self, options: Mapping[str, Any], *, transactional_id: str, max_message_bytes: int) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        *,
+        transactional_id: str,
+        max_message_bytes: int,
+        before_begin: Callable[[], None] | None = None,
+    ) -> None:
         self._options = options
+        self._before_begin = before_begin
         self._transactional_id = transactional_id
         self._open = False
         self._began_at = time.monotonic()
@@ -143,6 +152,8 @@ class TransactionalProducer:
         del self._send, self._producer
 
     def _begin(self) -> None:
+        if self._before_begin is not None:
+            self._before_begin()
         try:
             self._producer.begin_transaction()
         except KafkaException as error:

@@ -12,6 +12,7 @@ import pytest
 
 from cdc.base.errors import TopicUnavailable
 from cdc.base.lsn import LSN
+from cdc.bridge.coverage import RULES, Coverage, CoverageRule
 from cdc.bridge.encode import TableEncoder
 from cdc.bridge.loop import Bridge
 from cdc.bridge.order.counts import CountsByTable
@@ -163,9 +164,25 @@ class Script:
     def begins_anew(self, table: TableEncoder) -> Demand | None:
         return None
 
-    def send(self, records: Sequence[Ready]) -> None:
+    @property
+    def coverage(self) -> Coverage:
+        return Coverage.IN_TRANSACTION if self.is_open else Coverage.COVERED
+
+    @property
+    def rule(self) -> CoverageRule:
+        return RULES["transactional"][self.coverage]
+
+    def covered(self) -> None: ...
+
+    def cover(self, progress: Progress) -> None:
+        raise AssertionError("progress goes with the rows")
+
+    def end(self, progress: Progress) -> None: ...
+
+    def send(self, records: Sequence[Ready]) -> bool:
         self.is_open = True
         self.journal += [key for _, key, *_ in records]
+        return False
 
     def describe(self, table: TableEncoder) -> None:
         pass

@@ -28,7 +28,7 @@ from cdc.bridge.source import slot_watch
 from cdc.bridge.source.connect import source_errors
 from cdc.contract.change import UNCHANGED_TOAST, Column, Relation, ReplicaIdentity
 from cdc.kafka.brokers import BrokerAdmin
-from cdc.kafka.publish import prompt
+from cdc.kafka.publish.publisher import KafkaPublisher
 from cdc.kafka.replay import pulse
 from cdc.lab.demo import probes
 from cdc.ops.dashboard.board import Board
@@ -151,9 +151,7 @@ def topic_watch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def progress_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    running = prompt.PromptPublisher(
-        {"bootstrap.servers": "127.0.0.1:1"}, transactional_id="t", max_message_bytes=1_000_000
-    )
+    running = KafkaPublisher({"bootstrap.servers": "127.0.0.1:1"}, transactional_id="t", max_message_bytes=1_000_000)
     monkeypatch.setattr(running, "_write", boom)
     try:
         running.write("topic", b"key", b"value")
@@ -225,7 +223,7 @@ ENDS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "cdc/lab/demo/probes.py": probe_ends,
     "cdc/bridge/topic_watch.py": topic_watch_ends,
     "cdc/bridge/rereader.py": rereader_ends,
-    "cdc/kafka/publish/prompt.py": progress_ends,
+    "cdc/kafka/publish/publisher.py": progress_ends,
     "cdc/views/store/redis_lock.py": store_lock_ends,
     "cdc/views/feed/run.py": feed_ends,
     "cdc/views/http/run.py": service_ends,

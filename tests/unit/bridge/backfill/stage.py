@@ -72,8 +72,6 @@ class Stream:
     def distrust(self, xids: Iterable[int]) -> None:
         self.unseen.update(xids)
 
-    def watch_keys(self) -> None: ...
-
 
 class Readers:
     """Two, which bring what a test hands them."""

@@ -9,7 +9,6 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from cdc.base.errors import FencedError, TopicUnavailable
-from cdc.kafka.publish.prompt import PromptPublisher
 from cdc.kafka.publish.publisher import KafkaPublisher
 from cdc.kafka.publish.transactional import PRODUCER_SETTINGS
 
@@ -38,7 +37,7 @@ def test_fenced_behind_the_timeout_nobody_need_have(publisher: KafkaPublisher) -
 def test_a_progress_beside_rows_is_a_kafka_transaction_of_its_own() -> None:
     """Who had published nothing but rows for a minute, and was fenced, took its last one for open all the time."""
     options = {"bootstrap.servers": "127.0.0.1:1"}
-    with closing(PromptPublisher(options, transactional_id="cdc-shop", max_message_bytes=1_000)) as publisher:
+    with closing(KafkaPublisher(options, transactional_id="cdc-shop", max_message_bytes=1_000)) as publisher:
         publisher._began_at -= PRODUCER_SETTINGS["transaction.timeout.ms"] / 1_000 + 1
         publisher.write("t", b"progress", b"1")
         assert isinstance(publisher._error("commit_transaction", FENCED), FencedError)

@@ -12,22 +12,23 @@ from cdc.base.errors import TopicUnavailable
 from cdc.base.lsn import LSN
 from cdc.contract.header import INSERT, HeaderStamp
 from cdc.contract.record import Ready
-from cdc.kafka.publish.prompt import PromptPublisher
-from cdc.kafka.publish.row_producer import ROWS_PATIENCE_S
+from cdc.kafka.publish.publisher import KafkaPublisher
+from cdc.kafka.publish.row_producer import ROWS_PATIENCE_S, RowProducer
 from cdc.lab.stack.embedded import free_port
 
 ROW: Ready = ("t", b"k", b"{}", HeaderStamp(LSN(9), 7, 0).header(INSERT, 1, "0" * 16), None)
 
 
 @pytest.fixture
-def publisher() -> Iterator[PromptPublisher]:
+def publisher() -> Iterator[KafkaPublisher]:
     """Of brokers that are away."""
     options = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
-    with closing(PromptPublisher(options, transactional_id="x", max_message_bytes=1_000_000)) as made:
+    rows = RowProducer(options, max_message_bytes=1_000_000)
+    with closing(KafkaPublisher(options, transactional_id="x", max_message_bytes=1_000_000, rows=rows)) as made:
         yield made
 
 
-def test_a_kafka_transaction_does_not_wait_for_rows_beyond_the_proof(publisher: PromptPublisher) -> None:
+def test_a_kafka_transaction_does_not_wait_for_rows_beyond_the_proof(publisher: KafkaPublisher) -> None:
     """Else they would arrive when the bridge that took over has looked at what is there."""
     publisher.proved(time.monotonic() - ROWS_PATIENCE_S)
     publisher.send_rows([ROW])
@@ -37,7 +38,7 @@ def test_a_kafka_transaction_does_not_wait_for_rows_beyond_the_proof(publisher: 
     assert time.monotonic() - began < ROWS_PATIENCE_S / 2
 
 
-def test_nor_does_a_row_wait_for_room(publisher: PromptPublisher) -> None:
+def test_nor_does_a_row_wait_for_room(publisher: KafkaPublisher) -> None:
     publisher.proved(time.monotonic() - ROWS_PATIENCE_S)
     began = time.monotonic()
     with pytest.raises(TopicUnavailable, match="queue stayed full"):

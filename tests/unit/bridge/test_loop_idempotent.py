@@ -7,18 +7,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from cdc.bridge import prompt
+from cdc.bridge.coverage import RULES, Coverage
+from cdc.bridge.kafka_side import KafkaSide
+from cdc.bridge.loop import Bridge
 from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.order.engine import Engine
 from cdc.bridge.order.touched import TouchedKeys
-from cdc.bridge.prompt import PromptBridge
-from cdc.bridge.prompt_side import PromptSide
 from cdc.bridge.sides import LoopSides
 from cdc.contract.progress import parse_progress
 from cdc.contract.record import Progress
 from cdc.contract.snapshot import Snapshot
+from tests.unit.bridge.test_kafka_side import CONFIG, Publisher
 from tests.unit.bridge.test_loop import RELATION, RESUME, UNIX_EPOCH, Idle, Script, commit, frame, insert
-from tests.unit.bridge.test_prompt_side import CONFIG, Publisher
 
 TRANSACTIONS = 200
 
@@ -49,17 +49,17 @@ def transaction(number: int) -> list[bytes]:
     return [frame(b"B" + struct.pack(">QqI", lsn, UNIX_EPOCH, 10 + number)), insert(number), commit(lsn)]
 
 
-def run(monkeypatch: pytest.MonkeyPatch) -> tuple[PromptBridge, Kafka]:
+def run(monkeypatch: pytest.MonkeyPatch) -> tuple[Bridge, Kafka]:
     """A bridge that has published them all."""
-    monkeypatch.setattr(prompt, "_PACE_S", -1.0)
+    monkeypatch.setitem(RULES["idempotent"], Coverage.AHEAD, RULES["idempotent"][Coverage.AHEAD]._replace(every_s=-1.0))  # type: ignore[arg-type]
     script, kafka = Script(*map(transaction, range(TRANSACTIONS))), Kafka()
     script.batches[0].insert(1, RELATION)
     script.snapshot = lambda: Snapshot(10 + TRANSACTIONS, frozenset())  # type: ignore[method-assign]
     registry = SimpleNamespace(describe=lambda *_: None)
     watch = SimpleNamespace(look=lambda: None)
-    side = PromptSide(CONFIG, kafka, registry, watch, RESUME, None)  # type: ignore[arg-type]
+    side = KafkaSide(CONFIG, kafka, registry, watch, RESUME, None)  # type: ignore[arg-type]
     engine = Engine(resume=RESUME, xid=0, counts=CountsByTable(), touched=TouchedKeys())
-    bridge = PromptBridge(
+    bridge = Bridge(
         LoopSides(script, script, side, Idle([])),  # type: ignore[arg-type]
         engine,
         RESUME,

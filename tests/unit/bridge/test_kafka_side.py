@@ -11,11 +11,11 @@ import pytest
 from cdc.base.config import Config
 from cdc.base.errors import FencedError, TopicUnavailable
 from cdc.base.lsn import LSN, ZERO
-from cdc.bridge import kafka_side, prompt_side
+from cdc.bridge import kafka_side
+from cdc.bridge.coverage import TRANSITIONS, Coverage, CoverageEvent
 from cdc.bridge.kafka_side import KafkaSide
 from cdc.bridge.order.needs import Empty
 from cdc.bridge.order.repeats import Repeats
-from cdc.bridge.prompt_side import PromptSide
 from cdc.contract.header import INSERT, HeaderStamp
 from cdc.contract.ports import StoredRecord
 from cdc.contract.progress import parse_progress, stream_key
@@ -25,6 +25,7 @@ from cdc.kafka.publish.row_producer import Group
 SOURCE = SourceIdentity("7", 1, 5)
 RESUME = Progress(LSN(100), None, 0, SOURCE)
 CONFIG = Config.model_validate({"name": "shop", "kafka": {"bootstrap": "k:1"}, "delivery": "idempotent"})
+TRANSACTIONAL = CONFIG.model_copy(update={"delivery": "transactional"})
 
 
 def row(lsn: int, seq: int = 1, key: bytes = b"k") -> Ready:
@@ -95,14 +96,14 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(prompt_side, "time", clock)
+    monkeypatch.setattr(kafka_side, "time", clock)
     return clock
 
 
-def begun(repeats: Repeats | None = None) -> tuple[PromptSide, Publisher]:
+def begun(repeats: Repeats | None = None) -> tuple[KafkaSide, Publisher]:
     """A side that has committed its first progress, as the loop has it do."""
     publisher = Publisher()
-    side = PromptSide(CONFIG, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, repeats)  # type: ignore[arg-type]
+    side = KafkaSide(CONFIG, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, repeats)  # type: ignore[arg-type]
     side.commit(RESUME)
     publisher.journal.clear()
     return side, publisher
@@ -110,7 +111,7 @@ def begun(repeats: Repeats | None = None) -> tuple[PromptSide, Publisher]:
 
 def test_before_the_first_row_the_topics_say_that_rows_may_be_ahead(clock: Clock) -> None:
     publisher = Publisher()
-    side = PromptSide(CONFIG, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, None)  # type: ignore[arg-type]
+    side = KafkaSide(CONFIG, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, None)  # type: ignore[arg-type]
     side.send([row(200)])
     assert publisher.journal == [(100, Lead(LSN(99), True)), "commit", b"lsn=0/C8"]
 
@@ -131,7 +132,7 @@ def test_progress_waits_until_kafka_has_every_row_that_it_covers(clock: Clock) -
     followed = side.covered()
     assert followed is not None
     assert followed[0].lsn == LSN(210)
-    assert side.is_open, "of the second row no progress is on its way"
+    assert side.coverage is Coverage.AHEAD, "of the second row no progress is on its way"
     assert side.covered() is None, "told once"
 
 
@@ -153,11 +154,11 @@ def test_in_an_open_kafka_transaction_rows_go_into_it(clock: Clock) -> None:
     publisher.is_open = True
     side.send([row(200)])
     side.cover(Progress(LSN(210), None, 0, SOURCE))
-    assert not side.is_covering
+    assert side.coverage is Coverage.IN_TRANSACTION
     assert publisher.journal == [("inside", b"lsn=0/C8")]
     side.commit(Progress(LSN(210), Position(LSN(300), 1), 0, SOURCE))
     publisher.is_open = False
-    assert not side.is_open
+    assert side.coverage is Coverage.COVERED
 
 
 def test_behind_an_emptied_topic_no_row_goes_out_before_its_progress(
@@ -255,7 +256,7 @@ def test_what_is_there_already_is_passed_over_and_its_end_stays_on_record_until_
     side, publisher = begun(there(300))
     side.send([row(200)])
     assert publisher.journal == []
-    assert side.is_open, "a progress has to follow all the same"
+    assert side.coverage is Coverage.AHEAD, "a progress has to follow all the same"
     side.commit(Progress(LSN(210), None, 0, SOURCE))
     side.end(Progress(LSN(210), None, 0, SOURCE))
     assert publisher.journal[-2] == (210, Lead(LSN(300), True)), "not at an end yet"
@@ -268,7 +269,7 @@ def test_the_transactional_bridge_that_follows_passes_it_over_too(clock: Clock) 
     publisher = Publisher()
     publisher.is_open = True
     resume = Progress(LSN(100), None, 0, SOURCE, lead=Lead(LSN(250), True))
-    side = KafkaSide(CONFIG, publisher, SimpleNamespace(), SimpleNamespace(), resume, there(300))  # type: ignore[arg-type]
+    side = KafkaSide(TRANSACTIONAL, publisher, SimpleNamespace(), SimpleNamespace(), resume, there(300))  # type: ignore[arg-type]
     side.send([row(200)])
     side.commit(Progress(LSN(210), None, 0, SOURCE))
     side.send([row(300), row(400)])
@@ -284,6 +285,70 @@ def test_the_transactional_bridge_that_follows_passes_it_over_too(clock: Clock) 
 
 def test_a_bridge_that_was_never_idempotent_says_nothing_of_a_lead(clock: Clock) -> None:
     publisher = Publisher()
-    side = KafkaSide(CONFIG, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, None)  # type: ignore[arg-type]
+    side = KafkaSide(TRANSACTIONAL, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, None)  # type: ignore[arg-type]
     side.commit(Progress(LSN(210), None, 0, SOURCE))
     assert publisher.journal == [(210, None), "commit"]
+
+
+def led_to(state: Coverage) -> tuple[KafkaSide, Publisher]:
+    """A side that stands there."""
+    side, publisher = begun()
+    steps = {
+        Coverage.COVERED: [],
+        Coverage.AHEAD: [CoverageEvent.ROWS],
+        Coverage.COVERING: [CoverageEvent.ROWS, CoverageEvent.COVER],
+        Coverage.OUTRUN: [CoverageEvent.ROWS, CoverageEvent.COVER, CoverageEvent.ROWS],
+        Coverage.IN_TRANSACTION: [CoverageEvent.RECORDS],
+    }
+    for event in steps[state]:
+        bring_about(event, side, publisher)
+    assert side.coverage is state
+    return side, publisher
+
+
+def bring_about(event: CoverageEvent, side: KafkaSide, publisher: Publisher) -> None:
+    progress = Progress(LSN(210), None, 0, SOURCE)
+    if event is CoverageEvent.ROWS:
+        side.send([row(200)])
+    elif event is CoverageEvent.RECORDS:
+        publisher.produce_all([])
+    elif event is CoverageEvent.COVER:
+        side.cover(progress)
+    elif event is CoverageEvent.COMMIT:
+        side.commit(progress)
+        publisher.is_open = False
+    else:
+        publisher.ack_of.acked = publisher.ack_of.sent
+        assert side.covered() is None, "written"
+        publisher.is_done = True
+        assert side.covered() is not None
+
+
+@pytest.mark.parametrize(
+    ("state", "event"),
+    [(state, event) for state, ways in TRANSITIONS.items() for event in ways],
+    ids=lambda each: each.name,
+)
+def test_each_case_leads_where_the_table_says(state: Coverage, event: CoverageEvent, clock: Clock) -> None:
+    side, publisher = led_to(state)
+    bring_about(event, side, publisher)
+    assert side.coverage is TRANSITIONS[state][event]
+
+
+@pytest.mark.parametrize("state", [Coverage.COVERING, Coverage.OUTRUN, Coverage.IN_TRANSACTION])
+def test_no_progress_is_drawn_up_where_the_table_has_none(state: Coverage, clock: Clock) -> None:
+    side, publisher = led_to(state)
+    before = list(publisher.journal)
+    side.cover(Progress(LSN(310), None, 0, SOURCE))
+    assert (side.coverage, publisher.journal) == (state, before)
+
+
+def test_the_transactional_bridge_sends_no_row_at_once(clock: Clock) -> None:
+    publisher = Publisher()
+    side = KafkaSide(TRANSACTIONAL, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, None)  # type: ignore[arg-type]
+    assert not side.send([row(200)])
+    assert publisher.journal == [("inside", b"lsn=0/C8")]
+    side.commit(Progress(LSN(210), None, 0, SOURCE))
+    publisher.is_open = False
+    side.end(Progress(LSN(210), None, 0, SOURCE))
+    assert publisher.journal[1:] == [(210, None), "commit"], "nothing was ahead, so nothing is said at the end"

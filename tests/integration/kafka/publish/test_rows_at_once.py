@@ -13,7 +13,8 @@ from cdc.base.lsn import LSN
 from cdc.contract.header import INSERT, HeaderStamp
 from cdc.contract.record import Ready
 from cdc.kafka.brokers import BrokerAdmin
-from cdc.kafka.publish.prompt import PromptPublisher
+from cdc.kafka.publish.publisher import KafkaPublisher
+from cdc.kafka.publish.row_producer import RowProducer
 from cdc.kafka.publish.topics import TopicAdmin, TopicSpecification
 from cdc.kafka.replay.bounded import read_topic
 from cdc.lab.stack import Kafka
@@ -39,18 +40,17 @@ def topic(options: dict[str, str]) -> str:
 
 
 @pytest.fixture
-def publisher(options: dict[str, str], topic: str) -> Iterator[PromptPublisher]:
+def publisher(options: dict[str, str], topic: str) -> Iterator[KafkaPublisher]:
     with closing(started(options, topic)) as made:
         yield made
 
 
-def started(options: dict[str, str], topic: str, **more: str) -> PromptPublisher:
+def started(options: dict[str, str], topic: str, **more: str) -> KafkaPublisher:
     """``more`` options have underscores for dots."""
-    made = PromptPublisher(
-        {**options, "compression.type": "none", **{name.replace("_", "."): value for name, value in more.items()}},
-        transactional_id=f"{topic}-id",
-        max_message_bytes=LARGEST,
-    )
+    settings = {**options, "compression.type": "none"}
+    settings |= {name.replace("_", "."): value for name, value in more.items()}
+    rows = RowProducer(settings, max_message_bytes=LARGEST)
+    made = KafkaPublisher(settings, transactional_id=f"{topic}-id", max_message_bytes=LARGEST, rows=rows)
     made.start()
     return made
 
@@ -64,7 +64,7 @@ def keys(options: dict[str, str], topic: str) -> list[bytes | None]:
 
 
 def test_rows_are_readable_without_a_commit_and_acknowledged_by_group(
-    publisher: PromptPublisher, options: dict[str, str], topic: str
+    publisher: KafkaPublisher, options: dict[str, str], topic: str
 ) -> None:
     publisher.send_rows([row(topic, 1), row(topic, 2)])
     first = publisher.next_group()
@@ -81,7 +81,7 @@ def test_rows_are_readable_without_a_commit_and_acknowledged_by_group(
 
 
 def test_a_kafka_transaction_begins_behind_every_row_that_was_sent(
-    publisher: PromptPublisher, options: dict[str, str], topic: str
+    publisher: KafkaPublisher, options: dict[str, str], topic: str
 ) -> None:
     for number in range(0, 600, 3):
         publisher.send_rows([row(topic, number), row(topic, number + 1)])
@@ -92,7 +92,7 @@ def test_a_kafka_transaction_begins_behind_every_row_that_was_sent(
 
 
 def test_progress_is_written_beside_rows_and_waited_for_by_what_comes_next(
-    publisher: PromptPublisher, options: dict[str, str], topic: str
+    publisher: KafkaPublisher, options: dict[str, str], topic: str
 ) -> None:
     publisher.write(topic, b"progress", b"1")
     publisher.send_rows([row(topic, 1)])
@@ -156,7 +156,7 @@ def test_no_row_goes_out_behind_one_that_the_client_gave_up(options: dict[str, s
     """
     topic = unique("prompt.")
     with closing(started(options, topic, topic_metadata_propagation_max_ms="500")) as publisher:
-        metadata = publisher._rows._producer.list_topics
+        metadata = publisher._rows._producer.list_topics  # type: ignore[union-attr]
         publisher.send_rows([row(topic, 1)])
         credible = time.monotonic() + 0.55  # before that, the client does not believe that there is no such topic
         eventually(lambda: metadata(topic, 5).topics[topic].error is not None and time.monotonic() > credible)
@@ -167,7 +167,7 @@ def test_no_row_goes_out_behind_one_that_the_client_gave_up(options: dict[str, s
     assert keys(options, topic) == []
 
 
-def test_a_row_that_is_too_large_is_refused_with_its_key(publisher: PromptPublisher, topic: str) -> None:
+def test_a_row_that_is_too_large_is_refused_with_its_key(publisher: KafkaPublisher, topic: str) -> None:
     with pytest.raises(TopicRefused, match="key 7"):
         publisher.send_rows([row(topic, 7, b"x" * 2 * LARGEST)])
 
@@ -186,7 +186,7 @@ def test_rows_that_kafka_took_without_proof_are_known_at_the_end(options: dict[s
 
 
 def test_who_was_fenced_learns_it_from_its_progress(
-    publisher: PromptPublisher, options: dict[str, str], topic: str
+    publisher: KafkaPublisher, options: dict[str, str], topic: str
 ) -> None:
     with closing(started(options, topic)):
         publisher.write(topic, b"progress", b"1")
@@ -195,7 +195,7 @@ def test_who_was_fenced_learns_it_from_its_progress(
 
 
 def test_who_was_fenced_learns_it_also_long_after_the_last_kafka_transaction_with_records(
-    publisher: PromptPublisher, options: dict[str, str], topic: str
+    publisher: KafkaPublisher, options: dict[str, str], topic: str
 ) -> None:
     """The bridge took it for a Kafka transaction that was open for too long, and did not end with exit code 5."""
     publisher._began_at -= 61

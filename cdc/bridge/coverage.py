@@ -1,0 +1,124 @@
+"""How far the stored progress covers what was sent to Kafka, and what the bridge does in each case. Pure data.
+
+Both deliveries run in one loop, and differ in these tables alone. With ``transactional``, rows wait in a Kafka
+transaction, and the progress that covers them is committed with it. With ``idempotent``, rows go to their topics at
+once, and a progress follows when Kafka has them all; whatever is no ordinary row goes into a Kafka transaction there,
+too, and until that is committed the two are alike.
+
+The design: docs/design/prompt.md, which shows these tables.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+_IDLE_S: Final = 1.0
+"""One progress a second is enough for an idle database, and keeps its slot from holding WAL back."""
+_PACE_S: Final = 0.05
+"""Between two progresses. Each costs the brokers a Kafka transaction, and a replica cannot be newer than the last."""
+
+Delivery: TypeAlias = Literal["transactional", "idempotent"]
+
+
+class Coverage(enum.Enum):
+    """How what was sent stands to the progress that is stored in Kafka. The value says it in words."""
+
+    COVERED = "the stored progress covers everything that was sent"
+    AHEAD = "rows were sent that no progress covers"
+    COVERING = "a progress that covers everything is on its way"
+    OUTRUN = "a progress is on its way, and rows were sent after it was drawn up"
+    IN_TRANSACTION = "a Kafka transaction holds records"
+
+
+class RowsGo(enum.Enum):
+    """Where the next rows of the stream go."""
+
+    AT_ONCE = "to their topics at once"
+    INSIDE = "into the Kafka transaction"
+
+
+class ProgressGoes(enum.Enum):
+    """How the next progress is published."""
+
+    INSIDE = "committed in the Kafka transaction, while the loop waits"
+    BEHIND = "written behind the rows, while more rows go out"
+    LATER = "when the one on its way has arrived"
+
+
+class CoverageRule(NamedTuple):
+    """What the bridge does in one case.
+
+    Attributes:
+        rows: where the next rows go.
+        progress: how the next progress is published.
+        every_s: seconds after the last progress at which the next one is due; None where the batch decides, or where
+            another one is on its way.
+        when_idle: due also when the stream has not moved: a progress proves that no other bridge took over.
+    """
+
+    rows: RowsGo
+    progress: ProgressGoes
+    every_s: float | None
+    when_idle: bool = False
+
+
+RULES: Final[Mapping[Delivery, Mapping[Coverage, CoverageRule]]] = {
+    "transactional": {
+        Coverage.COVERED: CoverageRule(RowsGo.INSIDE, ProgressGoes.INSIDE, _IDLE_S),
+        Coverage.IN_TRANSACTION: CoverageRule(RowsGo.INSIDE, ProgressGoes.INSIDE, None),
+    },
+    "idempotent": {
+        Coverage.COVERED: CoverageRule(RowsGo.AT_ONCE, ProgressGoes.BEHIND, _IDLE_S, when_idle=True),
+        Coverage.AHEAD: CoverageRule(RowsGo.AT_ONCE, ProgressGoes.BEHIND, _PACE_S, when_idle=True),
+        Coverage.COVERING: CoverageRule(RowsGo.AT_ONCE, ProgressGoes.LATER, None),
+        Coverage.OUTRUN: CoverageRule(RowsGo.AT_ONCE, ProgressGoes.LATER, None),
+        Coverage.IN_TRANSACTION: CoverageRule(RowsGo.INSIDE, ProgressGoes.INSIDE, None),
+    },
+}
+"""By delivery, the cases that there are in it."""
+
+
+class CoverageEvent(enum.Enum):
+    """What happens. The value says it in words."""
+
+    ROWS = "rows are sent at once"
+    RECORDS = "records are added to the Kafka transaction"
+    COVER = "a progress is drawn up"
+    ARRIVED = "it is stored"
+    COMMIT = "the loop commits a progress"
+
+
+TRANSITIONS: Final[Mapping[Coverage, Mapping[CoverageEvent, Coverage]]] = {
+    Coverage.COVERED: {
+        CoverageEvent.ROWS: Coverage.AHEAD,
+        CoverageEvent.RECORDS: Coverage.IN_TRANSACTION,
+        CoverageEvent.COVER: Coverage.COVERING,
+        CoverageEvent.COMMIT: Coverage.COVERED,
+    },
+    Coverage.AHEAD: {
+        CoverageEvent.ROWS: Coverage.AHEAD,
+        CoverageEvent.RECORDS: Coverage.IN_TRANSACTION,
+        CoverageEvent.COVER: Coverage.COVERING,
+        CoverageEvent.COMMIT: Coverage.COVERED,
+    },
+    Coverage.COVERING: {
+        CoverageEvent.ROWS: Coverage.OUTRUN,
+        CoverageEvent.RECORDS: Coverage.IN_TRANSACTION,
+        CoverageEvent.ARRIVED: Coverage.COVERED,
+        CoverageEvent.COMMIT: Coverage.COVERED,
+    },
+    Coverage.OUTRUN: {
+        CoverageEvent.ROWS: Coverage.OUTRUN,
+        CoverageEvent.RECORDS: Coverage.IN_TRANSACTION,
+        CoverageEvent.ARRIVED: Coverage.AHEAD,
+        CoverageEvent.COMMIT: Coverage.COVERED,
+    },
+    Coverage.IN_TRANSACTION: {
+        CoverageEvent.RECORDS: Coverage.IN_TRANSACTION,
+        CoverageEvent.COMMIT: Coverage.COVERED,
+    },
+}
+"""What becomes of each case. What is not listed cannot happen: no row is sent at once beside an open Kafka transaction,
+and no progress is drawn up while another one is on its way."""

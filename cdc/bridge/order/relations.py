@@ -1,0 +1,74 @@
+"""The relations that the engine met: whether each is published, and how its rows are encoded, in Python and in C."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
+
+from cdc.base.compiled import twin
+from cdc.bridge.encode import TableEncoder
+from cdc.bridge.order.counts import TableCounts
+from cdc.contract.change import Relation
+
+TakeRows: TypeAlias = Callable[..., tuple[int, int]]
+
+
+class NotPublished(enum.Enum):
+    """Why no row of a relation goes out. In every other state there is a ``PublishedRelation``."""
+
+    UNMET = "its first change is at hand: the engine needs its definition"
+    OUT_OF_SCOPE = "whoever answered that need said that the table is not ours to publish"
+
+
+UNMET: Final = NotPublished.UNMET
+OUT_OF_SCOPE: Final = NotPublished.OUT_OF_SCOPE
+
+
+class PublishedRelation(NamedTuple):
+    """A relation in scope: how to encode it, and its counts."""
+
+    encoder: TableEncoder
+    counts: TableCounts
+
+
+class KnownRelations:
+    """What was looked up.
+
+    Attributes:
+        tables: by relation; what is not in it is ``UNMET``.
+        plain: by relation in scope, the ``PlainTable`` that does the same in C; empty without a compiler.
+    """
+
+    def __init__(self) -> None:
+        self.tables: dict[Relation, PublishedRelation | Literal[NotPublished.OUT_OF_SCOPE]] = {}
+        self.plain: dict[Relation, Any] = {}
+        self._newest: dict[int, Relation] = {}
+
+    def learn(self, relation: Relation, table: TableEncoder | None, counts: TableCounts) -> None:
+        """Keep the answer to ``Definition``; ``table`` None is out of scope."""
+        # Each Relation message makes a new object, and caches forget them often: only the newest is kept.
+        if (before := self._newest.get(relation.relation_id)) is not None:
+            del self.tables[before]
+            self.plain.pop(before, None)
+        self._newest[relation.relation_id] = relation
+        if table is None:
+            self.tables[relation] = OUT_OF_SCOPE
+            return
+        self.tables[relation] = PublishedRelation(table, counts)
+        if (plain := _plain(table, counts)) is not None:
+            self.plain[relation] = plain
+
+
+def take_rows() -> TakeRows | None:
+    """``take_rows`` of ``_frames.pyx``; None without a compiler."""
+    module = twin("cdc.bridge.order._frames")
+    return None if module is None else cast(TakeRows, module.take_rows)
+
+
+def _plain(table: TableEncoder, counts: TableCounts) -> Any:
+    compiled, module = table.compiled, twin("cdc.bridge.order._frames")
+    if compiled is None or module is None:
+        return None
+    writers = (compiled.values, compiled.keys)
+    return module.PlainTable(table.topic, table.fingerprint, writers, compiled.key_places, counts)

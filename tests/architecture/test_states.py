@@ -1,0 +1,40 @@
+"""The tables of states that the docs show are those that the code works by."""
+
+from __future__ import annotations
+
+from cdc.bridge.coverage import RULES, TRANSITIONS, Coverage, CoverageEvent
+from tests.architecture.pages import page
+
+
+def words(case: Coverage | CoverageEvent) -> str:
+    return case.name.lower().replace("_", " ")
+
+
+def table(*rows: list[str]) -> str:
+    head, *others = (f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join([head, "|" + "---|" * len(rows[0]), *others]) + "\n"
+
+
+def rules(delivery: str) -> str:
+    """What the bridge does in each case."""
+    found = [["case", "that is", "the next rows go", "the next progress is", "and is due"]]
+    for case, rule in RULES[delivery].items():  # type: ignore[index]
+        due = "as the batch says" if case is Coverage.IN_TRANSACTION else ""
+        if rule.every_s is not None:
+            due = f"{rule.every_s:g} s after the last" + ("" if rule.when_idle else ", if the stream has moved")
+        found.append([words(case), case.value, rule.rows.value, rule.progress.value, due])
+    return table(*found)
+
+
+def transitions() -> str:
+    """Where each event leads."""
+    rows = [["case", *(each.value for each in CoverageEvent)]]
+    for case, ways in TRANSITIONS.items():
+        rows.append([words(case), *(words(ways[each]) if each in ways else "" for each in CoverageEvent)])
+    return table(*rows)
+
+
+def test_the_page_shows_what_the_loop_goes_by() -> None:
+    text = page("docs/design/prompt.md").text
+    for expected in (rules("transactional"), rules("idempotent"), transitions()):
+        assert expected in text, f"put this into docs/design/prompt.md:\n\n{expected}"
