@@ -300,7 +300,7 @@ class ServeMetrics:
         state = StateSetMetricFamily("cdc_serve_table_state", "State of the view's table.", labels=["table"])
         rows = GaugeMetricFamily("cdc_serve_rows", "Rows of the view's table.", labels=["table"])
         unreadable = GaugeMetricFamily(
-            "cdc_serve_unreadable_records", "Newest records of a key that are no rows.", labels=["table"]
+            "cdc_serve_unreadable_records", "Newest records of a key that are not rows.", labels=["table"]
         )
         if view is not None:
             lsn.add_metric([], view.lsn)

@@ -112,7 +112,7 @@ def duration_ms(text: str) -> int:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)", text.strip())
     if match is None:
-        raise ConfigError(f"{text!r} is no duration", remedy="write 90s, 15m, 36h or 7d")
+        raise ConfigError(f"invalid duration {text!r}", remedy="write 90s, 15m, 36h or 7d")
     return int(float(match[1]) * _UNITS_MS[match[2]])
 
 

@@ -81,6 +81,7 @@ def _version(record: StoredRecord) -> ConfigVersion:
         return ConfigVersion(name, int(content["version"]), value, str(content["at"]), str(content["by"]))
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise TopicRefused(
-            f"offset {record.offset} of partition {record.partition} of {record.topic!r} is no version of a setting",
+            f"offset {record.offset} of partition {record.partition} of {record.topic!r} does not hold a version of a "
+            "setting",
             remedy="only ConfigWriter may write this topic; find out who else does",
         ) from error

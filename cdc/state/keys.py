@@ -47,13 +47,13 @@ class KeyFormat:
         if not self._columns:
             if not isinstance(key, str) or not key:
                 raise ValueRefused(
-                    f"{key!r} is no key: this topic has plain keys",
+                    f"invalid key {key!r}: this topic has plain keys",
                     remedy="give a text that is not empty, or name the key columns when you open the topic",
                 )
             return _utf8(key)
         if isinstance(key, str) or key.keys() != set(self._columns):
             raise ValueRefused(
-                f"{key!r} is no key: this topic's keys have the columns {', '.join(self._columns)}",
+                f"invalid key {key!r}: this topic's keys have the columns {', '.join(self._columns)}",
                 remedy="give each of them a value, and no others",
             )
         return orjson.dumps({column: _plain(column, key[column]) for column in self._columns})
@@ -84,6 +84,6 @@ def _utf8(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise ValueRefused(
-            f"{text!r} is no key: half a surrogate pair is not a character",
+            f"invalid key {text!r}: half a surrogate pair is not a character",
             remedy="repair the text where it comes from",
         ) from error

@@ -24,7 +24,8 @@ def encode(value: Value) -> bytes:
     content = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
     if not isinstance(content, Mapping):
         raise ValueRefused(
-            f"{value!r} is no value: None, the word null and empty bytes do not delete, and readers take them for rows",
+            f"invalid value {value!r}: None, the word null and empty bytes do not delete, and readers take them for "
+            "rows",
             remedy="give an object (a mapping or a pydantic model); delete(key) deletes",
         )
     _refuse_not_a_number(content)

@@ -120,7 +120,7 @@ def check_wishes(found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
                 remedy=f"did you mean {near[0]}?" if near else f"choose of {', '.join(sorted(found))}",
             )
         if (number := _number(name, found[name])) is not None and not isinstance(_number(name, value), type(number)):
-            raise ConfigError(f"--set {name}={value} is no number", remedy=f"write one, such as {found[name]}")
+            raise ConfigError(f"invalid number in --set {name}={value}", remedy=f"write one, such as {found[name]}")
 
 
 def _number(setting: str, text: str) -> float | int | None:

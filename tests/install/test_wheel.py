@@ -108,7 +108,7 @@ COMMANDS = {
     "spark": (
         ("reconcile",),
         ("health",),
-        ("mirror", "--once"),
+        ("mirror", "--once", "--path", "lake"),
         ("snapshot", "public.orders", "--to", "snapshots"),
         ("audit", "public.orders", "--to", "trail"),
     ),

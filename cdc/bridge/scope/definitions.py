@@ -22,9 +22,9 @@ def named(table: str) -> tuple[str, str]:
     try:
         namespace, name = parts(table)
     except ValueError as error:
-        raise ConfigError(f"{table} is no table: {error}", remedy=instead) from None
+        raise ConfigError(f"invalid table name {table}: {error}", remedy=instead) from None
     if not (namespace and name):
-        raise ConfigError(f"{table!r} is no table", remedy=instead)
+        raise ConfigError(f"invalid table name {table!r}", remedy=instead)
     return namespace, name
 
 

@@ -174,7 +174,7 @@ def _may_not_publish(
     if facts.is_superuser:
         return None
     if mode == "all_tables":
-        return f"role {facts.role} is no superuser, whom FOR ALL TABLES takes"
+        return f"role {facts.role} is not a superuser, and FOR ALL TABLES needs one"
     if not facts.can_create_in_database:
         return f"role {facts.role} may not create in database {facts.database}"
     return _not_owned(tables, rights, facts)

@@ -147,7 +147,7 @@ def _dumps(value: Any) -> str:
 
 def _text(raw: str) -> str:
     if raw == "null":
-        raise ValueError("NULL is no key")
+        raise ValueError("a key column cannot be NULL")
     return _STRING.decode(raw) if raw.startswith('"') else raw
 
 

@@ -108,7 +108,7 @@ class DashboardPages:
             return _refusal(problem)
         except Exception:
             log.error(
-                "a page of the dashboard met a bug of ours",
+                "internal error while answering a page of the dashboard",
                 exc_info=True,
                 remedy="report it with this traceback; all else goes on",
             )

@@ -35,7 +35,7 @@ class RemoteDeployment:
 
     def __init__(self, url: str, token: str) -> None:
         if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"{url} is no URL of a dashboard", remedy="write http://host:port")
+            raise ConfigError(f"invalid URL of a dashboard: {url!r}", remedy="write http://host:port")
         self._url = url.rstrip("/")
         self._token = token
 

@@ -46,7 +46,7 @@ def parse_time(text: str, option: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise ConfigError(
-            f"{option} {text!r} is no time", remedy="write it as 2026-11-21T15:00:00Z, or with another zone"
+            f"invalid time {text!r} in {option}", remedy="write it as 2026-11-21T15:00:00Z, or with another zone"
         ) from error
     if moment.tzinfo is None:
         raise ConfigError(f"{option} {text!r} has no time zone", remedy=f"add it: {option} {text}Z for UTC")
@@ -62,7 +62,7 @@ def parse_every(text: str) -> float:
     match = _DURATION.fullmatch(text)
     seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
     if not seconds:
-        raise ConfigError(f"--every {text!r} is no duration", remedy="write it as 30s, 15m, 1h or 1d")
+        raise ConfigError(f"invalid duration {text!r} in --every", remedy="write it as 30s, 15m, 1h or 1d")
     return seconds
 
 

@@ -39,7 +39,7 @@ def with_values(text: str, schema: TableSchema) -> KeyFilter:
         else:
             values = dict(written_values(text))
         if strange := values.keys() - set(schema.key):
-            raise ValueError(f"{', '.join(sorted(strange))} is no column of the key ({', '.join(schema.key)})")
+            raise ValueError(f"{', '.join(sorted(strange))} is not a column of the key ({', '.join(schema.key)})")
         columns = [(name, types[name]) for name in values]
         wanted = key_bytes(values, columns)
     except ValueError as error:

@@ -154,7 +154,9 @@ def refusal(error: Exception) -> Answer:
             problem = Problem("store-away", sentences(error.message, "try again later"), retry)
         case _:
             log.error(
-                "a request met a bug of ours", exc_info=error, remedy="report it with this traceback; all else goes on"
+                "internal error while answering a request",
+                exc_info=error,
+                remedy="report it with this traceback; all else goes on",
             )
             problem = Problem("our-bug", "The service's log says what went wrong. Please report it.")
     return Answer(problem.status, [(b"cache-control", b"no-store"), *problem.headers], problem.body(), PROBLEM_JSON)

@@ -139,8 +139,8 @@ def _no_row(table: TableFacts, key: KeyValues, found: Found, headers: Headers, c
     if (record := found.unreadable) is not None:
         return Problem(
             "unreadable",
-            f"The newest record of {_spelled(key)} in {table.topic} is no row of {table.name}: {record.reason}. It is "
-            f"partition {record.partition}, offset {record.offset}. Whoever writes the topic must write it again.",
+            f"The newest record of {_spelled(key)} in {table.topic} is not a row of {table.name}: {record.reason}. It "
+            f"is partition {record.partition}, offset {record.offset}. Whoever writes the topic must write it again.",
             headers,
             **unreadable(table, found),
         )

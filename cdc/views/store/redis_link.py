@@ -157,7 +157,7 @@ def _accept(facts: dict[str, Any], place: RedisPlace) -> None:
     if facts.get("redis_mode") == "cluster":
         raise StoreRefused(
             f"Redis at {place.name} is a cluster: a store changes all its keys at once, which needs a single server",
-            remedy="name a Redis that is no cluster; with replicas it may be",
+            remedy="name a Redis that is not a cluster; it may have replicas",
         )
     if why := why_unsafe(facts, place):
         raise why

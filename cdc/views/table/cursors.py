@@ -76,7 +76,7 @@ def order_behind(text: str, store_id: str, table: TableFacts, index: Sequence[st
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         found = _decode(_inflated(raw) if raw[:1] == _DEFLATED else raw)
     except (binascii.Error, ValueError, zlib.error, msgspec.MsgspecError) as error:
-        raise WrongCursor("this is no cursor", remedy="take it as it was given, or begin without one") from error
+        raise WrongCursor("invalid cursor", remedy="take it as it was given, or begin without one") from error
     if (found.table, found.shape) != (table.name, _shape(table, index)):
         raise WrongCursor(
             f"the cursor is of {found.table}, by another index or another key, not of {table.name}"
@@ -102,7 +102,7 @@ def parse_token(text: str) -> Token:
     """
     store_id, *numbers = text.rsplit("-", 2)
     if len(numbers) != 2 or not all(each.isascii() and each.isdigit() and len(each) < 20 for each in numbers):
-        raise WrongCursor("this is no token of a view", remedy="take it as it was given, or begin without one")
+        raise WrongCursor("invalid token", remedy="take it as it was given, or begin without one")
     return Token(store_id, *map(int, numbers))
 
 

@@ -6,14 +6,14 @@ A change of its facts is held here until the transaction that it belongs to writ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final, TypedDict, Unpack
 
 from msgspec.structs import replace
 
 from cdc.contract.ports import StoredRecord
 from cdc.views.store.port import Item, Transaction
 from cdc.views.table.applying import apply
-from cdc.views.table.facts import FACTS, KeyColumn, State, TableFacts, encode, fact_key
+from cdc.views.table.facts import FACTS, KeyColumn, KeyKind, State, TableFacts, ValueKind, encode, fact_key
 from cdc.views.table.feed_facts import FEED, FeedTopic, topic_key
 from cdc.views.table.indexes import Indexes
 from cdc.views.table.keys import KeyForm
@@ -27,6 +27,15 @@ REBUILDING: Final = "rebuilding"
 
 _LOADS: Final = "its topic does not hold the whole table yet, or was not read to its end"
 _CATCHES_UP: Final = "it catches up with its topic"
+
+
+class FeedChanges(TypedDict, total=False):
+    """What ``change_feed`` may set: fields of ``FeedTopic``."""
+
+    state: str
+    reason: str
+    topic_id: str
+    read_since: float | None
 
 
 class FilledTable:
@@ -125,7 +134,7 @@ class FilledTable:
     def resume(self) -> None:
         """It takes records again where it stopped: as one that loads, for nobody was told what it took before."""
         if self.feed.state == STOPPED:
-            self.know(state=LOADING, reason="")
+            self.change_feed(state=LOADING, reason="")
 
     def swap(self) -> None:
         """What was filled is whole: readers see it, and what they saw until now goes."""
@@ -136,13 +145,17 @@ class FilledTable:
         )
         self._take(facts, replace(self.feed, unreadable=0, filling_key=()))
 
-    def know(self, **values: Any) -> None:
-        """Of the feed's facts, those that change."""
+    def change_feed(self, **values: Unpack[FeedChanges]) -> None:
+        """Set some facts of the feed; the others stay."""
         self._take(self.facts, replace(self.feed, **values))
 
-    def look(self, **values: Any) -> None:
-        """Of the facts that readers see, those that change."""
-        self._take(replace(self.facts, **values), self.feed)
+    def rename(self, name: str) -> None:
+        """Set the name under which readers ask for it."""
+        self._take(replace(self.facts, name=name), self.feed)
+
+    def set_kinds(self, key: KeyKind, value: ValueKind) -> None:
+        """Set what keys and values are, of another program's topic."""
+        self._take(replace(self.facts, key_kind=key, value_kind=value), self.feed)
 
     def read(self, records: Sequence[StoredRecord]) -> TableChanges:
         """What records do. Changes nothing."""
@@ -218,7 +231,7 @@ def _standing(facts: TableFacts, feed: FeedTopic) -> tuple[State, str]:
     if feed.state == CATCHING_UP:
         return "loading", _CATCHES_UP
     if facts.unreadable:
-        return "degraded", f"{facts.unreadable} of its records are no rows"
+        return "degraded", f"{facts.unreadable} of its records are not rows"
     return "exact", ""
 
 

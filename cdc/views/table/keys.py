@@ -158,7 +158,7 @@ def raw_order(text: bytes) -> bytes:
 def _part(value: Value, is_float: bool) -> bytes:
     if is_float and not isinstance(value, bool) and value is not None:
         if isinstance(value, (list, dict)):
-            raise ValueError("a document is no number")
+            raise ValueError("expected a number, not a document")
         return bytes((_FLOAT,)) + _double(float(value))
     write = _WRITERS.get(type(value), _document)
     return write(value)

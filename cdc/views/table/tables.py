@@ -142,11 +142,11 @@ class FilledTables:
             table = self._tables[topic]
             was_filling = table.is_filling
             if topic in standing.joining:
-                table.know(read_since=None, reason="")
+                table.change_feed(read_since=None, reason="")
             state = _state(topic, table.feed.state, standing)
             if state == EXACT and table.facts.filling:
                 table.swap()
-            table.know(state=state)
+            table.change_feed(state=state)
             if was_filling and not table.is_filling:
                 fresh.append(table)
         return fresh
@@ -176,7 +176,7 @@ class FilledTables:
             self._tables[topic] = table
         elif table.facts.name != name:
             self._renamed += (table.facts.name, name)
-            table.look(name=name)
+            table.rename(name)
         types = {column.name: column.sql_type for column in newest.columns}
         key = [KeyColumn(each, types[each], is_exact=is_respelled(types[each])) for each in newest.key]
         former = frozenset(each.key for each in schemas) - {newest.key}

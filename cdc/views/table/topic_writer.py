@@ -96,7 +96,7 @@ class TopicWriter:
         """Take up a topic; returns where to begin, by partition, and 0 for those that are not named."""
         table, kinds = self._tables[topic], self._topics[topic]
         is_other_kind = (table.facts.key_kind, table.facts.value_kind) != (kinds.key, kinds.value)
-        table.look(key_kind=kinds.key, value_kind=kinds.value)
+        table.set_kinds(kinds.key, kinds.value)
         table.describe(topic_form(kinds.key, kinds.value), (), (), _NO_INDEXES)
         table.begin()
         starts = self.offsets(topic)
@@ -118,9 +118,9 @@ class TopicWriter:
                     remedy="wait: until it is read, answers are 503; /v1/tables says how far",
                 )
         elif table.feed.state == EXACT:
-            table.know(state=CATCHING_UP, reason="")
+            table.change_feed(state=CATCHING_UP, reason="")
         table.resume()
-        table.know(topic_id=topic_id)
+        table.change_feed(topic_id=topic_id)
         return starts
 
     def stop(self, topic: str, reason: str) -> None:
@@ -150,7 +150,7 @@ class TopicWriter:
         was_filling, before = table.is_filling, table.facts.state
         if table.facts.filling:
             table.swap()
-        table.know(state=EXACT, reason="", read_since=at)
+        table.change_feed(state=EXACT, reason="", read_since=at)
         if was_filling:
             self._filling.tell_anew([table])
         return table.facts.state != before

@@ -118,7 +118,7 @@ class ViewReplica:
         if beginning == "stopped":
             return beginning
         table.begin()
-        table.know(topic_id=topic_id)
+        table.change_feed(topic_id=topic_id)
         self._filling.aim(topic, ends, now, is_new=beginning == "anew")
         if beginning == "anew":
             self._filling.forget_offsets(topic)
@@ -130,13 +130,13 @@ class ViewReplica:
                     remedy="wait: until it is read, answers are 503; /v1/tables says how far",
                 )
         elif beginning == "behind" and table.feed.read_since is None:
-            table.know(read_since=self._caught_up_at)
+            table.change_feed(read_since=self._caught_up_at)
         self._settle()
         return beginning
 
     def fall_behind(self, topic: str) -> None:
         """The topic is not part of the next cut, although it was of the last one."""
-        self._tables[topic].know(read_since=self._caught_up_at)
+        self._tables[topic].change_feed(read_since=self._caught_up_at)
 
     def know(self, topic: str, topic_id: str) -> None:
         """Of a topic that no table mirrors: which one it is that offsets are stored of."""
@@ -150,7 +150,7 @@ class ViewReplica:
         table = self._tables[topic]
         since = table.feed.read_since
         table.stop(reason)
-        table.know(read_since=self._caught_up_at if since is None else since)
+        table.change_feed(read_since=self._caught_up_at if since is None else since)
         self._settle()
 
     def stop_table(self, topic: str, reason: str, record: StoredRecord | None) -> None:  # noqa: ARG002 - of the port

@@ -8,7 +8,6 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
 
-from cdc.contract.jobspec.mirror import ParquetTarget
 from cdc.contract.partition import partition_of
 from cdc.contract.record import RepairKey
 from cdc.spark.errors import TopicUnreadable
@@ -52,4 +51,4 @@ def test_a_topic_that_was_given_partitions_is_refused(
     with pytest.raises(TopicUnreadable, match=told):
         Snapshots(spark, deployment, tmp_path / "snapshots").rows(TABLE)
     with pytest.raises(TopicUnreadable, match=told):
-        run(spark, job_for(deployment, ParquetTarget(path=str(tmp_path / "lake")), [TABLE]))
+        run(spark, job_for(deployment, tmp_path / "lake", [TABLE]))

@@ -90,4 +90,4 @@ def test_a_duration_that_is_none_is_refused(cleaning: KafkaBroker) -> None:
     shown = CliRunner().invoke(app, ["topics", "lint", "-b", cleaning.bootstrap, "--rebuild-time", "soon"])
 
     assert shown.exit_code == 2
-    assert "'soon' is no duration" in shown.output
+    assert "invalid duration 'soon'" in shown.output

@@ -47,5 +47,5 @@ def test_a_duration(text: str, milliseconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "90", "h", "-1s", "1h30m"])
 def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(ConfigError, match="is no duration"):
+    with pytest.raises(ConfigError, match="invalid duration"):
         duration_ms(text)

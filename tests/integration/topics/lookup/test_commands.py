@@ -271,7 +271,10 @@ def test_a_record_that_is_not_the_bridges_is_told(live: Deployment, kafka: Kafka
 
 @pytest.mark.parametrize(
     ("key", "words"),
-    [("amount=1", "amount is no column of the key (region, item)"), ("eu", "neither a JSON object nor column=value")],
+    [
+        ("amount=1", "amount is not a column of the key (region, item)"),
+        ("eu", "neither a JSON object nor column=value"),
+    ],
 )
 def test_watch_refuses_what_is_no_key(live: Deployment, key: str, words: str) -> None:
     ran = subprocess.run(

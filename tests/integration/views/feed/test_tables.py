@@ -150,7 +150,7 @@ def test_what_is_no_row_stops_nothing_and_is_told_of(topics: TopicWriter, conten
         view.wait_for_cut(21)
         assert_holds(view, topics, other)
         seen = view.look("public.items")
-        assert (seen.table.state, seen.table.reason) == ("degraded", "5 of its records are no rows")
+        assert (seen.table.state, seen.table.reason) == ("degraded", "5 of its records are not rows")
         assert set(seen.rows) == {b'{"id":4}', b'{"id":5}'}
         told = {each.key: each.reason for each in seen.unreadable.values()}
         assert told['{"id":1}'] == "its value is no JSON object"

@@ -35,7 +35,7 @@ REFUSED = [
     (f"{U}/rows?limit=1001", 400, "bad-parameter", "limit is 1 to 1000"),
     (f"{U}/rows?limit=x", 400, "bad-parameter", "limit is 1 to 1000, not 'x'"),
     (f"{U}/rows?limit=1&limit=2", 400, "bad-parameter", "limit is given twice"),
-    (f"{U}/rows?after=x", 400, "foreign-cursor", "This is no cursor. Take it as it was given, or begin"),
+    (f"{U}/rows?after=x", 400, "foreign-cursor", "Invalid cursor. Take it as it was given, or begin"),
     (f"{U}/rows?prefix=1&start=1", 400, "bad-parameter", "prefix does not go together with start"),
     (f"{S}/rows?prefix=eu/1/2", 400, "wrong-key-columns", "3 values are given"),
     (f"{S}/rows?prefix=eu/x", 400, "malformed-key", "public.stock.item is int4, not 'x'"),
@@ -261,7 +261,7 @@ def test_a_bug_of_ours_is_answered_and_logged(view: PlantedView, serve: Serve, m
         got = client.get(f"{U}/rows/1")
     assert (got.status_code, got.json()["type"]) == (500, "our-bug")
     assert "secret" not in got.text
-    assert [each["event"] for each in logs] == ["a request met a bug of ours"]
+    assert [each["event"] for each in logs] == ["internal error while answering a request"]
 
 
 def test_an_empty_table_and_a_view_of_other_topics(store: Store, serve: Serve) -> None:

@@ -64,5 +64,5 @@ def test_one_that_is_not_there_or_is_something_else(url: str) -> None:
 
 
 def test_what_is_no_url() -> None:
-    with pytest.raises(ConfigError, match="is no URL of a dashboard"):
+    with pytest.raises(ConfigError, match="invalid URL of a dashboard"):
         RemoteDeployment("ftp://host", "")

@@ -20,7 +20,7 @@ def test_points() -> None:
     ("text", "offsets", "words"),
     [
         ("0/", None, "not an LSN"),
-        ("yesterday", None, "is no time"),
+        ("yesterday", None, "invalid time"),
         ("2026-11-21T15:00:00", None, "has no time zone"),
         ("0/1", "{}", "both name a point"),
         ("now", "[1]", "not offsets"),
@@ -35,7 +35,7 @@ def test_no_points(text: str, offsets: str | None, words: str) -> None:
 def test_durations() -> None:
     assert [parse_every(each) for each in ("30s", "15m", "1h", "2d")] == [30, 900, 3600, 172_800]
     for bad in ("", "0s", "1", "1w", "-1h"):
-        with pytest.raises(ConfigError, match="is no duration"):
+        with pytest.raises(ConfigError, match="invalid duration"):
             parse_every(bad)
 
 

@@ -108,7 +108,7 @@ def test_a_token_that_the_journal_does_not_know_is_reset(store: Store, monkeypat
     for other in ("second-1-0", "-0-0"):
         assert view.changes(other, TABLES).reset == {"public.items": "the store was made anew"}
     for nonsense in ("x", "first-1", "first-1-é", "first-1--1"):
-        with pytest.raises(WrongCursor, match="no token"):
+        with pytest.raises(WrongCursor, match="invalid token"):
             view.changes(nonsense, TABLES)
     with pytest.raises(UnknownTable):
         view.changes(token, ["other"])
