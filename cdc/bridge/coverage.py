@@ -14,8 +14,9 @@ import enum
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-_IDLE_S: Final = 1.0
-"""One progress a second is enough for an idle database, and keeps its slot from holding WAL back."""
+IDLE_S: Final = 1.0
+"""One progress a second is enough for an idle database, and keeps its slot from holding WAL back.
+As often, a progress covers half a source transaction, which lets nobody go on."""
 _PACE_S: Final = 0.05
 """Between two progresses. Each costs the brokers a Kafka transaction, and a replica cannot be newer than the last."""
 
@@ -30,6 +31,10 @@ class Coverage(enum.Enum):
     COVERING = "a progress that covers everything is on its way"
     OUTRUN = "a progress is on its way, and rows were sent after it was drawn up"
     IN_TRANSACTION = "a Kafka transaction holds records"
+
+
+UNDER_WAY: Final = frozenset({Coverage.AHEAD, Coverage.COVERING, Coverage.OUTRUN})
+"""Kafka has to answer soon, or a progress is due soon."""
 
 
 class RowsGo(enum.Enum):
@@ -66,11 +71,11 @@ class CoverageRule(NamedTuple):
 
 RULES: Final[Mapping[Delivery, Mapping[Coverage, CoverageRule]]] = {
     "transactional": {
-        Coverage.COVERED: CoverageRule(RowsGo.INSIDE, ProgressGoes.INSIDE, _IDLE_S),
+        Coverage.COVERED: CoverageRule(RowsGo.INSIDE, ProgressGoes.INSIDE, IDLE_S),
         Coverage.IN_TRANSACTION: CoverageRule(RowsGo.INSIDE, ProgressGoes.INSIDE, None),
     },
     "idempotent": {
-        Coverage.COVERED: CoverageRule(RowsGo.AT_ONCE, ProgressGoes.BEHIND, _IDLE_S, when_idle=True),
+        Coverage.COVERED: CoverageRule(RowsGo.AT_ONCE, ProgressGoes.BEHIND, IDLE_S, when_idle=True),
         Coverage.AHEAD: CoverageRule(RowsGo.AT_ONCE, ProgressGoes.BEHIND, _PACE_S, when_idle=True),
         Coverage.COVERING: CoverageRule(RowsGo.AT_ONCE, ProgressGoes.LATER, None),
         Coverage.OUTRUN: CoverageRule(RowsGo.AT_ONCE, ProgressGoes.LATER, None),

@@ -154,41 +154,20 @@ class KafkaSide:
     ) -> bool:
         """Add tombstones for every live key of a topic, or what ``topics.truncate`` says; False when stopped.
 
+        No row follows before its progress does, also when there was nothing to delete: emptied once more, after a
+        crash, the topic would lose such a row, and ``Repeats`` would say that it is there. Likewise when a TRUNCATE was
+        ignored: ``topics.truncate`` may say something else at the next start.
+
         Those of a topic that begins anew name the definition by which their keys were written: a reader to whom a
         former key equals a new one, but in another partition, can tell them apart.
 
         Raises:
             SourceRefused: the table was truncated, and the configuration wants a person to decide.
         """
-        name = need.table.relation.qualified_name
-        if need.is_truncate and self._config.topics.truncate == "ignore":
-            log.warning(
-                "TRUNCATE ignored, as topics.truncate says",
-                table=name,
-                remedy="empty the topic by hand if its readers should follow: cdc backfill --sweep deletes "
-                "what the table has not",
-            )
-            return True
-        if need.is_truncate and self._config.topics.truncate == "fail":
-            raise SourceRefused(
-                f"table {name} was truncated, and topics.truncate is 'fail'",
-                remedy="set topics.truncate to 'tombstone' (delete all its keys) or 'ignore' (keep them), then restart",
-            )
-        count = publish_tombstones(
-            BrokerAdmin(self._config.kafka.client_options()),
-            need.table.topic,
-            need.header if need.is_truncate else self._of_former_keys(need),
-            publisher=self._publisher,
-            commit=commit,
-            sign_of_life=sign_of_life,
-            is_stopped=stop.is_set,
-        )
-        # No row follows before its progress does, also when there was nothing to delete: emptied once more, after a
-        # crash, the topic would lose such a row, and ``Repeats`` would say that it is there.
+        is_emptied = self._empty(need, commit=commit, sign_of_life=sign_of_life, is_stopped=stop.is_set)
+        # After the last commit in between, which took this back.
         self._is_after_emptying = True
-        if need.is_truncate and count is not None:
-            log.info("TRUNCATE published", table=name, tombstones=count)
-        return count is not None
+        return is_emptied
 
     def commit(self, progress: Progress) -> None:
         """Commit what is open with this progress, after all rows that were sent; on return it is readable."""
@@ -238,6 +217,41 @@ class KafkaSide:
         if self._sends_at_once:
             self._sends_at_once = False
             self._write(progress)
+
+    def _empty(
+        self,
+        need: Empty,
+        *,
+        commit: Callable[[], None],
+        sign_of_life: Callable[[], None],
+        is_stopped: Callable[[], bool],
+    ) -> bool:
+        name = need.table.relation.qualified_name
+        if need.is_truncate and self._config.topics.truncate == "ignore":
+            log.warning(
+                "TRUNCATE ignored, as topics.truncate says",
+                table=name,
+                remedy="empty the topic by hand if its readers should follow: cdc backfill --sweep deletes "
+                "what the table has not",
+            )
+            return True
+        if need.is_truncate and self._config.topics.truncate == "fail":
+            raise SourceRefused(
+                f"table {name} was truncated, and topics.truncate is 'fail'",
+                remedy="set topics.truncate to 'tombstone' (delete all its keys) or 'ignore' (keep them), then restart",
+            )
+        count = publish_tombstones(
+            BrokerAdmin(self._config.kafka.client_options()),
+            need.table.topic,
+            need.header if need.is_truncate else self._of_former_keys(need),
+            publisher=self._publisher,
+            commit=commit,
+            sign_of_life=sign_of_life,
+            is_stopped=is_stopped,
+        )
+        if need.is_truncate and count is not None:
+            log.info("TRUNCATE published", table=name, tombstones=count)
+        return count is not None
 
     def _happened(self, event: CoverageEvent) -> None:
         self._coverage = TRANSITIONS[self.coverage][event]

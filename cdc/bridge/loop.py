@@ -36,7 +36,7 @@ from cdc.base.crashpoints import reach
 from cdc.base.errors import DecodeError
 from cdc.base.lsn import LSN
 from cdc.bridge.batch import Batch
-from cdc.bridge.coverage import Coverage, ProgressGoes
+from cdc.bridge.coverage import IDLE_S, UNDER_WAY, Coverage, ProgressGoes
 from cdc.bridge.decode.pgoutput import PgOutputDecoder
 from cdc.bridge.decode.walsender import KEEPALIVE_TAG, XLOG_DATA_HEADER_BYTES, XLOG_DATA_TAG, parse_keepalive
 from cdc.bridge.encode import TableEncoder
@@ -55,9 +55,6 @@ _NAP_S = 0.001
 _PATIENCE_S = 0.2
 """How long a re-read may take before what is ready is committed without it."""
 _LATER_S = 0.005
-_UNDER_WAY = frozenset({Coverage.AHEAD, Coverage.COVERING, Coverage.OUTRUN})
-_SILENCE_S = 1.0
-"""A progress that covers half a source transaction is written as often as this: it lets nobody go on."""
 _REACH_S = 1.0
 """How long a Kafka transaction is kept open for what removed a row that had changed its key. It is nearly always here
 within milliseconds; a stream that is far behind goes on without."""
@@ -379,7 +376,7 @@ class Bridge:
             return coverage is Coverage.COVERED or self._batch.is_due
         if rule.every_s is None:
             return False
-        every_s = _SILENCE_S if self._engine.inside_transaction else rule.every_s  # half a transaction can wait
+        every_s = IDLE_S if self._engine.inside_transaction else rule.every_s
         if time.monotonic() - self._progress_at <= every_s:
             return False
         return rule.when_idle or self._engine.complete_lsn > self._published
@@ -406,5 +403,5 @@ class Bridge:
             self._stop.wait(_NAP_S)
         else:
             # What is on its way to Kafka is looked at again soon; a socket says nothing of that.
-            is_busy |= self._kafka.coverage in _UNDER_WAY or self._engine.holds_records
+            is_busy |= self._kafka.coverage in UNDER_WAY or self._engine.holds_records
             self._stream.wait(_BUSY_WAIT_S if is_busy else _WAIT_S)

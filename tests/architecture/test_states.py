@@ -18,7 +18,7 @@ def table(*rows: list[str]) -> str:
 def rules(delivery: str) -> str:
     """What the bridge does in each case."""
     found = [["case", "that is", "the next rows go", "the next progress is", "and is due"]]
-    for case, rule in RULES[delivery].items():  # type: ignore[index]
+    for case, rule in RULES[delivery].items():
         due = "as the batch says" if case is Coverage.IN_TRANSACTION else ""
         if rule.every_s is not None:
             due = f"{rule.every_s:g} s after the last" + ("" if rule.when_idle else ", if the stream has moved")

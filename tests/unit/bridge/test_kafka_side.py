@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -100,10 +100,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def begun(repeats: Repeats | None = None) -> tuple[KafkaSide, Publisher]:
+def begun(repeats: Repeats | None = None, config: Config = CONFIG) -> tuple[KafkaSide, Publisher]:
     """A side that has committed its first progress, as the loop has it do."""
     publisher = Publisher()
-    side = KafkaSide(CONFIG, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, repeats)  # type: ignore[arg-type]
+    side = KafkaSide(config, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, repeats)  # type: ignore[arg-type]
     side.commit(RESUME)
     publisher.journal.clear()
     return side, publisher
@@ -176,6 +176,33 @@ def test_behind_an_emptied_topic_no_row_goes_out_before_its_progress(
     publisher.is_open = False
     side.send([row(300)])
     assert publisher.journal == [b"lsn=0/12C"]
+
+
+def test_after_an_ignored_truncate_no_row_goes_out_before_its_progress(clock: Clock) -> None:
+    """The next start may be told to delete all keys, and the stream brings the TRUNCATE again: it took such a row."""
+    side, publisher = begun(
+        config=CONFIG.model_copy(update={"topics": CONFIG.topics.model_copy(update={"truncate": "ignore"})})
+    )
+    need = Empty(SimpleNamespace(topic="t", relation=SimpleNamespace(qualified_name="s.t")), b"", is_truncate=True)  # type: ignore[arg-type]
+    assert side.empty(need, commit=lambda: None, sign_of_life=lambda: None, stop=threading.Event())
+    side.send([row(200)])
+    assert publisher.journal == [("inside", b"lsn=0/C8")]
+
+
+def test_a_commit_after_the_last_tombstone_does_not_let_rows_out(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It covers what came before the TRUNCATE, and not the TRUNCATE."""
+
+    def tombstones(*_: object, commit: Callable[[], None], **__: object) -> int:
+        commit()
+        return 50_000
+
+    monkeypatch.setattr(kafka_side, "publish_tombstones", tombstones)
+    side, publisher = begun()
+    need = Empty(SimpleNamespace(topic="t", relation=SimpleNamespace(qualified_name="s.t")), b"", is_truncate=True)  # type: ignore[arg-type]
+    side.empty(need, commit=lambda: side.commit(RESUME), sign_of_life=lambda: None, stop=threading.Event())
+    publisher.journal.clear()
+    side.send([row(200)])
+    assert publisher.journal == [("inside", b"lsn=0/C8")]
 
 
 def test_a_bridge_that_was_silent_sends_nothing_before_it_has_proof(clock: Clock) -> None:

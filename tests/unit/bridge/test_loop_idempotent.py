@@ -51,7 +51,7 @@ def transaction(number: int) -> list[bytes]:
 
 def run(monkeypatch: pytest.MonkeyPatch) -> tuple[Bridge, Kafka]:
     """A bridge that has published them all."""
-    monkeypatch.setitem(RULES["idempotent"], Coverage.AHEAD, RULES["idempotent"][Coverage.AHEAD]._replace(every_s=-1.0))  # type: ignore[arg-type]
+    monkeypatch.setitem(RULES["idempotent"], Coverage.AHEAD, RULES["idempotent"][Coverage.AHEAD]._replace(every_s=-1.0))
     script, kafka = Script(*map(transaction, range(TRANSACTIONS))), Kafka()
     script.batches[0].insert(1, RELATION)
     script.snapshot = lambda: Snapshot(10 + TRANSACTIONS, frozenset())  # type: ignore[method-assign]

@@ -156,7 +156,7 @@ def test_no_row_goes_out_behind_one_that_the_client_gave_up(options: dict[str, s
     """
     topic = unique("prompt.")
     with closing(started(options, topic, topic_metadata_propagation_max_ms="500")) as publisher:
-        metadata = publisher._rows._producer.list_topics  # type: ignore[union-attr]
+        metadata = publisher._rows._producer.list_topics
         publisher.send_rows([row(topic, 1)])
         credible = time.monotonic() + 0.55  # before that, the client does not believe that there is no such topic
         eventually(lambda: metadata(topic, 5).topics[topic].error is not None and time.monotonic() > credible)
