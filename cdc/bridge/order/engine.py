@@ -375,6 +375,9 @@ class Engine:
 
     def _emit(self, *records: Ready) -> Need | None:
         """Hand out the records of one change, all or none: ready at once, unless something waits before them."""
+        if not self._watched and not self._held:  # nearly always: the hot path without a compiler
+            self._ready += records
+            return None
         for record in records:
             for keys in self._watched.get(record[0], ()):
                 keys[record[1]] = self._xid
