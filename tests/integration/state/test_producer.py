@@ -204,7 +204,7 @@ def test_keys_that_lie_elsewhere_are_refused(options: dict[str, Any], compacted:
         other.produce(compacted, key=b"k%d" % number, value=b"{}")
     other.flush()
     with pytest.raises(
-        TopicRefused, match=r"key k\d+ of topic .* lies in partition \d, and belongs into \d of 2"
+        TopicRefused, match=r"key k\d+ of topic .* lies in partition \d, and belongs in \d of 2"
     ) as caught:
         StateProducer(options, compacted)
     assert "murmur2_random" in caught.value.remedy
