@@ -154,5 +154,5 @@ class ConfigWriter:
 def _misfit(name: str, error: ValidationError, what: str) -> ValueRefused:
     return ValueRefused(
         f"{what} does not fit setting {name!r}: {error}",
-        remedy="nothing was written: correct the fields that are named",
+        remedy="correct the fields that are named; nothing was written",
     )

@@ -249,7 +249,7 @@ class MirroredTopics:
             log.warning(
                 "topics have changed: looking at them again",
                 topics=changed,
-                remedy="none: the next session checks each table by itself",
+                remedy="wait: the next session checks each table by itself",
             )
             raise BeginAnew
 
