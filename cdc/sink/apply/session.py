@@ -225,7 +225,7 @@ class MirrorSession:
             return
         if flooded := self._buffer.flooded(self._loading.topics, self._reader.positions()):
             self._settle()
-            self._topics.fall_behind(flooded, self._judge.caught_up_at)
+            self._topics.leave_cut(flooded, self._judge.caught_up_at)
             log.info(
                 "tables that load are left out of the cut until they are read to their end", topics=sorted(flooded)
             )
@@ -293,11 +293,11 @@ class MirrorSession:
         """Leaves out records that the bridge cannot have written. Tables with such records are not exact."""
         published = self._judge.published_at_most
         held = self._buffer.beyond(published)
-        foreign = self._foreign.look(held, published, time.monotonic())
         # Doubtful topics leave the cut at once: it lacks their records after the doubtful one, whoever wrote that
+        foreign = self._foreign.look(held, published, time.monotonic())
         if apart := (_doubtful(held) | {each.record.topic for each in foreign}) - self._buffer.behind:
             self._settle()
-            self._topics.fall_behind(apart, self._judge.caught_up_at)
+            self._topics.leave_cut(apart, self._judge.caught_up_at)
         for each in foreign:
             first, *others = self._buffer.set_apart(each, published)
             self._reader.again({(first.topic, first.partition): first.offset})

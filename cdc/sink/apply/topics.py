@@ -168,7 +168,7 @@ class MirroredTopics:
         elif published is not None and is_other:
             self._met_at[topic] = published.offset
 
-    def fall_behind(self, topics: Collection[str], joined_since: float) -> None:
+    def leave_cut(self, topics: Collection[str], joined_since: float) -> None:
         """Takes topics out of the cut, which then no longer waits for them.
 
         Args:

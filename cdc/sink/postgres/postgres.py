@@ -173,7 +173,7 @@ class PostgresReplica:
         self._topic_ids[topic] = topic_id
 
     def fall_behind(self, topic: str) -> None:
-        """Records that a topic is not part of the cut any more, as part of the open transaction if there is one.
+        """Inside an open transaction it is part of it.
 
         Raises:
             ReplicaUnavailable: nothing of the open transaction is left.
@@ -241,8 +241,8 @@ class PostgresReplica:
             CutRejected: rows break a constraint together that each of them passed alone.
             ReplicaUnavailable: nothing of the open transaction is left, or its outcome is unknown.
         """
+        # A cut that no table takes part in speaks of none, so it gets no LSN
         source = progress.source
-        # While every table is behind, the cut speaks of none of them, so it gets no LSN
         has_parts = len(standing.behind) < len(self._registry.statements)
         is_known = standing.is_true and (has_parts or not standing.behind)
         moved = {each: offset for each, offset in offsets.items() if self._offsets.get(each) != offset}
