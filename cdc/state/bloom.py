@@ -79,6 +79,7 @@ class BloomFilter:
     def _places(self, item: bytes) -> list[int]:
         """Returns the item's bits, from two hashes (Kirsch and Mitzenmacher, "Less hashing, same performance")."""
         digest = blake2b(item, digest_size=16, salt=self._salt).digest()
+        # The second hash is odd, hence never 0: all places would be the same
         first, second = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little") | 1
         bits, hashes = self.size
         return [(first + number * second) % bits for number in range(hashes)]

@@ -48,6 +48,7 @@ class ConfigWriter:
         history_topic(self._options, self._history, create)
         self._writer = FencedWriter(self._options, topic)
         self._versions = {key.decode(): version_in(entry.header) for key, entry in self._writer.entries.now.items()}
+        # A deleted setting is in the history only; of another, the history may have expired
         for each in read_history(self._options, topic):
             self._versions[each.name] = max(each.version, self._versions.get(each.name, 0))
 

@@ -15,6 +15,7 @@ from cdc.topics.layout import Horizons, Layout
 _RECORD_OVERHEAD: Final = 10
 """Bytes that a record takes in an uncompressed batch, besides key, value and headers."""
 _SIZE_BITS: Final = 31
+"""Offset and size of a record share one int, which takes less memory than a tuple."""
 _SIZE_MASK: Final = (1 << _SIZE_BITS) - 1
 
 

@@ -124,6 +124,7 @@ def head_room(log_bytes: float, segment_bytes: int, bytes_per_s: float, delete_d
 def wanted_ratio(survivors: float) -> float:
     """Returns the lowest affordable ratio between 0.1 and 0.5, in steps of 0.05."""
     exact = 1 / (1 + _AFFORDABLE - survivors)
+    # Without the tiny amount, a rounding error of 0.3 * 20 would lead to 0.35
     return min(max(math.ceil(exact * 20 - 1e-9) / 20, 0.1), 0.5)
 
 

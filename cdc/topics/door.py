@@ -42,6 +42,7 @@ def open_socket(host: str, port: int, options: Mapping[str, Any], *, timeout_s: 
 
 def _tls(options: Mapping[str, Any]) -> ssl.SSLContext:
     context = ssl.create_default_context()
+    # With "probe", librdkafka looks for the system's certificates, which the default context has loaded
     if (authority := options.get("ssl.ca.location")) and authority != "probe":
         where = Path(str(authority))
         context.load_verify_locations(**{"capath" if where.is_dir() else "cafile": str(where)})

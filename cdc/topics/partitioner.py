@@ -18,10 +18,13 @@ _SAMPLE: Final = 20_000
 _CERTAIN: Final = 1e-6
 """A partitioner is only named if it would fit by chance less often than this."""
 _ALL_BUT: Final = 0.999
+"""A partitioner has to fit this share of the keys: a few may come from a test or a tool."""
 _MIX_SHARE: Final = 0.02
+"""A partitioner may be one of two if it fits this much more of the keys than chance would."""
 _EXAMPLES: Final = 10
 _HOT_KEPT: Final = 100
 _PARTITION_BITS: Final = 20
+"""Enough for a million partitions. Count and partition share one int, which takes less memory than a tuple."""
 
 
 def _fnv1a(data: bytes) -> int:

@@ -44,6 +44,7 @@ def _lag(
     end = ends[place.topic, place.partition]
     if offset >= end.last_stable:  # a read_committed reader can read no further
         return 0, 0
+    # A group that was away for long may have an offset before the log's start
     batches = parse_batches(cluster.wire(place.leader).fetch(place.topic, place.partition, max(offset, end.start)))
     ages = (now_ms - each.max_ms for each in batches if each.last >= offset and not each.is_control)
     return max(next(ages, 0), 0), end.high_watermark - offset

@@ -42,6 +42,7 @@ def cleaner_settings(found: Mapping[str, str]) -> CleanerSettings:
         threads=int(found.get("log.cleaner.threads") or default.threads),
         buffer_bytes=int(found.get("log.cleaner.dedupe.buffer.size") or default.buffer_bytes),
         load_factor=float(found.get("log.cleaner.io.buffer.load.factor") or default.load_factor),
+        # Kafka's default, which does not throttle, is the largest double
         io_bytes_per_s=io_bytes_per_s if io_bytes_per_s < 1e300 else float("inf"),
         backoff_ms=int(found.get("log.cleaner.backoff.ms") or default.backoff_ms),
         transaction_max_ms=int(found.get("transaction.max.timeout.ms") or default.transaction_max_ms),

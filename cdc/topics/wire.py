@@ -25,6 +25,7 @@ _MAX_FRAME: Final = 256 * 1024 * 1024
 """The largest accepted answer. A batch may be larger than the limit of a fetch, but no broker accepts one of this size;
 a greater length means that the other end does not speak Kafka's protocol."""
 _NOT_AUTHORISED: Final = {29, 31}
+"""Kafka's error codes TOPIC_AUTHORIZATION_FAILED and CLUSTER_AUTHORIZATION_FAILED."""
 
 
 class BrokerWire:
@@ -145,7 +146,7 @@ class BrokerWire:
                 f"broker {self._where}: {error}",
                 remedy="is the broker up, and can this machine reach it under the name that it advertises?",
             ) from error
-        return answer[5:] if flexible else answer[4:]
+        return answer[5:] if flexible else answer[4:]  # the header: a correlation id, and a byte that says "no tags"
 
     def _receive(self, size: int) -> bytes:
         data = bytearray(size)

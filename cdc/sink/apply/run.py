@@ -59,6 +59,7 @@ class SinkMeter:
         if report.is_true:
             self._newest = progress
             metrics.cut_lsn.set(progress.lsn)
+        # A quiet source is not a lag: a cut without a new transaction is as current as it can be
         is_new = progress.commit_ts != self._commit_ts
         self._lag_s = max(time.time() - progress.commit_ts / 1_000_000, 0.0) if is_new else 0.0
         self._commit_ts = progress.commit_ts

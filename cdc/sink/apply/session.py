@@ -197,6 +197,7 @@ class MirrorSession:
         self._learn(self._read_schemas())
         if not self._stop.is_set():
             self._order.close(self._tables.values(), self._held())
+        # Last of all: no cut may be found before the topics that it has to wait for are watched
         self._reader.add(dict.fromkeys(progress, progress_start))
         return not self._stop.is_set()
 
@@ -414,13 +415,14 @@ class MirrorSession:
         with WAITS.on("replica", f"{self._called} to take a table's definition", _REPLICA_REMEDY):
             emptied = self._replica.learn(definitions)
         if emptied:
+            # The bridge commits the record that says so before the definition: it lies before the end asked for now
             self._loading.begin_anew(
                 emptied, self._reader.look_at([self._progress_topic])[self._progress_topic].ends[0]
             )
         self._tables.update({each.topic: each.qualified_name for each in definitions})
         active = set(self._replica.active())
         if not active.issuperset(self._topics.watched):
-            raise BeginAnew
+            raise BeginAnew  # a definition stopped a table whose rows may be in the buffer
         self._topics.take_up({each: self._tables[each] for each in active.difference(self._topics.watched)})
         self._judge.bound(self._topics.compaction_lag_s)
         for table in self._replica.tables().values():
@@ -446,7 +448,7 @@ class MirrorSession:
 
     def _published(self) -> Published | None:
         """Returns what the progress topic holds; None while neither the topic nor the replica names the source."""
-        self._published_at = time.time()
+        self._published_at = time.time()  # before reading, because a mark must not be newer than what it speaks of
         found = read_published(BrokerAdmin(self._kafka), self._progress_topic, self._stream_key)
         return found if found.stream is not None or self._restored.progress is not None else None
 

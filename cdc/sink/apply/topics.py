@@ -163,6 +163,7 @@ class MirroredTopics:
         self._counts[topic] = len(facts.ends)
         if published is not None:
             self._spread(topic, facts, published.known)
+        # Until a cut includes the record in which the bridge notes the topic as it is now, the topic may lack rows
         if published is not None and not _is_met(published.known, facts):
             self._met_at[topic] = None
         elif published is not None and is_other:

@@ -243,7 +243,7 @@ class LockWaits:
 
     def meet(self, session: Session) -> None:
         """Watches this session, too, from now on."""
-        with self._mutex:
+        with self._mutex:  # a new list each time, because ``look`` reads it without the mutex
             self._sessions = [*(each for each in self._sessions if not each.closed), session]
 
     @contextlib.contextmanager

@@ -310,13 +310,14 @@ class PostgresReplica:
 
     def _end(self) -> None:
         self._connection.commit()
-        self._session.commit()
+        self._session.commit()  # SQLAlchemy commits only what it began; psycopg's statements may have begun it
         self._is_open = self._waits_briefly = False
         self._written.clear()
         self._staged.clear()
 
     def _apply(self, batch: RenderedBatch) -> None:
         statements, fresh = self._registry.statements[batch.topic], self._registry.fresh
+        # Not during a rebuild: it takes the keys that it has seen from the staging table
         if batch.new and batch.topic in fresh and batch.topic not in self._registry.seen:
             try:
                 self._try(statements, batch, is_straight=True)
@@ -338,7 +339,7 @@ class PostgresReplica:
         """Applies one batch, or nothing of it. Stages all rows, unless new ones are to go straight into the table."""
         staged = batch.upserted if is_straight else [*batch.upserted, *batch.new]
         with self._connection.begin_nested(), self._session.cursor() as cursor:
-            if batch.topic in self._staged:
+            if batch.topic in self._staged:  # the tables empty themselves only at the commit
                 for statement in statements.empty:
                     cursor.execute(statement)
             if batch.deleted or staged:

@@ -99,7 +99,7 @@ def read_status(engine: sa.Engine, name: str) -> SinkStatus:
     with engine.connect() as connection, replica_errors("reading its cut"):
         if not sa.inspect(connection).has_table(cut.name, schema=CONTROL_SCHEMA):
             return SinkStatus(None, None, 0, running=False, tables=())
-        connection.execute(sa.text(WAIT_FOR_SHAPE))
+        connection.execute(sa.text(WAIT_FOR_SHAPE))  # a lock must not hang ``cdc status``, which can name its holder
         try:
             return _status(connection, name)
         except sa.exc.OperationalError as error:

@@ -315,7 +315,7 @@ def _known_type(connection: sa.Connection, sql_type: str) -> str:
     if sql_type.removesuffix("[]") in _REFERENCES:
         return "text"
     try:
-        with connection.begin_nested():
+        with connection.begin_nested():  # for some texts to_regtype raises an error, which would end the transaction
             known = connection.scalar(sa.text("SELECT to_regtype(:type) IS NOT NULL"), {"type": sql_type})
     except sa.exc.DBAPIError as error:
         raise TableRefused(

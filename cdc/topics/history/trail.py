@@ -112,7 +112,7 @@ def with_changes(entries: Sequence[TrailEntry]) -> Iterator[tuple[TrailEntry, li
 
 
 def row_at(trail: Trail, moment: Moment, current: Callable[[], Row | None]) -> RowThen:
-    """The row at a moment: changes with a smaller LSN count, as in a cut; at a time those up to it.
+    """Returns the row at a moment. For an LSN, changes before it count, as in a cut; for a time, changes up to it.
 
     Args:
         trail: of the key.

@@ -175,7 +175,7 @@ def test_a_value_of_somebody_else_is_named(options: dict[str, Any], compacted: s
     other.produce(compacted, key=b"a", value=b"null")
     other.flush()
     with StateProducer(options, compacted) as one:
-        with pytest.raises(ValueRefused, match="no JSON object"):
+        with pytest.raises(ValueRefused, match="not a JSON object"):
             one.get("a")
         one.put("a", {"v": 1})
         assert one.get("a") == {"v": 1}
