@@ -9,6 +9,8 @@ from cdc.base.config.checks import RESERVED_OPTIONS
 from cdc.base.errors import ConfigError
 
 _OURS: Final = RESERVED_OPTIONS.keys() - {"bootstrap.servers", "metadata.broker.list", "sasl.password"}
+"""Options that an application may not set. The three others are reserved only in the bridge's configuration, which has
+settings of its own for them."""
 
 
 def client_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Prints what ``cdc topics estimate`` found: tables and lines for people, a document for programs."""
+"""Formats what ``cdc topics estimate`` found: tables and lines for people, a document for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prints what ``cdc topics inspect`` found: a table and verdicts for people, a document for programs."""
+"""Formats what ``cdc topics inspect`` found: a table and verdicts for people, a document for programs."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ class MirrorSession:
     def _advance(self) -> None:
         """Makes a cut if one is possible and the fence or full memory asks for it. Spills if memory stays full."""
         buffer, positions = self._buffer, self._reader.positions()
-        if self._held_at not in (None, self._judge.published_at_most):
+        if self._held_at not in (None, self._judge.published_at_most):  # more is published: what was ahead may fit now
             self._reader.hold(())
             self._held_at = None
         if not (buffer.is_full or buffer.is_fence_reached(positions)):

@@ -136,6 +136,7 @@ class TableStatements:
         last = _last_of_each_key(records)
         if self._former_definitions:
             last = {key: record for key, record in last.items() if not self._is_former(key, record.header)}
+        # Not those that remove only a record which another program wrote: the key's row is still there
         tombstones = [each for each in last.values() if each.value is None and not is_of_no_row(each.header)]
         upserts = [record for record in last.values() if record.value is not None]
         new, others = ((), upserts) if fresh is None else fresh.split(topic, upserts)

@@ -96,6 +96,7 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
   AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
   AND (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended(%s, 0)
 """
+"""Finds who holds an advisory lock. ``objsubid`` is 1 for a lock with one bigint key, whose halves are the two ids."""
 _LOCKERS: Final = """
 SELECT DISTINCT coalesce(l.pid, 0) FROM pg_catalog.pg_locks l
 WHERE l.granted AND l.mode = 'AccessExclusiveLock' AND l.relation = ANY (%s::regclass[]::oid[])

@@ -21,7 +21,7 @@ from cdc.sink.postgres.tables import quoted_name
 _LOOK_S: Final = 5.0
 """How often tables that got no rows are checked."""
 
-_REPLACED: Final = "the replica table was dropped and made anew"
+_REPLACED: Final = "the replica table was dropped and recreated"
 _EMPTIED: Final = "the replica table was emptied"
 
 _FACTS: Final = """

@@ -1,4 +1,4 @@
-"""Prints a key's history: a table for a terminal, plain lines for other outputs, JSON for programs."""
+"""Formats a key's history: a table for a terminal, plain lines for other outputs, JSON for programs."""
 
 from __future__ import annotations
 

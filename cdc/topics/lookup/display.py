@@ -1,4 +1,4 @@
-"""Prints records: lines for people, JSON for programs. Pure."""
+"""Formats records: lines for people, JSON for programs. Pure."""
 
 from __future__ import annotations
 
