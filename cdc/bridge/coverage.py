@@ -38,14 +38,14 @@ UNDER_WAY: Final = frozenset({Coverage.AHEAD, Coverage.COVERING, Coverage.OUTRUN
 
 
 class RowsGo(enum.Enum):
-    """Says where the next rows of the stream go."""
+    """The place that the next rows of the stream go to."""
 
     AT_ONCE = "to their topics at once"
     INSIDE = "into the Kafka transaction"
 
 
 class ProgressGoes(enum.Enum):
-    """How the next progress is published."""
+    """The way in which the next progress is published."""
 
     INSIDE = "committed in the Kafka transaction, while the loop waits"
     AFTER = "written after the rows, while more rows go out"

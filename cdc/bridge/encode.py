@@ -147,15 +147,15 @@ class TableEncoder:
         columns = self.relation.columns
         if len(row) != len(columns):
             return EncodeError(
-                f"table {name}: row of {len(row)} values for {len(columns)} columns",
-                remedy="report it with the table's definition: this is a mistake of cdc, and no row was left out",
+                f"table {name}: a row has {len(row)} values for {len(columns)} columns",
+                remedy="report this bug of cdc with the table's definition; no row was skipped",
             )
         left_out = self.missing(row)
         if left_out:
             # No diagnosis per column: callers meet this on every row with unchanged TOAST, fill it and ask again.
             return EncodeError(
                 f"table {name}: unchanged TOAST, not filled in: {[columns[i].name for i in left_out]}",
-                remedy="report it with the table's definition: this is a mistake of cdc, and no row was left out",
+                remedy="report this bug of cdc with the table's definition; no row was skipped",
             )
         problems = [
             f"column {column.name} ({column.type_name}): {problem}"
@@ -186,7 +186,7 @@ def _key_indexes(relation: Relation, key_columns: tuple[str, ...]) -> tuple[int,
         raise ConfigError(
             f"table {relation.qualified_name}: key column {', '.join(absent) or key_columns} is not published"
             if absent
-            else f"table {relation.qualified_name}: key columns {key_columns} name one twice",
+            else f"table {relation.qualified_name}: key columns {key_columns} contain a column twice",
             remedy="correct source.keys, or add the column to the publication's column list",
         )
     return tuple(indexes[name] for name in key_columns)

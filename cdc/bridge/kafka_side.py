@@ -159,7 +159,7 @@ class KafkaSide:
         The same goes for a TRUNCATE that was ignored, because ``topics.truncate`` may have changed by the next start.
 
         When a topic begins anew, its tombstones name the definition that their keys were written with. A reader may
-        consider an old key and a new one equal although they lie in different partitions; the definition tells which.
+        consider an old key and a new one equal although they lie in different partitions: definitions tell them apart.
 
         Raises:
             SourceRefused: the table was truncated, and the configuration wants a person to decide.
@@ -205,9 +205,10 @@ class KafkaSide:
             began_at = time.monotonic()
             self._publisher.write(self._progress_topic, self._progress_key, progress_value(self._told(progress)))
             self._covering = _Covering(progress, rows, began_at)
+        # Without proof for so long, another bridge may have taken over: these rows must not go out any more.
         if self._publisher.has_rows_under_way and time.monotonic() - self._proved_at > ROWS_PATIENCE_S:
             raise TopicUnavailable(
-                f"Kafka took neither rows nor progress for {ROWS_PATIENCE_S:g} s",
+                f"Kafka acknowledged neither rows nor progress for {ROWS_PATIENCE_S:g} s",
                 remedy=BROKERS_AWAY,
             )
         return None

@@ -49,12 +49,15 @@ from cdc.contract.record import Progress
 
 _FRAMES_PER_READ = 512
 _WAIT_S = 0.5
+"""A wait on the idle socket, which does not notice ``stop``."""
 _BUSY_WAIT_S = 0.002
+"""A wait on the socket while something may happen that does not wake it: in a backfill, a re-read or Kafka."""
 _NAP_S = 0.001
 """A nap while there is a backlog, in which the walsender fills the socket undisturbed."""
 _PATIENCE_S = 0.2
 """How long a re-read may take before what is ready is committed without it."""
 _LATER_S = 0.005
+"""How long to wait before the source is asked again for what the engine needs."""
 _REACH_S = 1.0
 """How long a Kafka transaction is kept open for the change that removed a row whose key had changed. It nearly always
 arrives within milliseconds. A stream that is far behind goes on without it."""

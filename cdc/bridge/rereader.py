@@ -31,8 +31,10 @@ from cdc.contract.record import TableSchema
 from cdc.contract.snapshot import Snapshot
 
 _FIRST_PORTION: Final = 16
+"""How many rows to read at first, while their size is unknown."""
 _BUSY_S: Final = 0.1
 _INVISIBLE_S: Final = 0.005
+"""The pause until a commit is looked for again. It is visible soon, unless a synchronous standby is awaited."""
 
 log = structlog.get_logger("cdc.bridge")
 

@@ -320,9 +320,7 @@ def _made_anew(recorded: Mapping[str, Membership], members: Mapping[str, Members
     The stream lacks what was written to the new table before it joined the publication.
     """
     remade = [table for table in recorded.keys() & members.keys() if recorded[table].table != members[table].table]
-    return [
-        Demand(table, sweep=True, reason="it is another table than the one of that name before") for table in remade
-    ]
+    return [Demand(table, sweep=True, reason="another table has taken this name") for table in remade]
 
 
 def _merged(gaps: Sequence[GapError]) -> GapError:

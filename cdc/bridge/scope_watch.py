@@ -136,6 +136,7 @@ class ScopeWatch:
         if not changed:
             log.info("configuration reloaded: nothing changed")
             return
+        # A table that was left out before must not keep the file from being reloaded
         before = {each.table for each in choose(self._connection(), self.config).left_out}
         for each in choose(self._connection(), config).left_out:
             if each.is_named and each.table not in before:

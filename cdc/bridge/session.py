@@ -122,6 +122,7 @@ class BridgeSession:
             for part in (*of_session, self._rereader, self._sql):
                 if part is not None:
                     part.close()
+            # The publisher knows all of its late rows once it is closed
             if self._registry is not None and self._publisher is not None and self._publisher.late:
                 ask_again(self._config, self._registry.topics, self._publisher.late)
 
@@ -326,5 +327,5 @@ def _namesake(error: FencedError) -> FencedError:
     """Returns the error for a bridge that was fenced while it held its slot, which no waiting bridge does."""
     return FencedError(
         f"{error.message}, although this one holds its slot: another bridge has the same name, and another slot",
-        remedy="give each bridge a `name` of its own: topics, slot and transactional id are named by it",
+        remedy="give each bridge a `name` of its own: topics, slot and transactional id are named after it",
     )

@@ -38,14 +38,14 @@ class ShapeWatch:
     ) -> dict[str, str]:
         """Warn of tables that were altered since the last look, or since their topics were written.
 
-        Returns:
-            Tables whose topics must begin anew, and why; the stream may never say so.
-
         Args:
             connection: a connection other than the session's.
             publication: the publication whose column lists apply.
             registry: the session's tables.
             tables: the captured tables, as the catalog has them now.
+
+        Returns:
+            Tables whose topics must begin anew, and why; the stream may never say so.
         """
         replaced: dict[str, str] = {}
         signatures = column_signatures(connection, [each.oid for each in tables])

@@ -277,7 +277,12 @@ class ChunkReaders:
     def _tell_of_lock(self, table: TableInfo, error: SourceLocked) -> None:
         if table.qualified_name not in self.locked and not self._stop.is_set():
             remedy = error.remedy
-            log.warning("a table is locked", table=table.qualified_name, error=error.message, remedy=remedy)
+            log.warning(
+                "a table is locked: it is read when the lock is gone",
+                table=table.qualified_name,
+                error=error.message,
+                remedy=remedy,
+            )
         self.locked[table.qualified_name] = error.message
 
     def _do(self, servers: ReadingServers, task: Task) -> None:

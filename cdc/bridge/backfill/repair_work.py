@@ -35,6 +35,7 @@ _AHEAD: Final = 4
 memory."""
 
 _PRUNE_KEYS: Final = 50_000
+"""Fewer recorded keys are not worth a pass over them: they take less than 9 MB."""
 
 log = structlog.get_logger("cdc.repair")
 
@@ -91,7 +92,7 @@ class Repairs:
         self._wait.attend()
 
     def step(self) -> int:
-        """Publish a part, if one is due. Only between source transactions.
+        """Publish a part, if one is due. Call it only between source transactions.
 
         Returns:
             How many bytes of values and keys were produced.

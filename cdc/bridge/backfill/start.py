@@ -48,7 +48,7 @@ class BridgeSurroundings:
         registry: the session's tables.
         publisher: takes the records.
         beginnings: takes the encoder of a table that was read and whose topic the session must empty first.
-        report: is told every progress that is written.
+        report: called with every progress that is written.
     """
 
     def __init__(
@@ -121,6 +121,7 @@ def start_backfill(around: BridgeSurroundings, stream: StreamSide, demands: Iter
         demands: what the session itself demands at its start.
     """
     config, successions = around.config, around.registry.successions
+    # The ends first: what is written meanwhile is read twice, and counts once
     ends = topic_ends(around.admin, around.progress_topic)
     published = read_published(around.admin, around.progress_topic, stream_key(config.source.slot))
 

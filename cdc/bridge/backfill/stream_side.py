@@ -46,21 +46,21 @@ class StreamSide:
 
     @property
     def complete_lsn(self) -> LSN:
-        """The same as in ``Streamed``."""
+        """The LSN before which the engine has taken everything that committed; some of it may be held."""
         return self._streamed.complete_lsn
 
     @property
     def settled_lsn(self) -> LSN:
-        """The same as in ``Streamed``."""
+        """The LSN before which the engine has handed on everything that committed."""
         return self._streamed.settled_lsn
 
     @property
     def holds_records(self) -> bool:
-        """The same as in ``Streamed``."""
+        """Whether the engine holds records."""
         return self._streamed.holds_records
 
     def distrust(self, xids: Iterable[int]) -> None:
-        """Do the same as in ``Streamed``."""
+        """Reject, for backfills, every snapshot that does not see these transactions."""
         self._streamed.distrust(xids)
 
     def watch(self, topic: str) -> Recording:

@@ -31,6 +31,7 @@ from cdc.contract.record import BackfillProgress, BackfillState, LeafProgress
 from cdc.contract.snapshot import Snapshot
 
 _PRUNE_KEYS: Final = 50_000
+"""Fewer recorded keys are not worth a pass over them: they take less than 9 MB."""
 _PORTION_ROWS: Final = 1_000
 _RATED_CHUNK_S: Final = 1.0
 """The time that a chunk with a rate takes, about. Whoever wants to alter the table waits for the chunk."""

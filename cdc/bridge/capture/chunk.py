@@ -37,7 +37,7 @@ from cdc.contract.snapshot import Snapshot
 
 
 class Heap(NamedTuple):
-    """A table or partition that holds rows, as it is now. Its filenode is 0 if it is gone."""
+    """A table or partition that holds rows, as it is now. If it has no filenode, it is gone."""
 
     namespace: str
     name: str
@@ -252,7 +252,7 @@ class ChunkReader:
                     result = self._result()
                     if result is not None and result.status != pq.ExecStatus.COMMAND_OK:
                         raise self._failed(result)
-                    while self._result() is not None:
+                    while self._result() is not None:  # libpq takes no other command before that
                         pass
         except psycopg.Error as error:
             raise SourceUnavailable(

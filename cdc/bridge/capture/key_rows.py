@@ -138,6 +138,7 @@ def _answers(
         rows.update(zip((place for place, _ in slice_), found, strict=True))
         read = sum(len(cell) for row in found for cell in row or () if cell is not None)
         size += read
+        # As many rows as fit into the rest, if they are as large as the last ones
         count = max(1, min(2 * count, (MAX_BYTES - size) * len(slice_) // max(read, 1)))
     return tuple(KeyAnswer(key, rows.get(place), place in rows) for place, key in enumerate(keys))
 

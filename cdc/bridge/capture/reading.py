@@ -62,7 +62,7 @@ class PublishedPart(NamedTuple):
 
 
 def published_part(conn: psycopg.Connection[Any], table: TableInfo, publication: str) -> PublishedPart:
-    """Returns column list and row filter. PostgreSQL 14 has neither. To print a filter waits for locks on the table."""
+    """Returns column list and row filter. PostgreSQL 14 has neither. Printing a filter waits for locks on the table."""
     return _published(conn, table, publication, "pg_catalog.pg_get_expr(r.prqual, r.prrelid)")
 
 

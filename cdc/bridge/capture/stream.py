@@ -21,7 +21,7 @@ walsender says nothing while the database is idle. So the bridge notices a serve
 """
 
 _SOURCE_REMEDY = (
-    "look at that process of the server: is it stopped, and is it busy with a big transaction? It also waits when "
+    "look at that process of the server: is it stopped, or busy with a big transaction? It also waits when "
     "synchronized_standby_slots names a standby that lags"
 )
 
@@ -47,7 +47,7 @@ class WalStream:
 
     @property
     def confirmed(self) -> LSN:
-        """The last position that the server was told as flushed: the slot's ``confirmed_flush_lsn``."""
+        """The last position that was reported to the server as flushed: the slot's ``confirmed_flush_lsn``."""
         return self._confirmed
 
     def confirm(self, lsn: LSN) -> None:
@@ -57,7 +57,7 @@ class WalStream:
         self.feedback()
 
     def feedback(self, received: LSN | None = None, *, reply: bool = False) -> None:
-        """Send the confirmed position again as a sign of life; ``received`` is the position that the server told."""
+        """Send the confirmed position again as a sign of life; ``received`` is a position that the server reported."""
         self._received = max(self._received, self._confirmed, received or self._received)
         now_us = time.time_ns() // 1000
         self._session.send(standby_status(self._received, self._confirmed, self._confirmed, now_us, reply=reply))

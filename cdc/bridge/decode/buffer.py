@@ -1,4 +1,4 @@
-"""Bounds-checked big-endian reads. No other module uses ``struct`` on messages of the stream.
+"""Bounds-checked big-endian reads: the only module of the decoder that uses ``struct``.
 
 Cold messages go through ``Reader``. The tuple loop imports the precompiled unpackers and checks its bounds itself.
 """

@@ -148,6 +148,7 @@ class Engine:
             standing, seq = self._held.first
             return Position(standing.final_lsn, seq - 1) if seq > 1 else None
         if self._begin is not None and self._begin.final_lsn >= self._resume.lsn:
+            # While a replay skips changes, more of them are published than were read again
             return Position(self._begin.final_lsn, max(self._seq, self._skip))
         return self._resume.partial if self._is_rest_awaited else None
 
@@ -187,7 +188,7 @@ class Engine:
             self._commit_ts = message.commit_ts
 
     def feed(self, frames: list[bytes], place: int, relations: dict[int, Relation]) -> int:
-        """Take ordinary rows from ``frames[place]`` on, undecoded (``_frames.pyx``). Returns the first to decode."""
+        """Take ordinary rows from ``frames[place]`` on, undecoded (``_frames.pyx``). Returns where to go on."""
         if self._take_rows is None or self._begin is None or self._held or self._seq < self._skip:
             return place
         transaction = (self._stamp, self._xid, self._watched, self._histories)

@@ -35,10 +35,10 @@ from cdc.contract.record import SchemaColumn, TableSchema
 Cause: TypeAlias = Literal["key", "object", "return", "uncertain"]
 
 _WHY: Final = {
-    "key": "its key is now ({new}), and the topic was written under ({old})",
-    "object": "it is another table than the one of that name before",
+    "key": "its key is now ({new}), but its topic was written with ({old})",
+    "object": "another table has taken this name",
     "return": "it was called {other} for a while",
-    "uncertain": "nothing is on record that tells its key column {column} from another one of that name",
+    "uncertain": "nothing on record shows that its key column {column} is still the same column",
 }
 
 

@@ -83,12 +83,12 @@ class CapturedTables:
         """Warn of tables that were captured before and have a name now that ``source.tables`` does not match."""
         for each in renamed(self._connection, before, self.tables):
             log.warning(
-                "a table that was captured has another name now: its changes are not published any more, "
+                "a captured table was renamed out of source.tables: its changes are not published any more, "
                 "its topic keeps the last rows",
                 table=each.old,
                 name=each.new,
                 remedy=f"add {each.new} to source.tables, where it gets a topic of its own; "
-                f"or let it have its old name again: {each.back}",
+                f"or give it its old name again: {each.back}",
             )
 
     @property
@@ -153,7 +153,7 @@ class CapturedTables:
         return TableEncoder(relation, key, topic)
 
     def missed(self) -> Demand | None:
-        """Returns, once, the demand to publish a table again of which rows were skipped; None when there is none."""
+        """Returns, once, the demand to publish a table again whose rows were skipped; None when there is none."""
         missed, self._missed = self._missed, None
         return missed
 
@@ -371,7 +371,11 @@ class CapturedTables:
         rest = [each.qualified_name for each in self.tables if each.qualified_name not in carried]
         if len(rest) == len(self.tables):
             return False
-        log.warning("the publication cannot be altered now", error=error.message, remedy=error.remedy)
+        log.warning(
+            "the publication cannot be altered now: tables that it does not carry are left out",
+            error=error.message,
+            remedy=error.remedy,
+        )
         for name in rest:
             is_named = name in self._config.source.tables
             self._leave_out([LeftOut(name, error.message, error.remedy, is_named, "publication")])

@@ -134,7 +134,7 @@ def _nothing_matches(patterns: Sequence[str], away: Sequence[Renamed]) -> Source
         remedy = "\n".join(
             [
                 f"source.tables: [{names}]  # each gets a topic of its own under the new name, and is published again",
-                *(f"{each.back}  -- or let it have its old name and topic again" for each in away),
+                *(f"{each.back}  -- or give it its old name and topic again" for each in away),
             ]
         )
     return SourceRefused(text, remedy=remedy)

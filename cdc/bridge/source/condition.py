@@ -2,7 +2,7 @@
 
 It comes from the command line, and through the progress topic from whoever may write there. It is sent by the extended
 protocol, which takes a single statement, in a read-only transaction, in a session that ends with it. One risk remains:
-a condition can call every function that our role can.
+a condition can call every function that our role may call.
 """
 
 from __future__ import annotations

@@ -74,7 +74,8 @@ def check_failover(facts: FailoverFacts, slot: str) -> list[Finding]:
             Finding(
                 "WARN",
                 _SUBJECT,
-                f"{names} may take over, and before PostgreSQL 17 without slot {slot}: changes may be missing then",
+                f"{names} may take over without slot {slot}, which follows only from PostgreSQL 17 on: changes may be "
+                "missing then",
                 "source.on_gap: rebackfill  # closes such a gap by itself, by publishing all tables again",
             )
         ]
@@ -98,7 +99,7 @@ def check_failover(facts: FailoverFacts, slot: str) -> list[Finding]:
             Finding(
                 "WARN",
                 _SUBJECT,
-                f"changes are published before {names} has them: after a failover topics may hold what is lost",
+                f"changes are published before {names} has them: after a failover, topics may hold lost changes",
                 f"ALTER SYSTEM SET synchronized_standby_slots = '{','.join(facts.standbys)}'; SELECT pg_reload_conf();",
             )
         )

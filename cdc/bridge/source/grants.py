@@ -82,8 +82,8 @@ def _publish(capture: Capture, tables: Sequence[TableInfo]) -> list[str]:
         lines = [comment(f"publication {name} is there and carries these tables")]
     if mode == "filtered":
         lines += [
-            "-- With that, set source.publication_mode: disabled. Under filtered it works until source.tables changes,",
-            "-- for then the bridge alters the publication itself, which takes the rights of the tables' owner:",
+            "-- With that, set source.publication_mode: disabled. With filtered, it works until source.tables changes:",
+            "-- then the bridge has to alter the publication itself, which takes the rights of the tables' owner:",
             comment(f"  GRANT CREATE ON DATABASE {quoted(capture.database)} TO {quoted(capture.role)};"),
             comment(f"  ALTER PUBLICATION {quoted(name)} OWNER TO {quoted(capture.role)};"),
             comment(f"  GRANT … TO {quoted(capture.role)};  -- the role that owns the tables"),

@@ -1,7 +1,7 @@
 """Reads what carries each table in the publication, to detect a table that was out of the publication for a moment.
 
 ``ALTER PUBLICATION … DROP TABLE`` and ``ADD TABLE`` make another row of ``pg_publication_rel``. A publication that is
-dropped and made again has another oid. Another transaction writes its row again when its options change.
+dropped and made again has another oid. When its options change, its row has another ``xmin``.
 """
 
 from __future__ import annotations

@@ -41,12 +41,12 @@ class SlotMeter:
         if state is None:
             values: list[float] = [math.nan] * len(self._gauges)
         else:
-            known = math.nan
+            unknown = math.nan
             values = [
-                known if state.retained_bytes is None else state.retained_bytes,
+                unknown if state.retained_bytes is None else state.retained_bytes,
                 math.inf if state.safe_wal_size is None else state.safe_wal_size,
                 self._seconds_to_full(state.safe_wal_size),
-                known if state.lag_bytes is None else state.lag_bytes,
+                unknown if state.lag_bytes is None else state.lag_bytes,
                 state.active,
                 state.lost,
             ]

@@ -48,7 +48,7 @@ class TableInfo:
         oid: tells apart two tables that had the same name one after the other.
         numbers: the columns' numbers, in the order of ``columns``.
         unlogged: the table, or those of its leaves, that are unlogged: the name, and the command to fix it.
-        is_as_created: whether the table's files, or its leaves', were never replaced, as SET LOGGED and TRUNCATE do.
+        is_as_created: whether nothing ever replaced the table's file, or a leaf's, as SET LOGGED and TRUNCATE do.
     """
 
     namespace: str
