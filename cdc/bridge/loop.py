@@ -174,6 +174,7 @@ class Bridge:
         progress = self._reached()
         if self._kafka.coverage is not Coverage.COVERED or self._backfill.wants_flush:
             self._backfill.flush(progress.lsn)
+        # Ask again: what the backfill flushed is in a Kafka transaction now
         if self._kafka.coverage is Coverage.COVERED and progress.lsn == self._published and not self._is_first:
             return
         reach("bridge.before_kafka_commit")
@@ -347,7 +348,7 @@ class Bridge:
             self._batch.opens()
         stepped = self._backfill.step(self.close_batch)
         self._batch.backfilled(stepped)
-        if self._beginnings and not engine.holds_records:
+        if self._beginnings and not engine.holds_records:  # held rows are older, and must not follow the tombstones
             self._begin_anew(self._beginnings.pop())
             self._beginnings.clear()
         return stepped > 0

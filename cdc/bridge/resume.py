@@ -108,7 +108,7 @@ class Resumption:
         self._compare_source(stored)
         self._known = known
         for gap in topic_gaps(known, self._look(known), dict.fromkeys(known, ())):
-            if not isinstance(gap, TopicGap):
+            if not isinstance(gap, TopicGap):  # these are for ``resume``, which may close them
                 raise gap
 
     def refuse_foreign(self, topics: Collection[str]) -> None:
@@ -162,6 +162,7 @@ class Resumption:
             pause(GRACE_S)
         slot = inspect_slot(self._sql, self._slot)
         now = self._look(tables)
+        # Without a progress, a record in the topics says that there was one, and that this is not the first start
         newest = newest_lsn(self._admin, now) if stored is None else None
         if is_ahead:
             partitions = {name: len(topic.ends) for name, topic in now.items()}

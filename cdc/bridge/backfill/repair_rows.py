@@ -87,8 +87,10 @@ class RepairWriter:
                 done.bytes += len(key)
                 written.add(key)
                 is_moved = True
+            # Once per key, but again after each tombstone that a reader may take for the row's
             if canonical is None or (canonical in written and not is_moved):
                 continue
+            # A TRUNCATE that the reading does not see removed the rows that it has; a missing row is still missing
             if canonical in recording.keys or (is_emptied and answer.row is not None):
                 if is_moved:
                     done.again.append(RepairKey(canonical))

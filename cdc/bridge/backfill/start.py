@@ -190,4 +190,5 @@ def _is_new(table: TableInfo, topic: str, records: Mapping[str, BackfillProgress
     record, last = records.get(table.qualified_name), successions.last(topic)
     if record is None or record.topic != topic or record.reason == NOT_CAPTURED:
         return True
+    # An open backfill goes on anyway, and finds the new table's heaps
     return last is not None and last.relation_id not in (0, table.oid) and not record.is_open

@@ -155,6 +155,7 @@ class CopyBoth:
                     continue
                 if size == -1:
                     raise self._ended()
+                # Hand out what is here before reading more, or walsender and bridge would wake each other per frame
                 if frames or not self._poll.poll(0):
                     break
                 self._pgconn.consume_input()
