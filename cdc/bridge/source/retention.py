@@ -25,7 +25,8 @@ LONG_S: Final = 60.0
 """A transaction that is open for this long is worth a warning. The server releases WAL only every fifteen seconds."""
 
 HELD_BYTES: Final = 64 * 1024 * 1024
-"""WAL that is kept for somebody else: four segments. A busy server writes less between two looks."""
+"""How much WAL may be kept for somebody else without a warning: four segments. A busy server needs less between two
+looks."""
 
 _MIB: Final = 1024 * 1024
 
