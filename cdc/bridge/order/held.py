@@ -45,7 +45,7 @@ class _Change:
         return self.table is not None and self.answer is None
 
     def records(self) -> Iterator[Ready]:
-        """Yields what goes out: nothing for an unreadable row, and only the old key's tombstone for one that is gone."""
+        """Yields what goes out: nothing for an unreadable row, and only the old key's tombstone for one that left."""
         table, answer = self.table, self.answer
         if table is None:
             yield self.record
