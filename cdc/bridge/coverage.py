@@ -27,9 +27,9 @@ class Coverage(enum.Enum):
     """How the progress that is stored in Kafka relates to what was sent. The value says it in words."""
 
     COVERED = "the stored progress covers everything that was sent"
-    AHEAD = "rows were sent that no progress covers"
-    COVERING = "a progress that covers everything is on its way"
-    OUTRUN = "a progress is on its way, and rows were sent after it was drawn up"
+    AHEAD = "rows were sent that no progress covers yet"
+    COVERING = "a progress that covers everything is being published"
+    OUTRUN = "a progress is being published, and more rows were sent after it was drawn up"
     IN_TRANSACTION = "a Kafka transaction holds records"
 
 
@@ -48,8 +48,8 @@ class ProgressGoes(enum.Enum):
     """The way in which the next progress is published."""
 
     INSIDE = "committed in the Kafka transaction, while the loop waits"
-    AFTER = "written after the rows, while more rows go out"
-    LATER = "when the one on its way has arrived"
+    AFTER = "published after the rows, while more rows go out"
+    LATER = "drawn up when the current one is stored"
 
 
 class CoverageRule(NamedTuple):
@@ -91,7 +91,7 @@ class CoverageEvent(enum.Enum):
     ROWS = "rows are sent at once"
     RECORDS = "records are added to the Kafka transaction"
     COVER = "a progress is drawn up"
-    ARRIVED = "it is stored"
+    ARRIVED = "that progress is stored"
     COMMIT = "the loop commits a progress"
 
 
