@@ -43,6 +43,7 @@ def _watch(command: int) -> None:
     # SIGTERM first, so that the job can clean up.
     os.kill(os.getpid(), signal.SIGTERM)
     threading.Event().wait(_GRACE_S)
+    # The main thread may wait for the JVM and never see the signal.
     os._exit(NO_ANSWER)
 
 

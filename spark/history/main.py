@@ -67,7 +67,7 @@ def _changes(spark: SparkSession, job: AuditJob) -> DataFrame:
     if topic is None:
         raise JobError(
             f"{job.table.qualified_name} keeps no history",
-            remedy="add it to topics.history in the configuration, then restart the bridge",
+            remedy="add it to topics.history in the configuration",
         )
     brokers = Brokers(job.kafka)
     try:

@@ -51,6 +51,6 @@ def mirror(spark: SparkSession, job: MirrorJob, stop: threading.Event) -> None:
         except PySparkException as error:
             raise JobError(
                 f"the stream ended: {str(error).splitlines()[0]}",
-                remedy="start again; nothing of its last batch was applied",
+                remedy="start again; each table continues where it stands",
             ) from error
         sys.stderr.write(f"mirrored {stream.throughput}\n")

@@ -97,6 +97,7 @@ def write(folder: Path, manifest: LakeManifest) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(folder / NAME)
+    # The rename itself reaches the disk only when the folder is synced, too.
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

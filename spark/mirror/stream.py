@@ -151,6 +151,7 @@ class MirrorStream:
         if may_resume and known.startswith(f"{prefix}-") and (root / known).is_dir():
             self._generation = known
             return root / known
+        # The prefix stands for this set of topics. Its older checkpoints fit no table any longer.
         for former in root.glob(f"{prefix}-*"):
             shutil.rmtree(former)
         self._generation = f"{prefix}-{uuid.uuid4().hex}"
@@ -179,7 +180,7 @@ class MirrorStream:
         return writer.trigger(processingTime=f"{job.interval_s} seconds").start()
 
     def _apply(self, records: DataFrame, number: int) -> None:
-        """Applies one micro-batch. Any failure ends the query."""
+        """Applies one micro-batch. Any failure ends the query; Spark offers the batch again at the next start."""
         with self._turn:
             if self._is_stopping:
                 raise NotItsTurn(f"batch {number} comes after the stop")
@@ -270,4 +271,6 @@ def _refusal(error: PySparkException) -> JobError:
             refused[1], remedy="find who wrote it with cdc health, have the row published again, then start again"
         )
     line = next((each for each in reversed(text.splitlines()) if "Error:" in each), text.splitlines()[0])
-    return JobError(f"a batch could not be applied: {line.strip()}", remedy="start again; it was not applied at all")
+    return JobError(
+        f"a batch could not be applied: {line.strip()}", remedy="start again; each table continues where it stands"
+    )

@@ -16,6 +16,7 @@ from cdc.spark.kafka_options import client_options
 from cdc.spark.offsets import Brokers, waiting
 
 _QUIET_S: Final = 30.0
+"""How long Kafka may send nothing before we give up reading the topic to its end."""
 
 
 class BridgeProgress:
@@ -126,6 +127,7 @@ class BridgeProgress:
                 continue
             if value is None:
                 self._values.pop(key.decode(), None)
+            # The topic holds more, such as requests to the bridge and the topics that it knows.
             elif key.startswith((b'{"stream":', b'{"backfill":')):
                 self._values[key.decode()] = json.loads(value)
         return len(messages)

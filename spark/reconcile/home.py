@@ -34,7 +34,7 @@ def home_partitions(keys: pa.Array, count: int) -> pa.Array:
     offsets = keys.cast(pa.large_binary())
     _, places, data = offsets.buffers()
     edges = np.frombuffer(places, dtype=np.int64)[offsets.offset : offsets.offset + len(keys) + 1]
-    # murmur2 reads whole words: the last key may end with one byte of a four-byte word.
+    # Three bytes of padding: the last word of the last key may have fewer than four bytes.
     held = np.frombuffer(data, dtype=np.uint8) if data is not None else np.zeros(0, dtype=np.uint8)
     found = (murmur2(np.concatenate((held, np.zeros(3, dtype=np.uint8))), edges) & np.uint32(0x7FFFFFFF)) % count
     return pa.array(found.astype(np.int32), mask=np.asarray(keys.is_null()))

@@ -155,6 +155,7 @@ class KeptHashes:
             found = _Manifest.model_validate_json(self._manifest.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValidationError):
             return None
+        # An xmin or an end that went back means that source or topic was restored to an earlier state.
         is_same = (found.form, found.source, found.topic_id) == (_FORM, self._source, extent.topic_id)
         if not is_same or len(found.ends) != len(extent.ends) or found.xmin > snapshot.xmin:
             return None

@@ -56,6 +56,7 @@ def compare_replica(
     findings: DataFrame | None = None
     if job.replica_lsn:
         _wait_for(job, LSN.parse(job.replica_lsn))
+    # Ask once without a snapshot: if the table is not there yet, hold() would fail instead of saying why.
     with contextlib.closing(connect(job.replica)) as conn:
         _, why_not = recorded(conn, job.stream.name, table, job.replica)
         if why_not:

@@ -221,6 +221,7 @@ class TableRun:
             hold(self._job.source, (self._table.namespace, self._table.name), self._job.fence_timeout_s)
         )
         stack.enter_context(limited(self._tools.spark, self._job.max_snapshot_s, _SLOWER))
+        # 0 of 1 ms: how long the reading takes is judged at its end (_check_end).
         if why := why_unverifiable(TableEvidence(is_whole, unseen, held.snapshot, 0, 1)):
             raise Unverifiable(why)
         with self._tools.watch.timing("fence"):
@@ -242,6 +243,7 @@ class TableRun:
         self._tools.brokers.refuse_another(extent)
         retention_ms = int(self._tools.brokers.settings(self._table.topic)["delete.retention.ms"])
         taken_ms = int((time.monotonic() - held.taken_at) * 1000)
+        # Whether the topic is whole, and what the snapshot does not see, was judged at the start (_open).
         if why := why_unverifiable(TableEvidence(True, (), held.snapshot, taken_ms, retention_ms)):
             raise Unverifiable(why)
 
@@ -279,6 +281,7 @@ def too_long(rows: int, passes: int, limit_s: float) -> str:
     seconds = rows / _ROWS_A_SECOND
     if seconds / passes <= limit_s:
         return ""
+    # The options it names leave a quarter of the time to spare.
     return (
         f"about {rows:,} rows may take {seconds / passes / 60:,.0f} minutes per snapshot, at {_ROWS_A_SECOND:,} rows a"
         f" second, but a snapshot may be held for only {limit_s / 60:,.0f}; unless this machine is faster, stop the run"

@@ -153,7 +153,7 @@ def sees(snapshot: VisibleTransactions, xid: Column) -> Column:
 def covers(snapshot: VisibleTransactions, text: Column) -> Column:
     """Computes ``VisibleTransactions.covers`` for a column of snapshots, as backfilled records name them.
 
-    Most of them ended before ours began, so that case is checked first.
+    Most of them are older than ours as a whole (their xmax is not above our xmin), so that case is checked first.
     """
     parts = fn.split(text, ":")
     xmax = fn.get(parts, 1).cast("bigint")

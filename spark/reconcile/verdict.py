@@ -17,7 +17,8 @@ Compaction leaves a suffix of that sequence. It follows:
 * Records after the pinned ends are invisible, and the scan does not read them. If it takes longer than the lag, the
   cleaner may use those too (``outrun``). Then every key may have one, and no difference can be proven.
 * A record that the bridge cannot have written (``origin``) counts whatever its header says, because readers of the
-  topic take it for the row. A row whose newest record is such a one is a difference: ``foreign`` if its value is right.
+  topic take it for the row. If it is the newest record of a row, that is a difference: ``foreign`` if its value is
+  right.
 * ``toast=newer`` marks a record that holds, on purpose, a value newer than its transaction. Until its successor comes,
   a difference proves nothing.
 * If a row is gone when the bridge re-reads its unchanged TOAST value, the bridge publishes nothing: the delete is on

@@ -126,7 +126,7 @@ def _list(element: Callable[[str], Any], raw: str) -> list[Any]:
 
 
 def _numeric_form(sql_type: str) -> ColumnForm:
-    # PostgreSQL allows 1000 digits and a scale beyond the precision; decimal128 has room for neither.
+    # PostgreSQL also allows more digits than decimal128, and scales that are negative or beyond the precision: as text.
     match = _NUMERIC.fullmatch(sql_type)
     precision, scale = (int(match[1]), int(match[2])) if match else (0, 0)
     if match is None or precision > MAX_PRECISION or scale > precision:

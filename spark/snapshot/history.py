@@ -73,6 +73,7 @@ def complete_since(log: Log, backfills: Sequence[BackfillProgress]) -> BackfillP
     """
     records = with_headers(log.records.select("key", "partition", "offset", "timestamp_ms", "header"))
     for backfill in backfills:
+        # A backfill with a condition left rows out, and one without rows left no record that could prove anything.
         if backfill.state != "done" or not backfill.whole or backfill.where is not None or not backfill.rows:
             continue
         # A backfilled record has the time of its backfill in the header: this tells apart those of several backfills.

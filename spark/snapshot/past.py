@@ -116,7 +116,9 @@ class Erased:
 def judge(evidence: PartitionEvidence, reading: LogReading) -> Erased | None:
     """Returns None if the fold of the partition is exactly the state at the bound, or else why that is not proven."""
     if reading.took_ms >= reading.retention_ms:
-        return Erased(evidence.partition, "reading took longer than tombstones are kept (delete.retention.ms)", None)
+        return Erased(
+            evidence.partition, "reading took at least as long as tombstones are kept (delete.retention.ms)", None
+        )
     bound, below = evidence.bound, evidence.below
     if bound is None and evidence.quiet:
         return None
@@ -129,7 +131,9 @@ def judge(evidence: PartitionEvidence, reading: LogReading) -> Erased | None:
         return Erased(evidence.partition, "keys that changed later have no older record left", _later(orphan, pair))
     if pair is not None and (bound is None or pair.offset < bound.offset):
         return None
-    return Erased(evidence.partition, "the remaining records do not prove that they were all", _later(orphan, pair))
+    return Erased(
+        evidence.partition, "the remaining records do not prove that no others were erased", _later(orphan, pair)
+    )
 
 
 def answerable_since(erased: Iterable[Erased]) -> LogPlace | None:

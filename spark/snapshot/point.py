@@ -72,6 +72,7 @@ def whole_since(published: PublishedPoint, table: str) -> LSN | None:
     """
     since: LSN | None = LSN(0)
     for progress in published.backfills.get(table, ()):
+        # The first whole record after a gap counts: a later backfill of a whole topic leaves it whole.
         if not progress.whole:
             since = None
         elif since is None or since == 0:

@@ -40,8 +40,10 @@ PINNED: Final[Mapping[str, str]] = {
 
 _PAGE_BYTES: Final = 8_192
 _PAGE_HEADERS_BYTES: Final = (24, 40)
+"""The header of a WAL page, and the longer one of a segment's first page."""
 _APPLICATION: Final = "cdc reconcile"
 _TRIES: Final = 10
+"""How often to take the locks again because a partition was added meanwhile."""
 
 _EXPORT: Final = """
 SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text,

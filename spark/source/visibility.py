@@ -56,7 +56,7 @@ class VisibleTransactions:
 
     def covers(self, other: VisibleTransactions) -> bool:
         """Tells whether every transaction that ``other`` sees is visible here, too."""
-        # Ids from our xmax up to the other's: it covers none of them only if all were in progress for it.
+        # The other snapshot must not see any id from our xmax up to its own: all of them must be in progress for it.
         beyond = max(other.xmax - self.xmax, 0)
         if beyond != sum(xid >= self.xmax for xid in other.in_progress):
             return False

@@ -34,7 +34,7 @@ def test_nothing_behind_the_bound() -> None:
 def test_a_pair_below_the_bound_proves_it() -> None:
     assert judge(seen(at(10), pair=9, orphan=9), READING) is None
     assert judge(seen(at(10), pair=10), READING) == Erased(
-        0, "the remaining records do not prove that they were all", at(10)
+        0, "the remaining records do not prove that no others were erased", at(10)
     )
 
 
