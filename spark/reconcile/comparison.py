@@ -119,7 +119,7 @@ class Comparison:
         self.watch = Stopwatch()
 
     def hashes(self, extent: Extent, origin: PossibleRecords | None) -> DataFrame:
-        """Returns the hashes of the whole topic, for ``first_look``; without an ``origin``, for a replica's."""
+        """Returns the hashes of the whole topic for ``first_look``. Without ``origin`` they are for a replica."""
         foreign = fn.lit(False) if origin is None else origin.is_foreign(extent.topic)
         lines = hashed(read_topic(self.spark, self.kafka, extent), len(extent.ends), foreign)
         # The sink ignores records in a wrong partition, so a replica is compared without them.

@@ -41,7 +41,7 @@ class ComparedReplica(NamedTuple):
 def compare_replica(
     job: ReconcileJob, table: JobTable, tools: Comparison, work: Path, say: Say, *, by_position: bool
 ) -> ComparedReplica:
-    """Compares the replica with the topic, and keys that differ again, until they agree or the rounds are used up.
+    """Compares the replica with the topic. Keys that differ are compared again until they agree or no round is left.
 
     The second round matters: a record written into the topic after the last cut is not in the replica yet.
     ``by_position`` is explained at ``RecordMoment``.

@@ -264,7 +264,7 @@ def _compared(row: TopicRow, rule: Rule) -> tuple[object, ...] | None:
 def _shown(
     source: Mapping[str, str | None] | None, topic: Mapping[str, str | None] | None, rule: Rule
 ) -> tuple[Mapping[str, str | None] | None, Mapping[str, str | None] | None]:
-    """Returns the compared columns of both rows; a row that lacks a column does not get it."""
+    """Returns both rows, each with those of the compared columns that it has."""
 
     def only(row: Mapping[str, str | None] | None) -> Mapping[str, str | None] | None:
         return None if row is None else {name: row[name] for name in rule.compared if name in row}
