@@ -1,4 +1,4 @@
-"""What feeds did, as metrics."""
+"""Metrics of what the feeds do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cdc.sink.apply.loop import CutReport
 
 
 class FeedMeter:
-    """Told by the feeds' threads."""
+    """Counts for the feeds' threads, which call it."""
 
     def __init__(self) -> None:
         self.metrics = FeedMetrics()
@@ -24,7 +24,7 @@ class FeedMeter:
             self.metrics.waiting_seconds.labels(whom).set_function(partial(WAITS.longest_s, whom))
 
     def cut(self, report: CutReport) -> None:
-        """The tables of a bridge were committed."""
+        """Counts a commit of a bridge's tables."""
         progress = report.progress
         is_new = progress.commit_ts != self._commit_ts
         lag_s = max(time.time() - progress.commit_ts / 1_000_000, 0.0)
@@ -35,10 +35,10 @@ class FeedMeter:
         )
 
     def applied(self, rows: Mapping[str, int]) -> None:
-        """Rows by table."""
+        """Counts applied rows by table."""
         for table, count in rows.items():
             self.metrics.rows_applied.labels(table).inc(count)
 
     def retried(self, error: CdcError) -> None:
-        """An attempt ended with an error that is worth another."""
+        """Counts an attempt that ended with an error and is followed by another."""
         self.metrics.restarts.labels(type(error).__name__).inc()
