@@ -17,6 +17,7 @@ from confluent_kafka.admin import NewPartitions
 
 from cdc.base.broker_log import BROKER_LOG
 from cdc.base.errors import CdcError
+from cdc.contract.compaction import topic_settings
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.publish.topics import TopicAdmin, TopicSpecification
 from cdc.kafka.replay.bounded import read_topic
@@ -26,7 +27,6 @@ from cdc.topics.cluster import Cluster, PartitionPlace
 from cdc.topics.inspection import TopicReport, inspect
 from cdc.topics.layout import Layout
 from cdc.topics.scan import Advance, read_layout
-from cdc.topics.settings import topic_settings
 
 SEGMENT_MS: Final = 500
 """Segments of the lessons: long enough to write into one, short enough to wait for its end."""
