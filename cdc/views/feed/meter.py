@@ -13,7 +13,7 @@ from cdc.sink.apply.loop import CutReport
 
 
 class FeedMeter:
-    """Counts for the feeds' threads, which call it."""
+    """The metrics that the feeds' threads update."""
 
     def __init__(self) -> None:
         self.metrics = FeedMetrics()
@@ -28,7 +28,7 @@ class FeedMeter:
         progress = report.progress
         is_new = progress.commit_ts != self._commit_ts
         lag_s = max(time.time() - progress.commit_ts / 1_000_000, 0.0)
-        self._lag_s = lag_s if is_new else 0.0
+        self._lag_s = lag_s if is_new else 0.0  # the same commit again: nothing is missing, however old it is
         self._commit_ts = progress.commit_ts
         self.applied(
             {report.tables[topic].name: count for topic, count in report.rows.items() if topic in report.tables}

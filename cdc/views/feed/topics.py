@@ -39,7 +39,7 @@ log = structlog.get_logger("cdc.view")
 
 
 class TopicSession:
-    """One attempt.
+    """One attempt to follow topics; ends when it is told to, or with an error.
 
     Args:
         reader: fresh, with stamps.
@@ -94,7 +94,7 @@ class TopicSession:
         self._commit()
 
     def _begin(self) -> None:
-        now = time.time()
+        now = time.time()  # taken first: a topic must never seem to have been read later than it was
         found = self._reader.look_at(self._topics)
         self._ids = _ids(found)
         for topic in self._topics:
@@ -129,6 +129,7 @@ class TopicSession:
         if self._awaited or not self._facts or time.monotonic() < self._ask_due:
             return
         self._ask_due = time.monotonic() + _ASK_S
+        # The time is taken first: the ends that come back may be newer, never older.
         self._asked_at, self._fence = time.time(), self._reader.fence(())
         self._awaited = set(self._facts)
 

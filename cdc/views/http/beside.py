@@ -58,7 +58,7 @@ class Beside:
 
     async def _pieces(self, body: Generator[bytes, None, None]) -> AsyncGenerator[bytes, None]:
         """Yields the pieces of a body. Each is waited for in a thread, which may outlive the client for a while."""
-        alone = threading.Lock()
+        alone = threading.Lock()  # a generator cannot be closed while a thread is still in it
 
         def step() -> bytes | None:
             with alone:

@@ -111,9 +111,7 @@ class Pages:
             self._hosts.check(headers)
         access = self._desk.tokens.access(headers)
         if not route.is_known or (route.alias_of and not access.may_read(route.alias_of)):
-            raise Problem(
-                "no-page", "There is no such page. Begin with /v1/tables; /openapi.json describes all of them."
-            )
+            raise Problem("no-page", "There is no such page. Begin with /v1/tables; /openapi.json describes all pages.")
         return access
 
     def route(self, path: bytes) -> Route:

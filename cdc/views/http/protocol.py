@@ -135,6 +135,7 @@ class Protocol(HttpToolsProtocol):
         self._patience.rest()
         if not (self._is_plain and self._is_free() and self._answer_at_once()):
             super().on_headers_complete()
+            # uvicorn writes head and body separately: join them.
             self.cycle.transport = cast(asyncio.Transport, self._one_piece)
 
     def on_body(self, body: bytes) -> None:

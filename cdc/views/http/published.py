@@ -61,7 +61,7 @@ def _served(views: Sequence[TableView]) -> ServedView | None:
 
 
 def feed_waits(said: bytes) -> list[dict[str, object]]:
-    """The servers that the process that fills the view is waiting for.
+    """The servers for which the filling process is waiting.
 
     Args:
         said: its metrics, in Prometheus's format.

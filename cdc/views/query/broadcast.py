@@ -121,7 +121,7 @@ class Broadcast:
                 return piece
             left_s = ends_at - asyncio.get_running_loop().time()
             if left_s <= 0 or not await self._news(left_s):
-                return max(self._known, EventBlock(known, "", b""))
+                return max(self._known, EventBlock(known, "", b""))  # never back before what the caller knows
         return None
 
     def end(self) -> None:

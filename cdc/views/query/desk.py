@@ -65,6 +65,7 @@ class Pulse:
                     self._fail(error)
                     return
                 for waits, version in self._waiting.items():
+                    # Not only a greater version: a store that lost commits or was made anew may have a smaller one.
                     if version != now and not waits.done():
                         waits.set_result(None)
                 await asyncio.sleep(_PAUSE_S)

@@ -70,7 +70,7 @@ class StoreFolder:
             return True
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._refuse_strangers()
+            self._refuse_strangers()  # before the lock file is made: leave the folder of another program as it is
             lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -45,8 +45,10 @@ _LOOK_S: Final = 1.0
 """How often to check that the folder is still the one that was opened. Somebody may have deleted it to begin anew."""
 
 _ATTEMPTS: Final = 5
+"""How often to begin a read: another process may have enlarged the map, or killed readers may hold all places."""
+
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""EIO is here because LMDB reports it when a disk took only a part of a write."""
+"""Errors that mean a full disk; LMDB reports EIO when the disk took only a part of a write."""
 
 _sound: Final[set[tuple[Path, int]]] = set()
 """Data files that this process found undamaged before it wrote them. Once is enough: each value is checked as well."""
@@ -203,6 +205,7 @@ class LmdbEnvironment:
         if self._inode == self._inode_now():
             return
         with self._alone():
+            # Asked again: another thread may have opened the file meanwhile.
             if self._inode != self._inode_now() or self._lmdb is None:
                 self._close()
                 if self._folder.is_marked() and self._inode_now():
@@ -289,7 +292,7 @@ class LmdbEnvironment:
         with self._state:
             while self._is_changing:
                 self._state.wait()
-            self._is_changing = True
+            self._is_changing = True  # first, so that no new transaction begins while the others end
             while self._transactions:
                 self._state.wait()
         try:
@@ -331,7 +334,7 @@ def _opened(path: Path, *, read_only: bool) -> lmdb.Environment:
                 max_readers=_MAX_READERS,
                 max_spare_txns=1,
             )
-        except lmdb.MemoryError:
+        except lmdb.MemoryError:  # the process may not have that many addresses
             if size <= _LEAST_MAP:
                 raise
             size //= 2

@@ -98,7 +98,7 @@ class LmdbStore:
         if self._environment is None:
             raise StoreUnavailable(
                 f"the store in {self._folder.path} is closed",
-                remedy="cdc tries again by itself, with the store opened anew",
+                remedy="cdc opens the store again and retries by itself",
             )
         return self._environment
 
@@ -165,14 +165,14 @@ class _Transaction:
         if self._lmdb is None:
             raise StoreUnavailable(
                 "the transaction of the store has ended; begin another one",
-                remedy="cdc tries again by itself, with the store opened anew",
+                remedy="cdc opens the store again and retries by itself",
             )
         try:
             return work()
         except BaseException as error:
             self._end()
             if isinstance(error, lmdb.MapFullError):
-                self._environment.grow()
+                self._environment.grow()  # the next attempt finds more room
             if isinstance(error, (lmdb.Error, StoreDamaged)):
                 raise self._environment.translated(error) from error
             raise

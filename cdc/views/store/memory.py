@@ -165,6 +165,6 @@ class _MemoryTransaction:
         if self._changes is None:
             raise StoreUnavailable(
                 "the transaction of the store in memory has ended; begin another one",
-                remedy="cdc tries again by itself, with the store opened anew",
+                remedy="cdc opens the store again and retries by itself",
             )
         return self._changes

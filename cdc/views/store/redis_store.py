@@ -211,7 +211,7 @@ class _Snapshot:
         """Makes the snapshot for the next run, with everything that this run asked, from one moment."""
         if not self._asked:
             return _Snapshot(self._ask, version, {})
-        if len(self._asked) == 1 and not self._is_true:
+        if len(self._asked) == 1 and not self._is_true:  # a single answer is from one moment already
             return _Snapshot(self._ask, self._answered, self._asked)
         questions = list(self._asked)
         version, answers = self._ask(questions)

@@ -210,7 +210,7 @@ class RedisTransaction:
         if self._changes is None:
             raise StoreUnavailable(
                 f"the transaction of {self._writer.place.name} has ended; begin another one",
-                remedy="cdc tries again by itself, with the store opened anew",
+                remedy="cdc opens the store again and retries by itself",
             )
         return self._changes
 

@@ -38,6 +38,7 @@ def apply(
     space = table.rows(generation)
     gone = [*batch.gone, *(each.key for each in batch.no_rows if each.is_key)]
     if batch.strange:
+        # A row at the same place stays if its key is spelled otherwise: the tombstone is for another record.
         there = transaction.get(space, batch.strange)
         gone += [key for key, row in zip(batch.strange, there, strict=True) if row and unpack(row).key == key.text]
     if indexes:

@@ -219,13 +219,13 @@ class Facts(msgspec.Struct, frozen=True):
         )
 
     def is_read(self, table: TableFacts) -> bool:
-        """Whether the table can be asked, or has read everything that its topic held when the load began."""
+        """Whether the table can be queried, or has read everything that its topic held when the load began."""
         ends = () if self.view is None else self.view.targets.get(table.topic, ())
         offsets = self.offsets.get(table.topic, ())
         return table.is_shown or (table.generation > 0 and len(offsets) >= len(ends) and all(map(ge, offsets, ends)))
 
     def reached(self, name: str) -> LSN:
-        """``lsn_of`` the named table; the view's own LSN if the table is unknown or cannot be asked yet."""
+        """``lsn_of`` the named table; the view's own LSN if the table is unknown or cannot be queried yet."""
         table = self.tables.get(name)
         if table is None or not table.is_shown:
             return LSN(0) if self.view is None else self.view.position

@@ -72,7 +72,7 @@ def json_object(text: bytes) -> bytes:
         if type(_slowly(text)) is not dict:
             raise ValueError("its value is not a JSON object") from None
     if not text.isascii():
-        text.decode()
+        text.decode()  # msgspec skips strings without checking that they are UTF-8
     return text
 
 
@@ -80,7 +80,7 @@ def _slowly(text: bytes) -> Any:
     """Parses what PostgreSQL's ``json`` type accepts and faster parsers refuse, lone surrogates for example."""
     try:
         return json.loads(text.decode(), parse_constant=_refuse_constant)
-    except RecursionError:
+    except RecursionError:  # too deep to parse here, though PostgreSQL took it: the braces tell that it is an object
         return {} if text.startswith(b"{") and text.endswith(b"}") else None
     except ValueError as error:
         raise ValueError(f"its value is not JSON: {error}") from None

@@ -99,7 +99,7 @@ def _members(row: bytes) -> Mapping[str, bytes | msgspec.Raw]:
         return _decode_members(row)
     except RecursionError:
         return {}  # the document has a thousand levels: index the row as if all its values were null
-    except msgspec.MsgspecError:
+    except msgspec.MsgspecError:  # for example a lone surrogate, which only the json module reads
         return {name: json.dumps(value).encode() for name, value in json.loads(row).items()}
 
 

@@ -138,10 +138,12 @@ def read(snapshot: StoreSnapshot, after: int, limit: int = 100) -> JournalCommit
     found = snapshot.get(JOURNAL, [_HEAD])[0]
     before = 0 if found is None else _decode_head.decode(found).before
     newest = snapshot.version
+    # A version after the newest: the store has lost commits that the follower saw.
     if after > newest or after < before:
         return JournalCommits((), newest, is_gap=True)
     items = snapshot.scan(JOURNAL, _order(after + 1), _order(newest + 1), limit)
     entries = [(int.from_bytes(each.key.order, "big"), _decode_entry.decode(each.value)) for each in items]
+    # A page that is not full reaches to the newest commit, also where the last commits have no entry.
     return JournalCommits(entries, entries[-1][0] if len(entries) == limit else newest, is_gap=False)
 
 

@@ -175,12 +175,14 @@ def _integer(value: int) -> bytes:
         raise ValueError(f"{value} is beyond 64 bits")
     if value > 0:
         return bytes((_ZERO + size,)) + value.to_bytes(size, "big")
+    # One's complement: of two negative numbers, the one with the greater magnitude sorts first.
     return bytes((_ZERO - size,)) + (value + (1 << 8 * size) - 1).to_bytes(size, "big")
 
 
 def _double(value: float) -> bytes:
     if value != value:  # PostgreSQL sorts NaN after all other numbers
         return b"\xff" * 8
+    # Positive doubles sort as bytes once the sign bit is set, negative ones once all bits are flipped.
     raw: bytes = struct.pack(">d", value)
     return bytes(byte ^ 0xFF for byte in raw) if raw[0] & 0x80 else bytes((raw[0] | 0x80,)) + raw[1:]
 
@@ -203,6 +205,7 @@ def _document(value: Value) -> bytes:
 
 
 def _escaped(raw: bytes) -> bytes:
+    # A plain zero ends a value, so that a prefix sorts before everything that is longer.
     return raw.replace(b"\0", b"\0\xff")
 
 

@@ -34,7 +34,7 @@ log = structlog.get_logger("cdc.view")
 
 
 class TopicWriter:
-    """One session of the writer; made anew after every error.
+    """One session of the writer. After every error, a new one is made.
 
     Args:
         store: the store; ``close`` closes it.
@@ -107,6 +107,7 @@ class TopicWriter:
             why = why_anew or (OTHER_KIND if is_other_kind and starts else "")
             if not why and table.facts.filling:
                 why = table.feed.reason or INTERRUPTED
+            # Rows of another kind cannot be served meanwhile: their keys and values are spelled in another way.
             table.begin_anew(why, now, holds_rows=holds_rows and not is_other_kind)
             self._filling.forget_offsets(topic)
             starts = {}

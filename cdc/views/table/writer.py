@@ -32,7 +32,7 @@ log: Final = structlog.get_logger("cdc.view")
 
 
 class ViewReplica:
-    """One session of the writer; made anew after every error.
+    """One session of the writer. After every error, a new one is made.
 
     Args:
         store: the store; ``close`` closes it.
@@ -158,7 +158,7 @@ class ViewReplica:
         """Forgets the open transaction, and records that a table is stopped and why."""
         self._filling.abort()
         self._holds_rows = False
-        self.restore()
+        self.restore()  # the tables in memory had taken changes of the transaction that was aborted
         self.stop_topic(topic, reason)
 
     def tables(self) -> Mapping[str, ReplicaTable]:
