@@ -92,7 +92,7 @@ class Children:
 
         Args:
             stop: ends the loop.
-            look: called at least every half second.
+            look: called about twice a second.
         """
         try:
             while not stop.is_set():
