@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, repeat
 
 from cdc.base.web.problem import Problem
 from cdc.base.web.tokens import Access
@@ -54,10 +55,11 @@ def loading(facts: Facts, now: float) -> dict[str, float | int]:
         return {"rows": 0}
     elapsed = max(now - view.began_at, 0.001)
     said: dict[str, float | int] = {"rows": view.rows, "rows_per_second": round(view.rows / elapsed, 1)}
+    # New partitions of a topic have targets before the next cut brings their offsets: nothing of them is read yet.
     ends = [
         (end, at)
         for topic, to in view.targets.items()
-        for end, at in zip(to, facts.offsets.get(topic, (0,) * len(to)), strict=True)
+        for end, at in zip(to, chain(facts.offsets.get(topic, ()), repeat(0)), strict=False)
     ]
     left = sum(max(end - at, 0) for end, at in ends)
     done = sum(min(end, at) for end, at in ends)
