@@ -50,7 +50,7 @@ def with_process(process, status=HEALTHY):
             ),
             "bridge",
             "retrying",
-            "again and again: no broker",
+            "keeps failing and retrying: no broker",
             DOWN,
         ),
         (with_source(heard_s=12.0), "bridge", "still", "nothing to PostgreSQL for 12 s", DOWN),
@@ -68,7 +68,7 @@ def with_process(process, status=HEALTHY):
             with_sink(blockers=(replace(BLOCKER, seconds=0.0, is_left_out=True),)),
             "sink",
             "blocked",
-            "left out for 0 s, the others go on: pid 4711",
+            "left out for 0 s, the others continue: pid 4711",
             SICK,
         ),
         (
@@ -122,7 +122,7 @@ def test_a_sink_that_answers_is_not_told_to_be_started_while_kafka_is_away():
     assert as_document(waiting, now_us=0)["sink"]["running"]
     assert not any("start the sink" in each.remedy for each in problems(waiting))
     unasked = next(each for each in problems(away) if each.part == "sink")
-    assert "mend Kafka first" in unasked.remedy
+    assert "fix Kafka first" in unasked.remedy
 
 
 def test_a_bridge_from_which_nothing_comes_is_behind_by_that():
