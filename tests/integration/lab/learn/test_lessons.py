@@ -226,7 +226,7 @@ def test_several_lessons_share_one_broker_and_leave_nothing_on_it(
 def test_an_unknown_lesson_is_refused_with_those_that_there_are() -> None:
     ran = CliRunner().invoke(app, ["learn", "kompaktion"])
     assert "there is no lesson 'kompaktion'" in str(ran.exception)
-    assert "choose of compaction, log" in str(ran.exception)
+    assert "choose from compaction, log" in str(ran.exception)
 
 
 def test_they_are_listed() -> None:

@@ -39,5 +39,5 @@ def test_a_standby_is_no_replica(
     words = ["--source", database.dsn, "--kafka", "127.0.0.1:1", "--replica", standby, "--yes"]
     refusal = CliRunner().invoke(app, ["init", "-c", str(tmp_path / "shop.yaml"), *words]).exception
     assert isinstance(refusal, ConfigError)
-    assert "--replica takes no writes: it is a standby" in str(refusal)
+    assert "--replica does not accept writes: it is a standby" in str(refusal)
     assert list(tmp_path.iterdir()) == []
