@@ -124,7 +124,7 @@ def look_and_ask(answers: Answers, environ: Mapping[str, str]) -> tuple[Answers,
 def _again(answers: Answers, part: str, error: CdcError) -> Answers:
     """Ask for the password of a server that refused, or for another answer."""
     if "password" in f"{error}" and part in _PASSWORDS:
-        # An empty answer must be possible: a server also asks a role for a password that does not exist.
+        # Allow an empty answer: servers ask for a password even if the role is wrong or does not exist yet.
         asked = f"Password for {part} (not written to the file; leave empty to change the answer instead)"
         if said := typer.prompt(asked, hide_input=True, default="", show_default=False):
             return replace(answers, passwords={**answers.passwords, _PASSWORDS[part]: said})

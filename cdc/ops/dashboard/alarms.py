@@ -29,7 +29,7 @@ def command_of(remedy: str) -> str:
 def _first(command: str) -> str:
     """Returns the first of two alternatives, "A; or B"."""
     one, choice, _ = command.partition("; or ")
-    # A "--" starts a comment in SQL, or an option of a command: there, "; or " is not ours to cut at.
+    # In SQL, "--" begins a comment, and a "; or " in it separates no commands.
     return f"{one};" if choice and "--" not in one else command
 
 

@@ -67,9 +67,9 @@ class Ring:
 Document: TypeAlias = dict[str, Any]
 
 WATCHED_S: Final = 2.0
-"""From one look to the next while somebody watches. A look asks three servers, and people gain nothing from more."""
+"""Seconds from one look to the next while somebody watches. A look asks three servers; nobody needs it more often."""
 UNWATCHED_S: Final = 15.0
-"""From one look to the next while nobody watches, and from one sample of the charts to the next at all times."""
+"""Seconds from one look to the next while nobody watches, and between two samples of the charts at all times."""
 _TOUCHED_S: Final = 10.0
 """How long a single request for the state counts as watching."""
 _REST: Final = 10.0

@@ -9,7 +9,7 @@ from typing import Final
 from cdc.contract.record import Progress
 
 STEP_S: Final = 15.0
-"""From one sample to the next. Each sample is the average over this time."""
+"""The time between two samples. Each sample is the average over this time."""
 
 
 class WrittenWal:

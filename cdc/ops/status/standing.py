@@ -19,7 +19,7 @@ State: TypeAlias = Literal["running", "waiting", "retrying", "still", "blocked",
 blocked: another session holds a lock that it needs."""
 
 _SILENT_S: Final = LONG_S + 1
-"""After this long without a message, a bridge counts as hanging: normally it sends one every second."""
+"""A bridge that has sent no message for this long counts as hanging: normally it sends one every second."""
 
 
 @dataclass(frozen=True, slots=True)
