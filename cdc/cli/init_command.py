@@ -192,8 +192,9 @@ def _write(path: Path, text: str, *, overwrite: bool) -> None:
 
 
 def _appear(draft: Path, path: Path) -> None:
+    """Give the draft its name, unless a file of that name has appeared meanwhile."""
     try:
-        os.link(draft, path)
+        os.link(draft, path)  # unlike a rename, this never replaces a file
     except FileExistsError:
         raise
     except OSError:

@@ -44,6 +44,7 @@ _WRITER: Final = {
     "log.connection.close": False,
 }
 PATIENCE_S: Final = 60.0
+"""How long a lesson waits for an effect. Brokers with default settings look for work of the cleaner every 15 s."""
 _LOOK_S: Final = 0.05
 _TIMEOUT_S: Final = 30.0
 

@@ -21,7 +21,7 @@ from cdc.views.table.feed_facts import FEED, read_feed, topic_key
 from cdc.views.table.table_view import TableView
 from cdc.views.table.topic_writer import TopicWriter
 
-_RETENTION_MS = 3_000
+_RETENTION_MS = 3_000  # long enough to show all four states of the tombstone, short enough to wait for
 _AWAY_S = 3_600.0
 
 

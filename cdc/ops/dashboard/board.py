@@ -44,7 +44,7 @@ class Board:
         with self._news:
             self._ended = True
             self._news.notify_all()
-        for each in self.recorders:
+        for each in self.recorders:  # tell all of them before waiting for any: they share one second
             each.end()
         ends_at = time.monotonic() + _LONGEST_LOOK_S
         for each in self.recorders:

@@ -35,6 +35,7 @@ from cdc.ops.status.parts import StatusReader
 from cdc.topics.budget import TombstoneReader
 
 OLD_S: Final = 300.0
+"""The age at which an answer is renewed: cdc check and the topics' health take many requests, and change slowly."""
 _SOON_S: Final = 20.0
 """The shortest time between two requests, even when ``about`` has changed."""
 

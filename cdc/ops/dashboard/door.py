@@ -42,7 +42,7 @@ class Door:
                 f"The dashboard is off, because it shows rows and other machines can reach this port without a token. "
                 f"Set {self._option}, or listen on 127.0.0.1.",
             )
-        if not self._tokens.needed:
+        if not self._tokens.needed:  # a page on the web could ask through DNS rebinding, but it has no token
             self._hosts.check(headers)
         self._tokens.refresh()
         access = self._tokens.access(headers)

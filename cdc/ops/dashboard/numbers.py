@@ -38,6 +38,7 @@ _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPES: Final[Mapping[str, str]] = {r"\n": "\n", r"\"": '"', r"\\": "\\"}
 _PATIENCE_S: Final = 1.0
 _LARGEST: Final = 8 * 1024 * 1024
+"""How much of an answer is read: another program may have the port, and send without end."""
 
 
 class Numbers(NamedTuple):

@@ -157,6 +157,7 @@ class DashboardPages:
 
 
 def _while_open(events: Generator[bytes, None, None], is_open: Callable[[], bool]) -> Generator[bytes, None, None]:
+    """Yields events until the caller's token no longer allows it: a page stays open for hours."""
     try:
         for each in events:
             if not is_open():

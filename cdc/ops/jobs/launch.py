@@ -22,6 +22,7 @@ from cdc.ops.jobs.answers import SOMETHING_WRONG
 
 INTERRUPTED: Final = 130
 _PATIENCE_S: Final = 30
+"""How long a job may take to end after Ctrl-C, before it is killed."""
 _CODES: Final[Mapping[int, int]] = {0: 0, FOUND: SOMETHING_WRONG}
 
 

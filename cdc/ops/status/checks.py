@@ -70,6 +70,7 @@ def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
         findings += check_slot(facts, source.slot, inspect_slot(conn, source.slot))
         if not facts.in_recovery:
             findings += check_failover(failover_facts(conn, source.slot), source.slot)
+        # Otherwise check_server has already reported why a replication connection would be refused.
         if facts.can_replicate and facts.senders_used < facts.senders_max:
             findings += _walsender(config)
         tables = find_tables(conn, source.tables, source.exclude, source.keys)

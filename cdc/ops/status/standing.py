@@ -47,7 +47,7 @@ def bridge_standing(status: Status) -> Standing:
     slot = None if source is None else source.slot
     if source is not None and slot is None:
         return _said_of(process) or Standing("missing")
-    if slot is not None and slot.lost:
+    if slot is not None and slot.lost:  # first, because a bridge that retries says less about the cause
         return Standing("lost")
     if (said := _said_of(process)) is not None:
         return said
@@ -79,7 +79,7 @@ def sink_standing(status: Status) -> Standing:
         return said or Standing("unknown")
     published = status.topics.answer
     is_behind = published is not None and sink.applied_lsn is not None and published.lsn > sink.applied_lsn
-    if (blocked := _blocked(sink)) is not None:
+    if (blocked := _blocked(sink)) is not None:  # first, because it names the session that must end
         return blocked
     if said is not None:
         return said
