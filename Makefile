@@ -24,7 +24,7 @@ DEMO_STAMP := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo browser promtool test test-pure test-long test-unit test-integration test-matrix test-install soak test-fault check lock bench bench-spark bench-view clean
+.PHONY: help demo browser promtool test test-pure test-long test-unit test-integration test-matrix test-install soak test-fault check lock bench bench-spark bench-view site clean
 
 help: ## what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,7 +96,7 @@ test-matrix: $(STAMP) ## rooms against PostgreSQL 14 to 18 (more than an hour; M
 soak: $(STAMP) ## what meets kills and loads at random, many times instead of a few; SEED=n replays a run
 	@SOAK=1 $(BIN)/python -m pytest tests -m soak
 
-test-install: $(STAMP) ## wheel and sdist in bare environments, on each Python 3.11 to 3.13 that is here
+test-install: $(STAMP) ## wheel and sdist in bare environments, on each Python 3.11 to 3.14 that is here
 	@$(BIN)/python -m pytest -m '' tests/install/test_wheel.py tests/install/every_python.py tests/install/test_address_sanitizer.py
 
 test-fault: $(STAMP) ## kill, cut and fence; SEED=n replays a run
@@ -122,6 +122,10 @@ bench-spark: $(STAMP) ## measure a reconciliation beside EXCEPT and reladiff (pi
 
 bench-view: $(STAMP) ## measure views: rebuild, reads, watches, and how soon a commit can be read
 	@$(BIN)/python -m tests.benchmarks view
+
+site: $(STAMP) ## build the documentation as a site into build/site
+	@folder="$$(mktemp -d)"; NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q -f docs/mkdocs.yml -d "$$folder" && \
+	  rm -rf build/site && mkdir -p build && mv "$$folder" build/site && echo "Open build/site/index.html."
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -22,6 +22,7 @@ from cdc.cli.topics_options import (
     show,
     show_json,
 )
+from cdc.contract.compaction import topic_settings
 from cdc.ops.jobs.answers import SOMETHING_WRONG, answering
 from cdc.topics.budget import Budget, TombstoneReader, budget
 from cdc.topics.cluster import Cluster
@@ -29,7 +30,6 @@ from cdc.topics.cost_display import cost_document, cost_lines, cost_table
 from cdc.topics.estimation import estimate
 from cdc.topics.readers import readers
 from cdc.topics.rebuild import rebuild
-from cdc.topics.settings import topic_settings
 
 _MB = 1_000_000
 

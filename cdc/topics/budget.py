@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from cdc.base.words import duration
-from cdc.topics.settings import TopicSettings
-from cdc.topics.verdict import alter
+from cdc.contract.compaction import TopicSettings, alter
 
 _MARGIN: Final = 2
 """A window that is not twice as long as what it must cover ends with the first bad day."""
@@ -58,7 +57,7 @@ class Budget:
 
 def budget(topic: str, settings: TopicSettings, readers: Sequence[TombstoneReader], rebuild_ms: int) -> Budget:
     """Compare the window with the slowest reader and with a rebuild."""
-    window_ms = settings.delete_retention_ms + settings.min_compaction_lag_ms
+    window_ms = settings.tombstone_window_ms
     needs = [(rebuild_ms, "a rebuild"), *((each.behind_ms, each.name) for each in readers)]
     needed_ms, whose = max(needs, key=lambda each: each[0])
     sure = f"a tombstone is sure to be there for {duration(window_ms)}"

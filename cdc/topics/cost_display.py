@@ -11,6 +11,7 @@ from rich import box
 from rich.table import Table
 
 from cdc.base.words import counted, duration, size
+from cdc.contract.compaction import alter
 from cdc.topics.cost import (
     SHOWN_RATIOS,
     buffer_for,
@@ -23,7 +24,6 @@ from cdc.topics.cost import (
     write_amplification,
 )
 from cdc.topics.estimation import TopicCost
-from cdc.topics.verdict import alter
 
 
 def cost_table(found: TopicCost) -> Table:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from cdc.contract.compaction import TopicSettings, topic_settings
 from cdc.topics.census import Census
 from cdc.topics.cluster import Cluster, PartitionPlace
 from cdc.topics.cost import Pass, PassPart, map_keys, passes
 from cdc.topics.scan import Begin, read_layout, read_records
-from cdc.topics.settings import CleanerSettings, TopicSettings, topic_settings
+from cdc.topics.settings import CleanerSettings
 
 
 @dataclass(frozen=True, slots=True)

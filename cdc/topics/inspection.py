@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cdc.contract.compaction import TopicSettings, topic_settings
 from cdc.topics.census import Census, Tombstones
 from cdc.topics.cluster import Cluster, Ends, PartitionPlace
 from cdc.topics.layout import Layout
 from cdc.topics.scan import Begin, read_layout, read_records
-from cdc.topics.settings import CleanerSettings, TopicSettings, topic_settings
+from cdc.topics.settings import CleanerSettings
 from cdc.topics.verdict import Cleanable, PartitionSeen, Verdict, cleanable, judge
 
 

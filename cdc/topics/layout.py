@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from cdc.contract.compaction import TopicSettings
 from cdc.topics.batches import RecordBatch
-from cdc.topics.settings import TopicSettings
 
 
 @dataclass(slots=True)

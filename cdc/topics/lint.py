@@ -10,14 +10,23 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from cdc.base.words import counted, duration
+from cdc.contract.compaction import (
+    NEVER_MS,
+    SETTING_RULES,
+    SHORTEST_SEGMENT_MS,
+    SHORTEST_WINDOW_MS,
+    TopicSettings,
+    alter,
+    policy_fault,
+    record_fault,
+    short_segments,
+    topic_settings,
+    writers_date_records,
+)
 from cdc.topics.foreign import ForeignRecord
-from cdc.topics.settings import NEVER_MS, TopicSettings, topic_settings
-from cdc.topics.verdict import alter
 
 Level: TypeAlias = Literal["error", "warning"]
 
-_MINUTE_MS: Final = 60_000
-_DAY_MS: Final = 86_400_000
 _LOW_RATIO: Final = 0.1
 """Below, the cleaner rewrites each byte more than ten times."""
 
@@ -78,25 +87,12 @@ def lint(subject: Subject) -> list[Lint]:
 
 
 def _policy(subject: Subject, settings: TopicSettings) -> Iterator[Lint]:
-    mend, policy = alter(subject.topic, "cleanup.policy=compact"), settings.cleanup_policy
-    if policy == {"compact", "delete"}:
-        yield Lint(
-            "error",
-            "compact_delete",
-            "cleanup.policy is compact,delete: retention deletes the latest row of every key that has not changed for "
-            f"{_retention(subject)}",
-            mend,
-        )
-    elif "delete" in policy:
-        yield Lint(
-            "error",
-            "delete",
-            f"cleanup.policy is delete: whatever is older than {_retention(subject)} is gone, rows that never changed "
-            "first",
-            f"{mend}; the rows that are gone must be published again",
-        )
-    elif not policy:
-        yield Lint("warning", "keeps_all", "cleanup.policy is empty: every record stays for ever", mend)
+    fault = policy_fault(settings.cleanup_policy, _retention(subject))
+    if fault is not None:
+        mend = alter(subject.topic, "cleanup.policy=compact")
+        if fault.code == "delete":
+            mend = f"{mend}; the rows that are gone must be published again"
+        yield Lint("error" if fault.loses_rows else "warning", fault.code, fault.text, mend)
     if subject.settings.get("remote.storage.enable") == "true":
         yield Lint(
             "error",
@@ -114,8 +110,7 @@ def _policy(subject: Subject, settings: TopicSettings) -> Iterator[Lint]:
 
 
 def _tombstones(subject: Subject, settings: TopicSettings) -> Iterator[Lint]:
-    # The clock starts when the cleaner first meets the tombstone, and the cleaner waits for the lag before.
-    window_ms = settings.delete_retention_ms + settings.min_compaction_lag_ms
+    window_ms = settings.tombstone_window_ms
     if subject.rebuild_ms is not None and window_ms < subject.rebuild_ms:
         yield Lint(
             "error",
@@ -124,12 +119,12 @@ def _tombstones(subject: Subject, settings: TopicSettings) -> Iterator[Lint]:
             f"{duration(subject.rebuild_ms)}: a reader misses deletes and keeps the rows",
             alter(subject.topic, f"delete.retention.ms={2 * subject.rebuild_ms}"),
         )
-    elif window_ms < _MINUTE_MS:
+    elif window_ms < SHORTEST_WINDOW_MS:
         yield Lint(
             "error",
             "tombstones_too_short",
             f"tombstones are sure to be there for {duration(window_ms)} only: a reader that restarts misses deletes",
-            alter(subject.topic, f"delete.retention.ms={_DAY_MS}"),
+            alter(subject.topic, _bounded("delete.retention.ms")),
         )
 
 
@@ -160,13 +155,8 @@ def _copies(subject: Subject) -> Iterator[Lint]:
 
 def _segments(subject: Subject, settings: TopicSettings) -> Iterator[Lint]:
     for name, value in (("segment.ms", settings.segment_ms), ("max.compaction.lag.ms", settings.max_compaction_lag_ms)):
-        if value < _MINUTE_MS:
-            yield Lint(
-                "warning",
-                "short_segments",
-                f"{name} is {duration(value)}: a segment is three files, and Kafka 5.0 is to refuse that",
-                alter(subject.topic, f"{name}={_MINUTE_MS}"),
-            )
+        if (fault := short_segments(name, str(value))) is not None:
+            yield Lint("warning", "short_segments", fault, alter(subject.topic, f"{name}={SHORTEST_SEGMENT_MS}"))
     if not settings.is_compacted:
         return
     if settings.max_compaction_lag_ms == NEVER_MS:
@@ -174,7 +164,7 @@ def _segments(subject: Subject, settings: TopicSettings) -> Iterator[Lint]:
             "warning",
             "no_max_lag",
             "max.compaction.lag.ms is not set: below min.cleanable.dirty.ratio old rows stay for ever",
-            alter(subject.topic, f"max.compaction.lag.ms={_DAY_MS}"),
+            alter(subject.topic, _bounded("max.compaction.lag.ms")),
         )
     if settings.min_cleanable_dirty_ratio < _LOW_RATIO:
         ratio = settings.min_cleanable_dirty_ratio
@@ -188,36 +178,31 @@ def _segments(subject: Subject, settings: TopicSettings) -> Iterator[Lint]:
 
 
 def _times(subject: Subject) -> Iterator[Lint]:
-    if subject.settings.get("message.timestamp.type", "CreateTime") != "CreateTime":
+    if not writers_date_records(subject.settings):
         return
     ahead_ms = int(subject.settings.get("message.timestamp.after.max.ms") or NEVER_MS)
-    if ahead_ms > _DAY_MS:
+    if ahead_ms > (SETTING_RULES["message.timestamp.after.max.ms"].most or NEVER_MS):
         far = "as far ahead as they like" if ahead_ms == NEVER_MS else f"{duration(ahead_ms)} ahead"
         yield Lint(
             "warning",
             "future_timestamps",
             f"writers may date records {far}: one such record keeps its segment from being closed or cleaned",
-            f"{alter(subject.topic, 'message.timestamp.after.max.ms=3600000')}; first make sure that no writer's "
+            f"{alter(subject.topic, _bounded('message.timestamp.after.max.ms'))}; first make sure that no writer's "
             "clock is further ahead, for brokers refuse its records then",
         )
 
 
 def _use(subject: Subject) -> Iterator[Lint]:
+    among = f" among the {subject.looked_at:,} that were read"
     if subject.keyless:
         yield Lint(
-            "error",
-            "keyless",
-            f"{counted(subject.keyless, 'record')} without a key among the {subject.looked_at:,} that were read: the "
-            "cleaner drops them, and no record ever replaces one",
-            "find the writer that sends them and stop it; what they say must be published again under keys",
+            "error", "keyless", *record_fault("keyless", f"{counted(subject.keyless, 'record')} without a key{among}")
         )
     if subject.empty:
         yield Lint(
             "warning",
             "empty_values",
-            f"{counted(subject.empty, 'record')} with an empty value among the {subject.looked_at:,} that were read: "
-            "as deletes they have no effect, their keys stay for ever",
-            "let the writer send real nulls: only a record without a value is a tombstone",
+            *record_fault("empty", f"{counted(subject.empty, 'record')} with an empty value{among}"),
         )
     if subject.foreign:
         yield Lint(
@@ -239,4 +224,10 @@ def _use(subject: Subject) -> Iterator[Lint]:
 
 def _retention(subject: Subject) -> str:
     retention_ms = int(subject.settings.get("retention.ms") or -1)
-    return "retention.bytes allow" if retention_ms < 0 else duration(retention_ms)
+    return "retention.bytes" if retention_ms < 0 else duration(retention_ms)
+
+
+def _bounded(setting: str) -> str:
+    """The setting with the value that suits any topic, as ``cdc topics plan`` would set it."""
+    rule = SETTING_RULES[setting]
+    return f"{setting}={rule.most if rule.least is None else rule.least}"

@@ -9,36 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final
 
 from cdc.base.errors import ConfigError
-from cdc.base.words import counted, duration
-from cdc.topics.verdict import alter
-
-_MINUTE_MS: Final = 60_000
-
-REASONS: Final[Mapping[str, str]] = {
-    "cleanup.policy": "a state topic keeps the latest record of each key, however old it is",
-    "delete.retention.ms": "for so long a reader may be away and still see each tombstone",
-    "max.compaction.lag.ms": "bounds how long a superseded row stays while too little is dirty for the ratio",
-    "max.message.bytes": "the largest row must fit",
-    "message.timestamp.after.max.ms": "a record dated far ahead keeps its segment from being closed and cleaned",
-    "min.cleanable.dirty.ratio": "when the cleaner starts: lower keeps rebuilds short, and rewrites more",
-    "min.compaction.lag.ms": "for so long readers see each version of a row",
-    "min.insync.replicas": "an acknowledged record lies on so many disks at least",
-    "partitions": "a key's partition depends on their count",
-    "retention.bytes": "time alone decides what goes",
-    "retention.ms": "for so long a change stays in the history",
-    "segment.ms": "the active segment is never cleaned, so it must be closed now and then",
-}
-_LOWERING: Final[Mapping[str, str]] = {
-    "delete.retention.ms": "a reader that is behind misses deletes: check with cdc topics tombstones first",
-    "max.message.bytes": "a writer whose rows fit now would be stopped: make sure that there is none",
-    "message.timestamp.after.max.ms": "a writer whose clock is ahead by more would be refused: make sure that "
-    "there is none",
-    "retention.bytes": "the oldest records beyond that are deleted at once",
-    "retention.ms": "changes older than that are deleted at once",
-}
+from cdc.base.words import counted
+from cdc.contract.compaction import SETTING_RULES, alter, policies, short_segments, writers_date_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +69,7 @@ def differs(standing: TopicStanding, setting: str, wanted: str) -> bool:
     if found is None:
         return False
     if setting == "cleanup.policy":
-        return _policies(found) != _policies(wanted)
+        return policies(found) != policies(wanted)
     try:
         return float(found) != float(wanted)
     except ValueError:
@@ -134,14 +108,13 @@ def _number(setting: str, text: str) -> float | int | None:
 def general_settings(standing: TopicStanding) -> dict[str, str]:
     """What suits any state topic, where its own settings do not: for topics that no configuration describes."""
     wanted = {"cleanup.policy": "compact"}
-    least = {"segment.ms": _MINUTE_MS, "delete.retention.ms": 1_440 * _MINUTE_MS}
-    most = {"max.compaction.lag.ms": 7 * 1_440 * _MINUTE_MS}
-    if standing.settings.get("message.timestamp.type") != "LogAppendTime":  # the broker's clock dates records then
-        most["message.timestamp.after.max.ms"] = 60 * _MINUTE_MS
-    for name, bound in least.items():
-        wanted[name] = str(max(int(standing.settings.get(name) or bound), bound))
-    for name, bound in most.items():
-        wanted[name] = str(min(int(standing.settings.get(name) or bound), bound))
+    for name, rule in SETTING_RULES.items():
+        if name == "message.timestamp.after.max.ms" and not writers_date_records(standing.settings):
+            continue
+        if rule.least is not None:
+            wanted[name] = str(max(int(standing.settings.get(name) or rule.least), rule.least))
+        elif rule.most is not None:
+            wanted[name] = str(min(int(standing.settings.get(name) or rule.most), rule.most))
     if standing.replicas >= 3:
         wanted["min.insync.replicas"] = str(max(int(standing.settings.get("min.insync.replicas") or 1), 2))
     return wanted
@@ -150,8 +123,9 @@ def general_settings(standing: TopicStanding) -> dict[str, str]:
 def _change(standing: TopicStanding, setting: str, wanted: str) -> SettingChange:
     found = standing.settings[setting]
     refusal = next(_refusals(standing, setting, found, wanted), "")
+    reason = SETTING_RULES[setting].reason if setting in SETTING_RULES else ""
     by_hand = alter(standing.topic, f"{setting}={wanted}") if refusal and setting != "partitions" else ""
-    return SettingChange(standing.topic, setting, found, wanted, REASONS.get(setting, ""), refusal, by_hand)
+    return SettingChange(standing.topic, setting, found, wanted, reason, refusal, by_hand)
 
 
 def _refusals(standing: TopicStanding, setting: str, found: str, wanted: str) -> Iterator[str]:
@@ -161,18 +135,18 @@ def _refusals(standing: TopicStanding, setting: str, found: str, wanted: str) ->
         yield from _policy_refusals(standing, found, wanted)
     elif setting == "min.insync.replicas" and int(wanted) > standing.replicas:
         yield f"there are {standing.replicas} copies: nobody could write any more"
-    elif setting in ("segment.ms", "max.compaction.lag.ms") and int(wanted) < _MINUTE_MS:
-        yield f"{duration(int(wanted))} makes too many files, and Kafka 5.0 is to refuse it"
-    elif setting in _LOWERING and _lowers(found, wanted):
-        yield _LOWERING[setting]
-    elif setting not in REASONS:
+    elif setting not in SETTING_RULES:
         yield "nobody here knows whether it loses anything"
+    elif (fault := short_segments(setting, wanted)) is not None:
+        yield fault
+    elif (lowering := SETTING_RULES[setting].lowering) and _lowers(found, wanted):
+        yield lowering
 
 
 def _policy_refusals(standing: TopicStanding, found: str, wanted: str) -> Iterator[str]:
-    if "delete" in _policies(wanted):
+    if "delete" in policies(wanted):
         yield "retention would delete records that are kept now"
-    elif "compact" not in _policies(found):
+    elif "compact" not in policies(found):
         if standing.keyless is None:
             yield "nobody looked for records without a key, which the cleaner drops"
         elif standing.keyless:
@@ -182,10 +156,6 @@ def _policy_refusals(standing: TopicStanding, found: str, wanted: str) -> Iterat
                 "only the newest record of each key would stay, and nobody said that the others do not count, as those "
                 "of events do: if it holds state, add --set cleanup.policy=compact"
             )
-
-
-def _policies(text: str) -> frozenset[str]:
-    return frozenset(part.strip() for part in text.split(",") if part.strip())
 
 
 def _lowers(found: str, wanted: str) -> bool:

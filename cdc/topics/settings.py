@@ -1,35 +1,9 @@
-"""The settings that decide about compaction, of a topic and of its brokers' cleaner, as plain values."""
+"""The settings of a broker's cleaner, as plain values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
-
-NEVER_MS: Final = (1 << 63) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSettings:
-    """A topic's settings, in the words of Kafka's own names."""
-
-    cleanup_policy: frozenset[str] = frozenset({"compact"})
-    segment_ms: int = 604_800_000
-    segment_bytes: int = 1_073_741_824
-    min_cleanable_dirty_ratio: float = 0.5
-    min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = NEVER_MS
-    delete_retention_ms: int = 86_400_000
-
-    @property
-    def is_compacted(self) -> bool:
-        """Whether the cleaner looks at the topic at all."""
-        return "compact" in self.cleanup_policy
-
-    @property
-    def roll_ms(self) -> int:
-        """After how much time of its records a segment is closed: max.compaction.lag.ms closes segments, too."""
-        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +23,6 @@ class CleanerSettings:
     transaction_max_ms: int = 900_000
     file_delete_delay_ms: int = 60_000
     is_known: bool = False
-
-
-def topic_settings(found: Mapping[str, str]) -> TopicSettings:
-    """From what DescribeConfigs says; a setting that this broker does not know keeps Kafka's default."""
-    default = TopicSettings()
-
-    def number(name: str, fallback: int) -> int:
-        return int(found.get(name) or fallback)
-
-    return TopicSettings(
-        # Kafka 4.2 allows an empty list: keep for ever.
-        cleanup_policy=frozenset(part.strip() for part in found.get("cleanup.policy", "").split(",") if part.strip()),
-        segment_ms=number("segment.ms", default.segment_ms),
-        segment_bytes=number("segment.bytes", default.segment_bytes),
-        min_cleanable_dirty_ratio=float(found.get("min.cleanable.dirty.ratio") or default.min_cleanable_dirty_ratio),
-        min_compaction_lag_ms=number("min.compaction.lag.ms", default.min_compaction_lag_ms),
-        max_compaction_lag_ms=number("max.compaction.lag.ms", default.max_compaction_lag_ms),
-        delete_retention_ms=number("delete.retention.ms", default.delete_retention_ms),
-    )
 
 
 def cleaner_settings(found: Mapping[str, str]) -> CleanerSettings:

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from cdc.base.words import counted, duration, moment, size
+from cdc.contract.compaction import GARBAGE_SHARE, NEVER_MS, TopicSettings, alter
 from cdc.topics.census import Garbage
 from cdc.topics.layout import Layout, OpenKafkaTransaction, Segment
-from cdc.topics.settings import NEVER_MS, CleanerSettings, TopicSettings
+from cdc.topics.settings import CleanerSettings
 
 PATIENCE_MS: Final = 300_000
 """A cleaner that lives may be busy with other partitions for this long."""
@@ -37,10 +38,6 @@ Code: TypeAlias = Literal[
     "cleaner_stopped",
     "tombstones_stuck",
 ]
-
-
-_WORTH_A_CALL: Final = 0.5
-"""Share of garbage from which an idle partition needs someone: half of what a new reader fetches is thrown away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +233,7 @@ def _active(seen: PartitionSeen, settings: TopicSettings, now_ms: int) -> Verdic
             f"write one record to partition {seen.partition} of {seen.topic}: its writer may send an unchanged row "
             "again (cdc backfill for a table of yours). No setting closes a segment without an append",
             garbage.size,
-            needs_someone=garbage.size >= _WORTH_A_CALL * seen.record_bytes,
+            needs_someone=garbage.size >= GARBAGE_SHARE * seen.record_bytes,
         )
     return Verdict(
         "active_segment",
@@ -336,14 +333,6 @@ def _tombstones_stuck(seen: PartitionSeen) -> Verdict:
         f"{counted(seen.expired_tombstones, 'tombstone')} could go by now, but tombstones go only when the cleaner "
         "passes again, and it passes only where something new has been written",
         f"nothing, unless readers must start faster: any new records in partition {seen.partition} bring a pass",
-    )
-
-
-def alter(topic: str, setting: str) -> str:
-    """The command that changes a topic's setting."""
-    return (
-        f"kafka-configs.sh --bootstrap-server … --alter --entity-type topics --entity-name {topic} "
-        f"--add-config {setting}"
     )
 
 

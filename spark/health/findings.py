@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from cdc.base.words import counted, duration
-from cdc.spark.health.model import HealthFinding, Settings, Severity, TopicHealth
+from cdc.contract.compaction import GARBAGE_SHARE, alter, policies, policy_fault, record_fault, superseded_at_most_ms
+from cdc.spark.health.model import HealthFinding, Severity, TopicHealth
 
-_GARBAGE_RATIO: Final = 0.5
-"""Half of what a new reader fetches is thrown away."""
 _SKEW: Final = 3.0
 """A partition this many times the average keeps one reader busy while the others are done."""
 _SKEW_BYTES: Final = 16 * 1024 * 1024
@@ -31,14 +30,14 @@ def findings(topic: TopicHealth, now_ms: int) -> tuple[HealthFinding, ...]:
 
 
 def _setup(topic: TopicHealth) -> Iterator[HealthFinding]:
-    if topic.settings.cleanup_policy != "compact":
+    fault = policy_fault(policies(topic.settings.cleanup_policy), "retention.ms")
+    if fault is not None:
+        mend = alter(topic.topic, "cleanup.policy=compact")
         yield _finding(
-            "error" if topic.table is not None else "warning",
+            "error" if fault.loses_rows and topic.table is not None else "warning",
             "cleanup_policy",
-            f"cleanup.policy is {topic.settings.cleanup_policy}: rows that do not change are deleted by age, "
-            "or superseded ones are never cleaned away",
-            f"kafka-configs.sh --bootstrap-server … --alter --entity-type topics --entity-name {topic.topic} "
-            "--add-config cleanup.policy=compact, then cdc backfill if it had been delete",
+            fault.text,
+            f"{mend}, then cdc backfill, because rows may be gone" if fault.loses_rows else mend,
         )
 
 
@@ -69,20 +68,16 @@ def _contract(topic: TopicHealth) -> Iterator[HealthFinding]:
             "the partition count was changed, or a writer has another partitioner than murmur2_random: give the table "
             "a new topic (topics.names) and backfill it",
         )
+    severity: Severity = "error" if ours else "warning"
     if odd.null_values:
         yield _finding(
-            "error" if ours else "warning",
+            severity,
             "null_values",
-            f"{counted(odd.null_values, 'key')} whose latest value is empty or the word null: meant as a delete, "
-            "but only a record without a value is one, so the key stays for ever",
-            "let the writer send real nulls (tombstones), and send one for each of these keys",
+            *record_fault("empty", f"{counted(odd.null_values, 'key')} with an empty value or the text null"),
         )
     if odd.without_key:
         yield _finding(
-            "error" if ours else "warning",
-            "without_key",
-            f"{counted(odd.without_key, 'record')} without a key: compaction never takes them away",
-            "find the writer that sends them and stop it",
+            severity, "without_key", *record_fault("keyless", f"{counted(odd.without_key, 'record')} without a key")
         )
     yield from _strangers(topic)
 
@@ -122,9 +117,9 @@ def _strangers(topic: TopicHealth) -> Iterator[HealthFinding]:
 
 def _cleaning(topic: TopicHealth, now_ms: int) -> Iterator[HealthFinding]:
     settings = topic.settings
-    if settings.cleanup_policy != "compact":
+    if "compact" not in policies(settings.cleanup_policy):
         return
-    allowed_ms = _allowed_ms(settings)
+    allowed_ms = superseded_at_most_ms(settings.segment_ms, settings.max_compaction_lag_ms)
     waiting_ms = 0 if topic.superseded_since_ms is None else now_ms - topic.superseded_since_ms
     if waiting_ms > allowed_ms:
         yield _finding(
@@ -149,7 +144,7 @@ def _cleaning(topic: TopicHealth, now_ms: int) -> Iterator[HealthFinding]:
             if overdue
             else "nothing: they go when the cleaner passes the next time",
         )
-    if topic.garbage_ratio > _GARBAGE_RATIO and waiting_ms <= allowed_ms:
+    if topic.garbage_ratio > GARBAGE_SHARE and waiting_ms <= allowed_ms:
         yield _finding(
             "note",
             "garbage",
@@ -178,11 +173,6 @@ def _shape(topic: TopicHealth) -> Iterator[HealthFinding]:
             f"key {hot.key} has {hot.records:,} of {records:,} records",
             "see whether the application must update one row that often; compaction keeps up, readers read all of it",
         )
-
-
-def _allowed_ms(settings: Settings) -> int:
-    """How long a superseded record may stay: it is cleaned when its segment is closed, and then not at once."""
-    return settings.max_compaction_lag_ms + settings.segment_ms
 
 
 def _finding(severity: Severity, code: str, text: str, remedy: str) -> HealthFinding:

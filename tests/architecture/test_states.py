@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from cdc.bridge.coverage import RULES, TRANSITIONS, Coverage, CoverageEvent
+from cdc.contract.table_states import MEANINGS, TableEvent, TableState
+from cdc.contract.table_states import TRANSITIONS as TABLE_TRANSITIONS
 from tests.architecture.pages import page
 
 
@@ -17,7 +19,7 @@ def table(*rows: list[str]) -> str:
 
 def rules(delivery: str) -> str:
     """What the bridge does in each case."""
-    found = [["case", "that is", "the next rows go", "the next progress is", "and is due"]]
+    found = [["case", "meaning", "the next rows go", "the next progress is", "it is due"]]
     for case, rule in RULES[delivery].items():
         due = "as the batch says" if case is Coverage.IN_TRANSACTION else ""
         if rule.every_s is not None:
@@ -38,3 +40,21 @@ def test_the_page_shows_what_the_loop_goes_by() -> None:
     text = page("docs/design/prompt.md").text
     for expected in (rules("transactional"), rules("idempotent"), transitions()):
         assert expected in text, f"put this into docs/design/prompt.md:\n\n{expected}"
+
+
+def table_states() -> str:
+    return table(["state", "that is"], *([f"`{each}`", MEANINGS[each]] for each in TableState))
+
+
+def table_transitions() -> str:
+    rows = [["what happens", *(f"`{each}`" for each in TableState)]]
+    for event in TableEvent:
+        ways = TABLE_TRANSITIONS[event]
+        rows.append([event.value, *(ways[each].value if each in ways else "" for each in TableState)])
+    return table(*rows)
+
+
+def test_the_page_shows_how_tables_of_sinks_and_views_change_their_state() -> None:
+    text = page("docs/design/cuts.md").text
+    for expected in (table_states(), table_transitions()):
+        assert expected in text, f"put this into docs/design/cuts.md:\n\n{expected}"

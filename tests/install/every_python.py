@@ -13,7 +13,7 @@ from tests.architecture.pages import pages
 from tests.install.environments import build
 from tests.install.test_wheel import EVERY_HELP, NOBODY
 
-PYTHONS = ("python3.11", "python3.12", "python3.13")
+PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
 HERE = [each for each in PYTHONS if shutil.which(each) and not subprocess.call([each, "-c", ""])]
 
 

@@ -1,4 +1,4 @@
-"""What is asked of the backfill: a table, and why."""
+"""What the bridge asks of the backfill: a table, and why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Demand:
     Attributes:
         table: ``schema.table``.
         sweep: afterwards, tombstone every live key that the table no longer has.
-        reason: for people.
+        reason: why, for people.
     """
 
     table: str

@@ -18,6 +18,7 @@ from confluent_kafka.admin import NewPartitions
 
 from cdc.base.broker_log import BROKER_LOG
 from cdc.base.errors import CdcError
+from cdc.contract.compaction import topic_settings
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.publish.topics import TopicAdmin, TopicSpecification
 from cdc.kafka.replay.bounded import read_topic
@@ -27,7 +28,6 @@ from cdc.topics.cluster import Cluster, PartitionPlace
 from cdc.topics.inspection import TopicReport, inspect
 from cdc.topics.layout import Layout
 from cdc.topics.scan import Advance, read_layout
-from cdc.topics.settings import topic_settings
 
 SEGMENT_MS: Final = 500
 """``segment.ms`` in the lessons: long enough to fill a segment, short enough to wait until it can be closed."""

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from cdc.contract.compaction import topic_settings
 from cdc.topics.budget import TombstoneReader, budget
 from cdc.topics.cluster import Cluster, PartitionPlace
 from cdc.topics.lint import Subject, lint
-from cdc.topics.settings import topic_settings
 
 
 def topics_health(

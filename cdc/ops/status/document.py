@@ -16,6 +16,7 @@ from cdc.bridge.backfill.pace import average_rate, seconds_left, share
 from cdc.bridge.source.retention import Retention, dangers
 from cdc.contract.record import BackfillProgress, Progress
 from cdc.contract.slot_state import SlotState
+from cdc.contract.table_states import MEANINGS, TableState
 from cdc.ops.status.parts import SourceStatus, Status
 from cdc.ops.status.standing import Standing, bridge_standing, sink_standing, view_standing
 from cdc.sink.postgres.status import SinkStatus, TableStatus
@@ -127,7 +128,7 @@ def _again(backfill: BackfillProgress) -> str:
 def _stopped_tables(sink: SinkStatus) -> list[StatusProblem]:
     found = []
     for table in sink.tables:
-        if table.state == "stopped":
+        if table.state == TableState.STOPPED:
             reason, remedy = remedy_apart(table.reason)
             remedy = remedy or "fix what the reason names, then restart the sink"
             found.append(StatusProblem("sink", f"table {table.replica_table} is stopped: {reason}", remedy, SICK))
@@ -265,7 +266,7 @@ def _sink(
         lag_seconds = _sink_lag_s(sink, published, clock_us)
     return {
         "running": standing.state != "down",
-        "exact": sink.lsn is not None and all(each.state == "exact" for each in sink.tables),
+        "exact": sink.lsn is not None and all(each.state == TableState.EXACT for each in sink.tables),
         "cut_lsn": _lsn(sink.lsn),
         "applied_lsn": _lsn(sink.applied_lsn),
         "commit_time": _time(sink.commit_ts),
@@ -309,13 +310,11 @@ def _sink_lag_s(sink: SinkStatus, published: Progress, clock_us: int) -> float |
 def _under_way(table: TableStatus, backfill: BackfillProgress | None) -> str | None:
     """Returns what is under way to make a table exact; None if it is exact, or if the operator must act."""
     match table.state:
-        case "loading" if backfill is not None:
+        case TableState.LOADING if backfill is not None:
             return f"its backfill is {backfill.state}, {share(backfill):.0%} of it is published"
-        case "loading":
-            return "its topic does not hold every row yet"
-        case "catching_up":
-            return "the sink is too far behind to know at which LSN the table equals the source"
-        case "rebuilding":
+        case TableState.LOADING | TableState.CATCHING_UP as state:
+            return MEANINGS[TableState(state)]
+        case TableState.REBUILDING:
             return f"it is replayed from its topic: {table.reason}" if table.reason else "it is replayed from its topic"
         case _:
             return None

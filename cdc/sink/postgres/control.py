@@ -83,15 +83,9 @@ mirrored_table: Final = sa.Table(
     sa.Column("held_by", sa.Text),
     sa.Column("held_since", sa.DateTime(timezone=True)),
 )
-"""``state``, one of ``metrics.TABLE_STATES``:
-
-- ``loading`` until the first cut, and while the topic does not hold the whole table, yet or after a gap;
-- ``catching_up`` while the topic may have lost, by compaction, rows of the moment that the table shows; and while
-  somebody's lock keeps rows out of it;
-- ``rebuilding`` while the topic is read from its beginning over older rows, for ``reason``; ``seen_table`` then holds
-  the keys that were met so far;
-- ``exact``: equal to the source at ``cut.lsn``;
-- ``stopped`` for ``reason``, with the culprit.
+"""``state`` is one of ``contract.table_states.TableState``, which says what each means. A table that is ``rebuilding``
+or ``stopped`` has a ``reason``; while one is rebuilt, ``seen_table`` holds the keys that were met so far; the record
+that stopped a table is named by ``stopped_key``, ``stopped_partition`` and ``stopped_offset``.
 
 ``read_since`` is ``cut.caught_up_at`` of a table that is not part of the cut. ``table_oid`` is the replica table's: a
 table's name outlives the table. ``table_file`` is its ``relfilenode``: a table outlives what is emptied. ``held_by``

@@ -16,6 +16,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cdc.base.errors import ConfigError, with_remedy
 from cdc.contract.ports import Beginning, CutStanding, ReplicaTable, StoredRecord
 from cdc.contract.record import TableSchema
+from cdc.contract.table_states import TableEvent, TableState, at_cut, moved
 from cdc.sink.postgres.batch import TableStatements
 from cdc.sink.postgres.control import cut, mirrored_table, partition_offset
 from cdc.sink.postgres.errors import CutRejected, RowsForbidden, TableRefused, first_line, is_retryable
@@ -30,14 +31,13 @@ from cdc.sink.postgres.session import psycopg_of
 from cdc.sink.postgres.table_facts import KnownTables
 from cdc.sink.postgres.tables import Established, establish, quoted_name
 
-_EXACT, _LOADING, _STOPPED = "exact", "loading", "stopped"
-_CATCHING_UP, _REBUILDING = "catching_up", "rebuilding"
-
 _ASKED: Final = "the operator asked for it"
 _DROPPED: Final = "the replica table was gone"
 _STRIPPED: Final = "a column of the replica table was gone"
 _FORGOTTEN: Final = "what the sink had recorded of the table was gone"
 _INTERRUPTED: Final = "it was being rebuilt when it was stopped"
+
+_NO_CULPRIT: Final = {"stopped_key": None, "stopped_partition": None, "stopped_offset": None}
 
 _REFERRED: Final = """
 SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_constraint k
@@ -85,7 +85,6 @@ class TableRegistry:
         self._created: set[str] = set()
         self._stripped: set[str] = set()
         self._seen: dict[str, SeenKeys] = {}
-        self._anew: dict[str, str] = {}
         self._schemas: dict[str, list[TableSchema]] = {}
         self._names: dict[str, ReplicaName] = {}
         self._statements: dict[str, TableStatements] = {}
@@ -180,13 +179,19 @@ class TableRegistry:
             return "anew"
         if topic in self._seen_tables:
             self._seen[topic] = SeenKeys(self._session, self._seen_tables[topic], statements)
-        if topic in self._seen_tables or table.state == _REBUILDING:
-            self._anew[topic] = (table.reason if table.state == _REBUILDING else None) or _INTERRUPTED
-        if table.state == _EXACT:
+        self._resume(topic)
+        if table.state == TableState.EXACT:
             return "joined"
         if topic not in self.read_since:
             self.fall_behind(topic)
         return "behind"
+
+    def _resume(self, topic: str) -> None:
+        """Goes on with what the last session left, a rebuild included: keys that it met are still on record."""
+        if topic in self._seen_tables and self._tables[topic].state != TableState.REBUILDING:
+            self._move(topic, TableEvent.REBUILD_RESUMED, reason=_INTERRUPTED)
+        else:
+            self._move(topic, TableEvent.RESUMED)
 
     def fall_behind(self, topic: str) -> None:
         """It is part of the cut no more: remember since when its end was not read."""
@@ -197,28 +202,27 @@ class TableRegistry:
         seen_name = seen_table(self._name, topic)
         seen = SeenKeys(self._session, seen_name, self._statements[topic])
         self._seen.pop(topic, None)
-        self._anew.pop(topic, None)
         if holds_rows:
             seen.begin()
             self._seen[topic] = seen
         else:
             seen.drop()
         if why:
-            self._anew[topic] = why
             log.warning(
                 "rebuilding a table from its topic",
                 table=self._tables[topic].name,
                 reason=why,
                 remedy="wait: the topic holds all of its rows; `cdc status` says how far",
             )
-        state = _REBUILDING if why else _LOADING
-        self._tables[topic] = self._tables[topic]._replace(state=state, reason=why or None)
         self._connection.execute(
             sa.delete(partition_offset).where(partition_offset.c.name == self._name, partition_offset.c.topic == topic)
         )
-        since = datetime.fromtimestamp(now, UTC)
-        self._update(
-            topic, state=state, reason=why or None, read_since=since, seen_table=seen_name if holds_rows else None
+        self._move(
+            topic,
+            TableEvent.READ_AGAIN if why else TableEvent.READ,
+            reason=why or None,
+            read_since=datetime.fromtimestamp(now, UTC),
+            seen_table=seen_name if holds_rows else None,
         )
 
     def leave_out(self, topic: str, told: LockReport) -> None:
@@ -226,12 +230,9 @@ class TableRegistry:
         self._statements.pop(topic, None)
         self._seen.pop(topic, None)
         self._held.add(topic)
-        table = self._tables[topic]
-        state = _CATCHING_UP if table.state == _EXACT else table.state
-        self._tables[topic] = table._replace(state=state)
-        self._update(
+        self._move(
             topic,
-            state=state,
+            TableEvent.LEFT_OUT,
             held_by=with_remedy(told.who, told.remedy),
             held_since=sa.func.coalesce(mirrored_table.c.held_since, sa.func.clock_timestamp()),
             read_since=sa.func.coalesce(mirrored_table.c.read_since, self._caught_up_at()),
@@ -242,15 +243,11 @@ class TableRegistry:
         self._stopped.add(topic)
         self._statements.pop(topic, None)
         self._seen.pop(topic, None)
-        self._tables[topic] = self._tables[topic]._replace(state=_STOPPED, reason=reason)
-        key = None if record is None or record.key is None else record.key.decode(errors="replace")
-        self._update(
+        self._move(
             topic,
-            state=_STOPPED,
+            TableEvent.REFUSED,
             reason=reason,
-            stopped_key=key,
-            stopped_partition=record.partition if record else None,
-            stopped_offset=record.offset if record else None,
+            **(_NO_CULPRIT if record is None else _culprit(record)),
             read_since=sa.func.coalesce(mirrored_table.c.read_since, self._caught_up_at()),
         )
 
@@ -264,24 +261,12 @@ class TableRegistry:
         self._known.refuse_changed(counts, self._statements)
         for topic in standing.joining:
             self._join(topic)
-        states = {topic: self._state(topic, standing) for topic in self._statements}
-        changed = [topic for topic, state in states.items() if self._tables[topic].state != state]
-        for topic in {**dict.fromkeys(changed), **counts}:
-            table = self._tables[topic]
-            self._tables[topic] = table = table._replace(
-                state=states[topic],
-                reason=self._anew.get(topic),
-                rows_applied=table.rows_applied + counts.get(topic, 0),
-            )
-            self._update(
-                topic,
-                state=table.state,
-                reason=table.reason,
-                stopped_key=None,
-                stopped_partition=None,
-                stopped_offset=None,
-                rows_applied=table.rows_applied,
-            )
+        for topic in self._statements:
+            events = at_cut(topic, standing)
+            if rows := counts.get(topic, 0):
+                self._move(topic, *events, rows_applied=self._tables[topic].rows_applied + rows)
+            else:
+                self._move(topic, *events)
 
     def blamed(self, error: psycopg.Error) -> str | None:
         """Whose rows break a constraint: those that refer, or, when they are not ours or stopped, those referred to.
@@ -293,15 +278,6 @@ class TableRegistry:
         referred = self._session.execute(_REFERRED, [*blamed, error.diag.constraint_name]).fetchall()
         topics = {tuple(self._names[topic]): topic for topic in self._statements}
         return next((topics[each] for each in (blamed, *referred) if each in topics), None)
-
-    def _state(self, topic: str, standing: CutStanding) -> str:
-        if topic in self._anew:
-            return _REBUILDING
-        if topic in standing.loading:
-            return _LOADING
-        if topic in standing.behind or not standing.is_true:
-            return _CATCHING_UP
-        return _EXACT
 
     def _join(self, topic: str) -> None:
         """The topic was read to its end: what was not met on the way is not in it."""
@@ -318,7 +294,7 @@ class TableRegistry:
             raise CutRejected(
                 topic, f"rows that its topic does not have cannot be deleted: {first_line(error)}"
             ) from error
-        if self._anew.pop(topic, None):
+        if self._tables[topic].state == TableState.REBUILDING:
             log.info("table is rebuilt", table=self._tables[topic].name, rows_deleted=gone)
         self._seen_tables.pop(topic, None)
         self.read_since.pop(topic, None)
@@ -326,6 +302,20 @@ class TableRegistry:
 
     def _caught_up_at(self) -> sa.ScalarSelect[Any]:
         return sa.select(cut.c.caught_up_at).where(cut.c.name == self._name).scalar_subquery()
+
+    def _move(self, topic: str, *events: TableEvent, **values: Any) -> None:
+        """Records the state that events lead to, and other columns. A reason and a culprit go with their state."""
+        table = self._tables[topic]
+        state = moved(table.state, *events)
+        if state != table.state:
+            values = {"state": state, "reason": None, **_NO_CULPRIT, **values}
+        if values:
+            self._tables[topic] = table._replace(
+                state=state,
+                reason=values.get("reason", table.reason),
+                rows_applied=values.get("rows_applied", table.rows_applied),
+            )
+            self._update(topic, **values)
 
     def _update(self, topic: str, **values: Any) -> None:
         self._connection.execute(
@@ -434,8 +424,7 @@ class TableRegistry:
     def _begin_anew(self, topic: str) -> None:
         """Its rows are gone before the cut that says so."""
         self._emptied.add(topic)
-        self._tables[topic] = self._tables[topic]._replace(state=_LOADING)
-        self._update(topic, state=_LOADING)
+        self._move(topic, TableEvent.EMPTIED)
         if topic in self._seen:
             self._seen[topic].begin()
         self._take_for_fresh(topic)
@@ -453,13 +442,18 @@ class TableRegistry:
         values: dict[str, Any] = {"replica_table": table}
         known = self._tables.get(topic)
         if known is None or known.name != table:
-            self._tables[topic] = ReplicaTable(topic, table, _LOADING, None, 0)
-            values |= {"state": _LOADING, "reason": None}
+            self._tables[topic] = ReplicaTable(topic, table, TableState.LOADING, None, 0)
+            values |= {"state": TableState.LOADING, "reason": None}
         self._connection.execute(
             insert(mirrored_table)
-            .values(name=self._name, topic=topic, **{"state": _LOADING, "fingerprint": fingerprint, **values})
+            .values(name=self._name, topic=topic, **{"state": TableState.LOADING, "fingerprint": fingerprint, **values})
             .on_conflict_do_update(index_elements=["name", "topic"], set_=values)
         )
+
+
+def _culprit(record: StoredRecord) -> dict[str, Any]:
+    key = None if record.key is None else record.key.decode(errors="replace")
+    return {"stopped_key": key, "stopped_partition": record.partition, "stopped_offset": record.offset}
 
 
 def _foreign_rows(name: ReplicaName, schema: TableSchema) -> TableRefused:

@@ -11,6 +11,7 @@ from typing import Final, TypedDict, Unpack
 from msgspec.structs import replace
 
 from cdc.contract.ports import StoredRecord
+from cdc.contract.table_states import TableEvent, TableState, moved
 from cdc.views.store.port import Item, Transaction
 from cdc.views.table.applying import apply
 from cdc.views.table.facts import FACTS, KeyColumn, KeyKind, State, TableFacts, ValueKind, encode, fact_key
@@ -19,20 +20,14 @@ from cdc.views.table.indexes import Indexes
 from cdc.views.table.keys import KeyForm
 from cdc.views.table.records import RecordForm, TableChanges, changes
 
-EXACT: Final = "exact"
-LOADING: Final = "loading"
-STOPPED: Final = "stopped"
-CATCHING_UP: Final = "catching_up"
-REBUILDING: Final = "rebuilding"
-
+INTERRUPTED: Final = "it was being read anew when that was interrupted"
 _LOADS: Final = "its topic does not hold the whole table yet, or was not read to its end"
 _CATCHES_UP: Final = "it catches up with its topic"
 
 
 class FeedChanges(TypedDict, total=False):
-    """What ``change_feed`` may set: fields of ``FeedTopic``."""
+    """What ``change_feed`` and ``move`` may set: fields of ``FeedTopic``."""
 
-    state: str
     reason: str
     topic_id: str
     read_since: float | None
@@ -76,7 +71,7 @@ class FilledTable:
     @property
     def is_filling(self) -> bool:
         """Whether rows go where no reader sees them, or sees them marked: what changes is nobody's news."""
-        return bool(self.facts.filling) or self.feed.state in (LOADING, REBUILDING)
+        return bool(self.facts.filling) or self.feed.state in (TableState.LOADING, TableState.REBUILDING)
 
     def describe(
         self, form: RecordForm, key: Sequence[KeyColumn], columns: Sequence[KeyColumn], indexes: Indexes
@@ -115,10 +110,9 @@ class FilledTable:
             if facts.generation:
                 self._drop(facts.generation)
             facts = replace(facts, generation=generation, filling=0, unreadable=0, key=self._key, was_whole=False)
-        state = REBUILDING if why else LOADING
         feed = replace(
             self.feed,
-            state=state,
+            state=moved(self.feed.state, TableEvent.READ_AGAIN if why else TableEvent.READ),
             reason=why,
             read_since=now,
             unreadable=0,
@@ -129,12 +123,14 @@ class FilledTable:
     def stop(self, reason: str) -> None:
         """It takes no more records."""
         self._form = None
-        self._take(self.facts, replace(self.feed, state=STOPPED, reason=reason))
+        self.move(TableEvent.REFUSED, reason=reason)
 
     def resume(self) -> None:
         """It takes records again where it stopped: as one that loads, for nobody was told what it took before."""
-        if self.feed.state == STOPPED:
-            self.change_feed(state=LOADING, reason="")
+        if self.feed.state == TableState.STOPPED and self.facts.filling:
+            self.move(TableEvent.REBUILD_RESUMED, reason=INTERRUPTED)
+        elif self.feed.state == TableState.STOPPED:
+            self.move(TableEvent.RESUMED, reason="")
 
     def swap(self) -> None:
         """What was filled is whole: readers see it, and what they saw until now goes."""
@@ -144,6 +140,10 @@ class FilledTable:
             facts, generation=facts.filling, filling=0, key=self.feed.filling_key, unreadable=self.feed.unreadable
         )
         self._take(facts, replace(self.feed, unreadable=0, filling_key=()))
+
+    def move(self, *events: TableEvent, **values: Unpack[FeedChanges]) -> None:
+        """Go where events lead, and set other facts of the feed."""
+        self._take(self.facts, replace(self.feed, state=moved(self.feed.state, *events), **values))
 
     def change_feed(self, **values: Unpack[FeedChanges]) -> None:
         """Set some facts of the feed; the others stay."""
@@ -216,7 +216,7 @@ class FilledTable:
 
     def _take(self, facts: TableFacts, feed: FeedTopic) -> None:
         state, reason = _standing(facts, feed)
-        was_whole = facts.was_whole or feed.state == EXACT
+        was_whole = facts.was_whole or feed.state == TableState.EXACT
         facts = replace(facts, state=state, reason=reason, topic_id=feed.topic_id, was_whole=was_whole)
         self._is_changed |= (facts, feed) != (self.facts, self.feed)
         self.facts, self.feed = facts, feed
@@ -224,11 +224,11 @@ class FilledTable:
 
 def _standing(facts: TableFacts, feed: FeedTopic) -> tuple[State, str]:
     """What readers are told."""
-    if facts.filling or feed.state == STOPPED:
+    if facts.filling or feed.state == TableState.STOPPED:
         return "suspect", feed.reason or _LOADS
-    if feed.state in (LOADING, REBUILDING):
+    if feed.state in (TableState.LOADING, TableState.REBUILDING):
         return "loading", feed.reason or _LOADS
-    if feed.state == CATCHING_UP:
+    if feed.state == TableState.CATCHING_UP:
         return "loading", _CATCHES_UP
     if facts.unreadable:
         return "degraded", f"{facts.unreadable} of its records are not rows"

@@ -9,9 +9,10 @@ from cdc.base.errors import ConfigError
 from cdc.base.table_names import parts
 from cdc.contract.ports import Beginning, CutStanding, ReplicaTable
 from cdc.contract.record import TableSchema
+from cdc.contract.table_states import TableState, at_cut
 from cdc.views.table.facts import KeyColumn, TableFacts
 from cdc.views.table.feed_facts import FeedTopic
-from cdc.views.table.filled import CATCHING_UP, EXACT, LOADING, REBUILDING, FilledTable
+from cdc.views.table.filled import INTERRUPTED, FilledTable
 from cdc.views.table.filling import Filling
 from cdc.views.table.forms import table_form
 from cdc.views.table.indexes import Indexes
@@ -22,7 +23,6 @@ Wanted = Callable[[str, str], bool]
 
 ASKED: Final = "the operator asked for it"
 OTHER_KEY: Final = "its key is another one now"
-INTERRUPTED: Final = "it was being read anew when that was interrupted"
 
 
 class FilledTables:
@@ -130,7 +130,7 @@ class FilledTables:
         if why or not resumes or not table.facts.generation:  # offsets of rows that went with their table
             table.begin_anew(why, now, holds_rows=holds_rows)
             return "anew"
-        if table.feed.state == EXACT:
+        if table.feed.state == TableState.EXACT:
             return "joined"
         table.resume()
         return "behind"
@@ -143,10 +143,9 @@ class FilledTables:
             was_filling = table.is_filling
             if topic in standing.joining:
                 table.change_feed(read_since=None, reason="")
-            state = _state(topic, table.feed.state, standing)
-            if state == EXACT and table.facts.filling:
+            table.move(*at_cut(topic, standing))
+            if table.feed.state == TableState.EXACT and table.facts.filling:
                 table.swap()
-            table.change_feed(state=state)
             if was_filling and not table.is_filling:
                 fresh.append(table)
         return fresh
@@ -172,7 +171,7 @@ class FilledTables:
         if table is None:
             self._number += 1
             facts = TableFacts(number=self._number, name=name, topic=topic)
-            table = FilledTable(facts, FeedTopic(state=LOADING), is_new=True)
+            table = FilledTable(facts, FeedTopic(state=TableState.LOADING), is_new=True)
             self._tables[topic] = table
         elif table.facts.name != name:
             self._renamed += (table.facts.name, name)
@@ -203,14 +202,3 @@ class FilledTables:
     def _remove(self, topic: str) -> None:
         if (table := self._tables.pop(topic, None)) is not None:
             self._gone.append(table)
-
-
-def _state(topic: str, before: str, standing: CutStanding) -> str:
-    """A table that was never exact does not catch up: it loads, or is read anew."""
-    if topic in standing.behind and before == REBUILDING:
-        return REBUILDING
-    if topic in standing.loading:
-        return LOADING
-    if topic in standing.behind or not standing.is_true:
-        return before if before in (LOADING, REBUILDING) else CATCHING_UP
-    return EXACT

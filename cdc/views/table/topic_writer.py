@@ -16,14 +16,14 @@ from msgspec.structs import replace
 
 from cdc.base.config import OtherTopic
 from cdc.contract.ports import Partition, StoredRecord
+from cdc.contract.table_states import TableEvent, TableState
 from cdc.views.store.port import Store
 from cdc.views.table.facts import TableFacts
 from cdc.views.table.feed_facts import FeedTopic
-from cdc.views.table.filled import CATCHING_UP, EXACT, LOADING, STOPPED, FilledTable
+from cdc.views.table.filled import INTERRUPTED, FilledTable
 from cdc.views.table.filling import Filling
 from cdc.views.table.forms import topic_form
 from cdc.views.table.indexes import Indexes
-from cdc.views.table.tables import INTERRUPTED
 
 OTHER_KIND: Final = "its keys and values are read in another way"
 
@@ -74,7 +74,7 @@ class TopicWriter:
             if topic not in self._tables:
                 self._number += 1
                 new = TableFacts(number=self._number, name=topic, topic=topic)
-                self._tables[topic] = FilledTable(new, FeedTopic(state=LOADING), is_new=True)
+                self._tables[topic] = FilledTable(new, FeedTopic(state=TableState.LOADING), is_new=True)
 
     def offsets(self, topic: str) -> dict[int, int]:
         """By partition, where to read on; nothing at the first start."""
@@ -117,15 +117,15 @@ class TopicWriter:
                     reason=why,
                     remedy="wait: until it is read, answers are 503; /v1/tables says how far",
                 )
-        elif table.feed.state == EXACT:
-            table.change_feed(state=CATCHING_UP, reason="")
+        else:
+            table.move(TableEvent.LEFT_OUT)
         table.resume()
         table.change_feed(topic_id=topic_id)
         return starts
 
     def stop(self, topic: str, reason: str) -> None:
         """It is not read, for that reason."""
-        if self._tables[topic].feed.state != STOPPED:
+        if self._tables[topic].feed.state != TableState.STOPPED:
             log.error(
                 "a topic is not read",
                 topic=topic,
@@ -150,7 +150,7 @@ class TopicWriter:
         was_filling, before = table.is_filling, table.facts.state
         if table.facts.filling:
             table.swap()
-        table.change_feed(state=EXACT, reason="", read_since=at)
+        table.move(TableEvent.JOINED, TableEvent.PROVEN, reason="", read_since=at)
         if was_filling:
             self._filling.tell_anew([table])
         return table.facts.state != before

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cdc.contract.compaction import TopicSettings
 from cdc.topics.budget import TombstoneReader, budget
-from cdc.topics.settings import TopicSettings
 
 HOUR = 3_600_000
 DAY = TopicSettings(delete_retention_ms=23 * HOUR, min_compaction_lag_ms=HOUR)

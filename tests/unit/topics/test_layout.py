@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from cdc.contract.compaction import TopicSettings
 from cdc.topics.batches import RecordBatch
 from cdc.topics.layout import Layout, LayoutBuilder
-from cdc.topics.settings import TopicSettings
 
 HOUR = TopicSettings(segment_ms=3_600_000, segment_bytes=1_000)
 

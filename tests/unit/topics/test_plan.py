@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cdc.base.errors import ConfigError
-from cdc.topics.plan import REASONS, TopicStanding, changes, check_wishes, general_settings
+from cdc.contract.compaction import SETTING_RULES
+from cdc.topics.lint import Subject, lint
+from cdc.topics.plan import TopicStanding, changes, check_wishes, general_settings
 
 HOUR = 3_600_000
 FOUND = {
@@ -137,7 +139,7 @@ def test_kafkas_defaults_are_bounded() -> None:
         "min.insync.replicas": "2",
         "segment.ms": "60000",
     }
-    assert all(each.is_safe and each.reason == REASONS[each.setting] for each in made)
+    assert all(each.is_safe and each.reason == SETTING_RULES[each.setting].reason for each in made)
 
 
 @pytest.mark.parametrize(
@@ -160,3 +162,19 @@ def test_wishes_that_no_broker_could_take(setting: str, wanted: str, words: str)
 
 def test_wishes_that_a_broker_could_take() -> None:
     check_wishes(FOUND, {**FOUND, "min.cleanable.dirty.ratio": "1", "retention.ms": "-1", "cleanup.policy": "delete"})
+
+
+def test_what_a_plan_makes_of_a_topic_passes_lint() -> None:
+    never = str((1 << 63) - 1)
+    found = {
+        "cleanup.policy": "delete",
+        "delete.retention.ms": "100",
+        "max.compaction.lag.ms": never,
+        "message.timestamp.after.max.ms": never,
+        "min.insync.replicas": "1",
+        "segment.ms": "10000",
+    }
+    wanted = general_settings(TopicStanding("t", found, 3))
+    assert set(wanted) == set(found)
+    assert lint(Subject("t", found, 3))
+    assert lint(Subject("t", wanted, 3)) == []

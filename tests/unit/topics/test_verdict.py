@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from cdc.contract.compaction import TopicSettings
 from cdc.topics.batches import RecordBatch
 from cdc.topics.census import Census
 from cdc.topics.layout import LayoutBuilder
-from cdc.topics.settings import CleanerSettings, TopicSettings
+from cdc.topics.settings import CleanerSettings
 from cdc.topics.verdict import PATIENCE_MS, PartitionSeen, Verdict, cleanable, judge
 
 HOUR = 3_600_000

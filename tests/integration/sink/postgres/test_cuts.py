@@ -204,7 +204,7 @@ def test_restart_goes_on_where_the_replica_stands(topics: TopicWriter, database:
         eventually(lambda: mirror.reports)
     assert not mirror.reports[-1].is_true, "a part of what lies beyond is published already"
     assert database.execute("select lsn, applied_lsn::text from cdc.cut") == [(None, "0/B")]
-    assert database.execute("select state from cdc.mirrored_table") == [("catching_up",)]
+    assert database.execute("select state from cdc.mirrored_table") == [("loading",)]
     assert database.execute("select id from items") == [(1,)]
     with topics.kafka_transaction():
         topics.upsert(table, {"id": 3, "v": 1}, 20, 2)

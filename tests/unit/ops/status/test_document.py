@@ -211,12 +211,12 @@ HALF_LOADED = replace(
     ("state", "backfills", "line"),
     [
         ("loading", (HALF_LOADED,), "loading, 12 rows applied; its backfill is running, 50% of it is published"),
-        ("loading", (), "loading, 12 rows applied; its topic does not hold every row yet"),
+        ("loading", (), "loading, 12 rows applied; its topic does not hold every row yet, or was not read to its end"),
         ("rebuilding", (), "rebuilding, 12 rows applied; it is replayed from its topic: it was gone"),
         (
             "catching_up",
             (),
-            "catching_up, 12 rows applied; the sink is too far behind to know at which LSN the table equals the source",
+            "catching_up, 12 rows applied; it was exact; now there is no LSN at which it is known to equal the source",
         ),
     ],
 )

@@ -13,12 +13,13 @@ from cdc.base.lsn import LSN
 from cdc.contract.header import DELETE, UPDATE, HeaderStamp, of_no_row
 from cdc.contract.ports import CutStanding, StoredRecord
 from cdc.contract.record import Progress, SchemaColumn, SourceIdentity, TableSchema
+from cdc.contract.table_states import TableState
 from cdc.views.query.evidence import etag
 from cdc.views.store.memory import MemoryStore
 from cdc.views.table.answers import Range
 from cdc.views.table.facts import KeyColumn, TableFacts, encode, read_facts
 from cdc.views.table.feed_facts import FeedTopic
-from cdc.views.table.filled import EXACT, FilledTable
+from cdc.views.table.filled import FilledTable
 from cdc.views.table.forms import table_form
 from cdc.views.table.indexes import Indexes
 from cdc.views.table.keys import is_respelled
@@ -254,7 +255,7 @@ def test_a_store_of_before_is_read_anew_where_keys_are_kept_otherwise(sql_type: 
     """It took 0 and -0 for one key, and numbers of a document that one double stands for."""
     held = TableFacts(number=1, name="t", topic="t", key=(KeyColumn("id", sql_type),), generation=1)
     table = FilledTable(
-        msgspec.json.decode(encode(held).replace(b",false]", b"]"), type=TableFacts), FeedTopic(state=EXACT)
+        msgspec.json.decode(encode(held).replace(b",false]", b"]"), type=TableFacts), FeedTopic(state=TableState.EXACT)
     )
     key = [KeyColumn("id", sql_type, is_exact=is_respelled(sql_type))]
     table.describe(table_form(key), key, key, Indexes((), {}))

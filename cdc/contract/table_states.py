@@ -1,0 +1,112 @@
+"""The states of a replica's or a view's table, and where each event leads. Pure data.
+
+The sink keeps them in ``cdc.mirrored_table``, a view in its store. Both move through this one table of transitions, so
+that a state means the same in ``cdc status``, in metrics and in a view's answers.
+
+The design: docs/design/cuts.md, which shows the table.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+from cdc.contract.ports import CutStanding
+
+
+class TableState(enum.StrEnum):
+    """How a table stands to its source table. ``metrics.TABLE_STATES`` has the same names."""
+
+    LOADING = "loading"
+    CATCHING_UP = "catching_up"
+    REBUILDING = "rebuilding"
+    EXACT = "exact"
+    STOPPED = "stopped"
+
+
+MEANINGS: Final[Mapping[TableState, str]] = {
+    TableState.LOADING: "its topic does not hold every row yet, or was not read to its end",
+    TableState.CATCHING_UP: "it was exact; now there is no LSN at which it is known to equal the source",
+    TableState.REBUILDING: "its topic is read from the first record again, over older rows",
+    TableState.EXACT: "it equals the source table at the LSN of the cut",
+    TableState.STOPPED: "it takes no rows until somebody acts",
+}
+
+
+class TableEvent(enum.Enum):
+    """What happens to a table. The value says it in words."""
+
+    READ = "its topic is read from the first record"
+    READ_AGAIN = "its topic must be read from the first record again"
+    RESUMED = "a session goes on where the last one stopped"
+    REBUILD_RESUMED = "a session goes on with a rebuild"
+    EMPTIED = "its rows are deleted, because it has another key"
+    LEFT_OUT = "it is left out of the cut, for a lock or a new session"
+    JOINED = "it joins the cut: its topic was read to the end"
+    INCOMPLETE = "at a cut, its topic does not hold every row"
+    UNPROVEN = "a cut does not prove it equal to the source"
+    PROVEN = "a cut proves it equal to the source"
+    REFUSED = "it cannot take rows"
+
+
+_STAYS: Final = {state: state for state in TableState}
+_TAKES_ROWS: Final = [state for state in TableState if state is not TableState.STOPPED]
+
+# Two cells are missing for a reason. A stopped table takes part in no cut. A table that is rebuilt must join the cut
+# before one can prove it. A defect that leads there ends the session; it does not call a table exact.
+TRANSITIONS: Final[Mapping[TableEvent, Mapping[TableState, TableState]]] = {
+    TableEvent.READ: dict.fromkeys(TableState, TableState.LOADING),
+    TableEvent.READ_AGAIN: dict.fromkeys(TableState, TableState.REBUILDING),
+    TableEvent.RESUMED: {**_STAYS, TableState.STOPPED: TableState.LOADING},
+    TableEvent.REBUILD_RESUMED: dict.fromkeys(TableState, TableState.REBUILDING),
+    TableEvent.EMPTIED: {
+        **dict.fromkeys(TableState, TableState.LOADING),
+        TableState.REBUILDING: TableState.REBUILDING,
+    },
+    TableEvent.LEFT_OUT: {**_STAYS, TableState.EXACT: TableState.CATCHING_UP},
+    TableEvent.JOINED: {
+        TableState.LOADING: TableState.LOADING,
+        TableState.CATCHING_UP: TableState.CATCHING_UP,
+        TableState.REBUILDING: TableState.LOADING,
+        TableState.EXACT: TableState.EXACT,
+    },
+    TableEvent.INCOMPLETE: {
+        **dict.fromkeys(_TAKES_ROWS, TableState.LOADING),
+        TableState.REBUILDING: TableState.REBUILDING,
+    },
+    TableEvent.UNPROVEN: {
+        TableState.LOADING: TableState.LOADING,
+        TableState.CATCHING_UP: TableState.CATCHING_UP,
+        TableState.REBUILDING: TableState.REBUILDING,
+        TableState.EXACT: TableState.CATCHING_UP,
+    },
+    TableEvent.PROVEN: {
+        TableState.LOADING: TableState.EXACT,
+        TableState.CATCHING_UP: TableState.EXACT,
+        TableState.EXACT: TableState.EXACT,
+    },
+    TableEvent.REFUSED: dict.fromkeys(TableState, TableState.STOPPED),
+}
+
+
+def moved(state: str, *events: TableEvent) -> TableState:
+    """Returns the state that events lead to, one after another.
+
+    Raises:
+        KeyError: an event cannot happen in its state, which is a defect of the caller.
+    """
+    found = TableState(state)
+    for event in events:
+        found = TRANSITIONS[event][found]
+    return found
+
+
+def at_cut(topic: str, standing: CutStanding) -> tuple[TableEvent, ...]:
+    """Returns what a cut means for the table of a topic that takes rows."""
+    joined = (TableEvent.JOINED,) if topic in standing.joining else ()
+    if topic in standing.loading:
+        return *joined, TableEvent.INCOMPLETE
+    if topic in standing.behind or not standing.is_true:
+        return *joined, TableEvent.UNPROVEN
+    return *joined, TableEvent.PROVEN
