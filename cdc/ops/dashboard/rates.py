@@ -24,7 +24,7 @@ class Rates:
         self._elapsed_s, self._at = at - self._at, at
 
     def of(self, name: str, value: float | None) -> float | None:
-        """Returns the rate per second since the last look; None without a value then, or if a restart reset it."""
+        """Returns the rate per second since the last look; None if the counter had no value then, or has been reset."""
         if value is None:
             return None
         self._now[name] = value

@@ -52,7 +52,7 @@ _STATES: Final[Mapping[str, str]] = {
     "running": "running",
     "waiting": "waiting for a server",
     "retrying": "retrying after an error",
-    "still": "standing still",
+    "still": "hanging",
     "blocked": "kept waiting by a lock",
     "down": "not running",
     "unknown": "unknown",

@@ -85,7 +85,9 @@ def _conflicts(facts: StandbyFacts) -> Finding:
         return Finding("OK", subject, "hot_standby_feedback is on: the source keeps the rows that are being read")
     if facts.delay_ms < 0:
         return Finding("OK", subject, "max_standby_streaming_delay is -1: replay waits until a query is over")
-    text = f"hot_standby_feedback is off: after {facts.delay}, replay cancels a query, and the chunk is read again"
+    text = (
+        f"hot_standby_feedback is off: after {facts.delay}, replay cancels a conflicting query; its chunk is read again"
+    )
     if facts.delay_ms >= _SHORT_DELAY_MS:
         return Finding("OK", subject, text)
     remedy = "ALTER SYSTEM SET hot_standby_feedback = on; SELECT pg_reload_conf();  -- on the standby"

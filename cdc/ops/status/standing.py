@@ -65,7 +65,7 @@ def _silent(source: SourceStatus) -> Standing | None:
         return None
     text = (
         f"the bridge has said nothing to PostgreSQL for {source.heard_s:.0f} s (its walsender has pid "
-        f"{slot.active_pid}): it waits for Kafka, or one of the two stands still"
+        f"{slot.active_pid}): it waits for Kafka, or one of the two hangs"
     )
     return Standing("still", ((text, _look_for("bridge")),), source.heard_s)
 
@@ -134,7 +134,7 @@ def _said_of(process: ProcessStatus) -> Standing | None:
     """Returns what is wrong with a process according to its own answer, or its lack of one; None if nothing is."""
     name = "service" if process.role == "serve" else process.role
     if process.state == "hangs":
-        text = f"the {name}'s process does not answer at {process.url}: it stands still, or cannot be reached from here"
+        text = f"the {name}'s process does not answer at {process.url}: it hangs, or cannot be reached from here"
         return Standing("still", ((text, _look_for(process.role)),))
     if process.waits:
         reasons = tuple(

@@ -9,7 +9,7 @@ const OLD_S = 8;
 const STATES = {
   good: "good", running: "good", exact: "good", streaming: "good", answers: "good", published: "good",
   loading: "busy", catching_up: "busy", rebuilding: "busy", suspect: "busy", behind: "busy",
-  degraded: "warn", old: "warn", "kept waiting": "warn", waiting: "bad", retrying: "bad", "stands still": "bad", unknown: "idle",
+  degraded: "warn", old: "warn", "kept waiting": "warn", waiting: "bad", retrying: "bad", hangs: "bad", unknown: "idle",
   stopped: "bad", down: "bad", lost: "bad", unreachable: "bad", missing: "bad",
 };
 
@@ -41,7 +41,7 @@ class Box {
 }
 
 /** Words for the states of cdc status. The caller has a better word for running. */
-const STANDING = {waiting: "waiting", still: "stands still", blocked: "kept waiting"};
+const STANDING = {waiting: "waiting", still: "hangs", blocked: "kept waiting"};
 /** A view's tables can be used without cdc serve, so nobody can tell whether a service is missing. */
 const NO_SERVICE = "not running";
 

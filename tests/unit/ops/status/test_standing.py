@@ -40,7 +40,7 @@ def with_process(process, status=HEALTHY):
             with_process(replace(BRIDGE, state="hangs")),
             "bridge",
             "still",
-            "does not answer at http://127.0.0.1:9187: it stands still",
+            "does not answer at http://127.0.0.1:9187: it hangs",
             DOWN,
         ),
         (
@@ -54,7 +54,7 @@ def with_process(process, status=HEALTHY):
             DOWN,
         ),
         (with_source(heard_s=12.0), "bridge", "still", "nothing to PostgreSQL for 12 s", DOWN),
-        (with_process(replace(SINK_PROCESS, state="hangs")), "sink", "still", "stands still", DOWN),
+        (with_process(replace(SINK_PROCESS, state="hangs")), "sink", "still", "it hangs", DOWN),
         (with_sink(still_s=30.0, applied_s=31.0), "sink", "still", "nothing in the replica for 30 s", DOWN),
         (
             with_sink(blockers=(BLOCKER,)),
