@@ -146,7 +146,7 @@ def remove(table: TableArgument, config: ConfigOption = None) -> None:
     path = config or DEFAULT_PATH
     _edit(path, table, steps, lambda new: not in_scope(*named(table), new.source.tables, new.source.exclude))
     topic = state_topic(loaded, *named(table))
-    typer.echo(f"Its topic stays; when nobody reads it any more: kafka-topics.sh --delete --topic {topic}")
+    typer.echo(f"Its topic stays. When nobody reads it any more: kafka-topics.sh --delete --topic {topic}")
 
 
 def lines(conn: psycopg.Connection[object], config: Config) -> list[Line]:

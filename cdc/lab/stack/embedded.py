@@ -193,4 +193,4 @@ class EmbeddedServer(ABC):
             raise PortTaken
         verb = "ended at once" if answered else f"did not answer within {_START_TIMEOUT_S:.0f} s"
         last_lines = "\n".join(said.splitlines()[-12:])
-        raise StackError(f"{self.name} {verb}; the end of its log:\n{last_lines}", remedy="run: cdc stack status")
+        raise StackError(f"{self.name} {verb}; the end of its log:\n{last_lines}", remedy="fix what the log says")

@@ -34,7 +34,7 @@ def fetch_jars(lock: Path = KAFKA_LOCK, *, say: Say = silent, download: Download
     Raises:
         StackError: an artefact cannot be downloaded, or differs from the locked one.
     """
-    what, instead = f"Kafka {kafka_version(lock)}", "set CDC_KAFKA to a broker of yours"
+    what, instead = f"Kafka {kafka_version(lock)}", "set CDC_KAFKA to your own brokers"
     return _libs(kafka_home(lock), read_lock(lock), what, instead, say, download)
 
 
@@ -46,7 +46,7 @@ def fetch_spark_jars(*, say: Say = silent, download: Download | None = None) -> 
     """
     artefacts = read_lock(SPARK_LOCK)
     version = next(artefact.version for artefact in artefacts if artefact.name.startswith("spark-sql-kafka"))
-    what, instead = f"Spark's connectors {version}", "name jars that you have: --jars"
+    what, instead = f"Spark's connectors {version}", "name your own jars: --jars"
     libs = _libs(_home("spark", version, SPARK_LOCK), artefacts, what, instead, say, download)
     return tuple(libs / artefact.file_name for artefact in artefacts)
 

@@ -120,7 +120,7 @@ class PostgresServer(EmbeddedServer):
         if made.returncode != 0:
             raise StackError(
                 f"initdb of {self.name} failed as {self._account.name}: {made.stderr.strip()}",
-                remedy="free some disk space in the temporary directory, or set CDC_PG_URL to a server of yours",
+                remedy="free some disk space in the temporary directory, or set CDC_PG_URL to your own server",
             )
         # Write settings to the file, because ALTER SYSTEM cannot override the command line.
         with (data / "postgresql.conf").open("a", encoding="utf-8") as file:

@@ -27,7 +27,7 @@ REDIS_LOCK = Path(__file__).with_name("redis.lock")
 
 _SYSTEMS = {"Linux": "linux", "Darwin": "darwin"}
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
-_INSTEAD = "set CDC_REDIS_URL to a server of yours"
+_INSTEAD = "set CDC_REDIS_URL to your own server"
 _NOT_KEPT = {"save": "", "appendonly": "no"}
 _KEPT = {"save": "", "appendonly": "yes", "appendfsync": "everysec"}
 

@@ -158,5 +158,5 @@ def _short_lag(lag_ms: int) -> str:
     slack_s = max(lag_ms / 1_000 - MARGIN_S, 0)
     return (
         f": a sink that is more than {slack_s:g} s behind cannot tell which moment of the source it shows, and says "
-        "catching_up until it is level again; so does cdc snapshot, without an end when it cannot keep up"
+        "catching_up until it has caught up; cdc snapshot then keeps reading, and may never end"
     )

@@ -112,7 +112,7 @@ def _backfill_problems(backfill: BackfillProgress) -> list[StatusProblem]:
     # A first load is not a problem, but a gap is: rows that the topic had may be missing, or have outdated keys.
     if not backfill.whole and backfill.cause == "gap":
         text = f"the topic of {backfill.table} does not hold every row: it is being published again after a gap"
-        return [StatusProblem("topics", text, "wait for its backfill, which the line of its table shows", SICK)]
+        return [StatusProblem("topics", text, "wait for its backfill, whose progress cdc status shows", SICK)]
     return []
 
 
