@@ -11,7 +11,7 @@ somebody made that table. The bridge logs its name with the command that helps, 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ import structlog
 from cdc.base.config import Config
 from cdc.base.daemon.worker import Worker
 from cdc.base.errors import CdcError, SourceBusy, SourceRefused
-from cdc.bridge.order.demand import Demand
+from cdc.bridge.order.demand import Demand, StandingDemands
 from cdc.bridge.reload import reloaded
 from cdc.bridge.scope.captured import CapturedTables
 from cdc.bridge.scope.choice import LeftOut, choose, left_out, renamed, tell
@@ -67,6 +67,7 @@ class ScopeWatch:
     Attributes:
         config: the configuration in force; a session takes it when it begins.
         told: tables that were reported as left out, and why.
+        demands: tables that must be published again because of what was seen.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class ScopeWatch:
     ) -> None:
         self.config = config
         self.told: dict[str, str] = {}
+        self.demands = StandingDemands()
         self._read = read
         self._hangup = hangup
         self._stop = stop
@@ -81,7 +83,6 @@ class ScopeWatch:
         self._registry: CapturedTables | None = None
         self._session = SessionEnd(stop)
         self._gone: set[str] = set()
-        self._again: dict[str, str] = {}
         self._shapes = ShapeWatch()
         self._sql: psycopg.Connection[Any] | None = None
         self._worker = Worker(self._run, name="scope", on_failure=stop.set)
@@ -103,11 +104,6 @@ class ScopeWatch:
         self._registry = None
         self._session = SessionEnd(self._stop)
         return self._session
-
-    def demands(self, tables: Collection[TableInfo]) -> list[Demand]:
-        """Returns demands for those tables that have to be published again because of what the last session saw."""
-        names = {each.qualified_name for each in tables}
-        return [Demand(name, True, reason) for name, reason in self._again.items() if name in names]
 
     def serves(self, registry: CapturedTables) -> None:
         """Watch the tables that the session streams from now on."""
@@ -150,7 +146,6 @@ class ScopeWatch:
         registry, config = self._registry, self.config
         if registry is None or self._session.is_set():
             return
-        self._again.clear()  # the present session took these demands when it began
         source = config.source
         known = {each.qualified_name: each for each in registry.tables}
         found = find_tables(self._connection(), source.tables, source.exclude, source.keys)
@@ -164,7 +159,7 @@ class ScopeWatch:
                 tables=unfed,
                 remedy="ALTER TABLE … SET LOGGED brings a table back; its rows are then published again",
             )
-            self._again = dict.fromkeys(unfed, "it was unlogged for a while")
+            self.demands.add(Demand(name, True, "it was unlogged for a while") for name in unfed)
             self._session.set()
             return
         self._tell_of_the_gone(gone)

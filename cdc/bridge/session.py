@@ -156,7 +156,8 @@ class BridgeSession:
         if self._stop.is_set():
             return  # the wait for rows of the former bridge was cut short, so the topics may still change
         walsender.hold(source.slot)
-        demands += [*self._scope.demands(registry.tables), *registry.replaced()]
+        standing = self._scope.demands.take({each.qualified_name for each in registry.tables})
+        demands += [*standing, *registry.replaced()]
         self._start_stream(walsender, resume, registry)
         self._stream_on(sql, registry, publisher, resumption, resume, demands)
 
@@ -214,11 +215,16 @@ class BridgeSession:
             beginnings=beginnings,
             # With delivery: idempotent, the stored progress must say that rows may be ahead before the first one is.
             is_first=not resume.commit_ts or bool(demands) or config.delivery == "idempotent",
-            on_commit=self._meter.committed,
+            on_commit=self._committed,
         )
         self._meter.follows(engine)
         self._scope.serves(registry)
         self._run_bridge(bridge, resumption, resume)
+
+    def _committed(self, progress: Progress) -> None:
+        self._meter.committed(progress)
+        # The first Kafka transaction puts the backfills that were demanded on record
+        self._scope.demands.are_recorded()
 
     def _run_bridge(self, bridge: Bridge, resumption: Resumption, resume: Progress) -> None:
         self._works()

@@ -57,7 +57,8 @@ def compare_replica(
     if job.replica_lsn:
         _wait_for(job, LSN.parse(job.replica_lsn))
     # Ask once without a snapshot: if the table is not there yet, hold() would fail instead of saying why.
-    with contextlib.closing(connect(job.replica)) as conn:
+    # Somebody may hold a lock on the sink's own tables, in a migration say; we must not wait for ever.
+    with contextlib.closing(connect(job.replica, lock_timeout_s=job.fence_timeout_s)) as conn:
         _, why_not = recorded(conn, job.stream.name, table, job.replica)
         if why_not:
             return ComparedReplica(None, None, why_not)
@@ -109,7 +110,8 @@ def replica_table(table: JobTable) -> JobTable:
 def _wait_for(job: ReconcileJob, lsn: LSN) -> None:
     assert job.replica is not None
     deadline = time.monotonic() + job.fence_timeout_s
-    with contextlib.closing(connect(job.replica)) as conn, reading("waiting for the replica"):
+    replica = connect(job.replica, lock_timeout_s=job.fence_timeout_s)
+    with contextlib.closing(replica) as conn, reading("waiting for the replica"):
         while True:
             cut = conn.execute("SELECT lsn::text FROM cdc.cut WHERE name = %s", (job.stream.name,)).fetchone()
             if cut is not None and cut[0] is not None and LSN.parse(cut[0]) >= lsn:

@@ -112,13 +112,18 @@ class HeldSnapshot:
         return f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{self.exported}'"
 
 
-def connect(database: PostgresSettings) -> psycopg.Connection[Any]:
+def connect(database: PostgresSettings, *, lock_timeout_s: float = 0) -> psycopg.Connection[Any]:
     """Opens an autocommit connection with the pinned settings.
+
+    Args:
+        database: where to connect.
+        lock_timeout_s: how long a statement may wait for somebody's lock; 0 for ever.
 
     Raises:
         SourceUnreadable: the server does not answer or rejects the connection.
     """
-    options = " ".join(f"-c {name}={value}" for name, value in PINNED.items())
+    settings = {**PINNED, "lock_timeout": f"{int(lock_timeout_s * 1000)}"}
+    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     try:
         return psycopg.connect(
             host=database.host,
@@ -147,8 +152,8 @@ def hold(database: PostgresSettings, table: tuple[str, str], lock_timeout_s: flo
     """Takes a snapshot and holds it to the end of the block.
 
     The table is locked first, because a snapshot does not protect against TRUNCATE or a rewrite: the table would read
-        as empty afterwards. Its partitions are those that the snapshot sees. A list from another moment could have some
-        too few or too many.
+    as empty afterwards. Its partitions are those that the snapshot sees. A list from another moment could have some
+    too few or too many.
 
     Args:
         database: a primary, because a standby's snapshot does not tell which transactions are in progress.
@@ -158,10 +163,9 @@ def hold(database: PostgresSettings, table: tuple[str, str], lock_timeout_s: flo
     Raises:
         SourceUnreadable: the server went away, is a standby, does not have the table, or the table stays locked.
     """
-    with contextlib.closing(connect(database)) as conn:
+    with contextlib.closing(connect(database, lock_timeout_s=lock_timeout_s)) as conn:
         with reading("taking a snapshot"):
             _refuse_standby(conn, database)
-            conn.execute(f"SET lock_timeout = {int(lock_timeout_s * 1000)}".encode())
             held = next(filter(None, (_taken(conn, table) for _ in range(_TRIES))), None)
         if held is None:
             raise SourceUnreadable(
@@ -263,6 +267,11 @@ def reading(doing: str) -> Iterator[None]:
     """
     try:
         yield
+    except psycopg.errors.LockNotAvailable as error:
+        raise SourceUnreadable(
+            f"another session's lock did not go away while {doing}: {_first_line(error)}",
+            remedy="find that session in pg_locks and end it, or allow more time with --fence-timeout",
+        ) from error
     except psycopg.Error as error:
         raise SourceUnreadable(
             f"PostgreSQL failed while {doing}: {_first_line(error)}", remedy="see the server's log, then try again"
