@@ -134,10 +134,7 @@ def tombstones(
     with Cluster(options) as cluster, progress() as begin:
         places = cluster.places([topic])[topic]
         settings = topic_settings(cluster.settings([topic])[topic])
-        groups = [
-            TombstoneReader(f"group {each.name}", each.behind_ms, each.behind)
-            for each in readers(cluster, places, now_ms())
-        ]
+        groups = [dataclasses.replace(each, name=f"group {each.name}") for each in readers(cluster, places, now_ms())]
         if slowest_reader is not None:
             groups.append(TombstoneReader("the slowest reader", duration_ms(slowest_reader), 0))
         if rebuild_time is not None:
@@ -158,8 +155,8 @@ def _budget_lines(found: Budget, groups: list[TombstoneReader], rebuild_ms: int)
     yield f"{' ' if found.state == 'kept' else '!'} {found.state}: {found.text}"
     if found.remedy:
         yield f"    what to do: {found.remedy}"
-    for each in groups:
-        yield f"  {each.name}: {duration(each.behind_ms)} behind, {counted(each.behind, 'offset')}"
+    for name, lag_ms, offsets in map(dataclasses.astuple, groups):
+        yield f"  {name}: lag {duration(lag_ms)}, {counted(offsets, 'offset')}"
     yield f"  a rebuild: {duration(rebuild_ms)}"
 
 
