@@ -73,7 +73,8 @@ UNWATCHED_S: Final = 15.0
 _TOUCHED_S: Final = 10.0
 """How long a single request for the state counts as watching."""
 _REST: Final = 10.0
-"""The least time from the start of one look to the start of the next, in multiples of the look's own duration."""
+"""The least time from the end of one look to the start of the next, in multiples of the look's duration: looking takes
+an eleventh of the time at most."""
 _LONGEST_REST_S: Final = 5.0
 """The limit of that time: even on an overloaded machine, trouble must be visible within seconds."""
 _REST_IN_TROUBLE: Final = 1.0
@@ -186,7 +187,8 @@ class Recorder:
                 began = time.monotonic()
                 self._look(began)
                 took_s = time.monotonic() - began
-                self._rest(began, min(took_s * (_REST_IN_TROUBLE if self._is_in_trouble else _REST), _LONGEST_REST_S))
+                rest_s = min(took_s * (_REST_IN_TROUBLE if self._is_in_trouble else _REST), _LONGEST_REST_S)
+                self._rest(began, began + took_s + rest_s)
         finally:
             self._deployment.close()
 
@@ -217,12 +219,12 @@ class Recorder:
             self.version += 1
             self._news.notify_all()
 
-    def _rest(self, began: float, least_s: float) -> None:
-        """Wait until the next look is due, which is sooner when somebody begins to watch."""
+    def _rest(self, began: float, earliest: float) -> None:
+        """Waits until the next look is due, which is sooner when somebody begins to watch."""
         with self._news:
             while not self._ended:
-                pause_s = max(WATCHED_S if self._is_watched else UNWATCHED_S, least_s)
-                left_s = began + pause_s - time.monotonic()
+                due = max(began + (WATCHED_S if self._is_watched else UNWATCHED_S), earliest)
+                left_s = due - time.monotonic()
                 if left_s <= 0:
                     return
                 self._news.wait(left_s)
