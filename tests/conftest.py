@@ -18,7 +18,7 @@ import structlog
 from cdc.base import compiled
 from cdc.lab.stack import Kafka, Postgres, PostgresMajor, Redis, open_redis
 from cdc.lab.stack.cache import Say
-from tests.suite import FirstHearing
+from tests.suite import FailureRecord
 from tests.support import remedies, shared_broker
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deploy, Deployment, deployed
@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """The process that hands out the tests keeps what failed; if there are others, it starts a Kafka for them."""
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(FirstHearing(config))
+        config.pluginmanager.register(FailureRecord(config))
     if config.getoption("numprocesses", None) and not config.getoption("collectonly"):
         shared_broker.start_for_workers(config)
 

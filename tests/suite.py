@@ -1,12 +1,11 @@
-"""Runs pytest, and what failed once more, alone: ``python -m tests.suite tests -n 4``, as ``make test`` does.
+"""Runs pytest: ``python -m tests.suite tests -n 4``, as ``make test`` does.
 
-What stands behind ``--`` is a second run of pytest, beside the first, in one process and without the modules in C. Both
+What stands after ``--`` is a second run of pytest, beside the first, in one process and without the modules in C. Both
 use one Kafka. What the second one prints is shown when both are done.
 
-Beside so many other processes on two cores a test may miss a moment, or a server its time. So up to three tests that
-failed have a second hearing, with servers of their own and nothing beside them. What passes then is named in the last
-line, for it is a defect all the same. What draws its kills, loads or rows at random has none: it would meet others.
-Nor has a process that crashed, a test that hung, or one that found no memory.
+A test that fails fails the run. The only exception is a flake that somebody has entered in ``tests/flakes.toml``, with
+a reason, an owner and a date on which the entry expires: such a test is run once more, alone. A crash, a hang, a lack
+of memory and a test that draws at random are final even then. Each run prints the list.
 """
 
 from __future__ import annotations
@@ -17,15 +16,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import IO, Final
 
 import pytest
 
-MOST: Final = 3
-"""Tests with a second hearing; if more of them fail, it was no accident."""
+FLAKES: Final = Path("tests/flakes.toml")
 _FILE: Final = "tests/failed"
 _AT_RANDOM: Final = ("soak", "property")
 """A mark, and a ring."""
@@ -35,7 +36,7 @@ _CACHE: Final = ".pytest_cache"
 _PLAIN: Final = {"CDC_PURE_PYTHON": "1"}
 
 
-class FirstHearing:
+class FailureRecord:
     """Keeps in pytest's cache what failed; in the process that hands out the tests."""
 
     def __init__(self, config: pytest.Config) -> None:
@@ -54,7 +55,7 @@ class FirstHearing:
 
 
 def is_final(report: pytest.TestReport) -> bool:
-    """Whether a failure has no second hearing: a crash, a hang, a lack of memory, and what draws at random.
+    """Whether a failure is never forgiven: a crash, a hang, a lack of memory, and what draws at random.
 
     A process that crashed cannot report its test. xdist does so in its place, without marks and for no phase.
     """
@@ -63,7 +64,7 @@ def is_final(report: pytest.TestReport) -> bool:
     return any(words in report.longreprtext for words in _SAYS_HANG_OR_MEMORY)
 
 
-class Hearing:
+class SuiteRun:
     """One run of pytest.
 
     Args:
@@ -90,34 +91,65 @@ class Hearing:
             shutil.copyfileobj(self._output, sys.stdout)
         return code
 
-    def once_more(self, code: int) -> int:
-        """Exit code of pytest, and 0 when all that failed passed alone.
+    def once_more(self, code: int, flakes: Collection[str]) -> int:
+        """Runs known flakes that failed once more, alone.
 
         Args:
-            code: of the first hearing.
+            code: pytest's exit code.
+            flakes: the tests that are entered as flakes.
+
+        Returns:
+            The exit code: 0 when all that failed are known flakes and passed alone.
         """
         if code != pytest.ExitCode.TESTS_FAILED:
             return code
-        again = verdict(json.loads(Path(self._cache, "v", _FILE).read_text(encoding="utf-8")))
+        again = heard_again(json.loads(Path(self._cache, "v", _FILE).read_text(encoding="utf-8")), flakes)
         if not again:
             return code
-        sys.stdout.write(f"\nOnce more, alone: {', '.join(again)}\n")
+        sys.stdout.write(f"\nKnown flakes, once more and alone: {', '.join(again)}\n")
         sys.stdout.flush()
-        code = subprocess.call([*self._python, *again], env={**os.environ, **self._environment})
-        if code == pytest.ExitCode.OK:
-            sys.stdout.write(
-                f"Passed alone only, which is a defect of the test or of the product: {', '.join(again)}\n"
-            )
-        return code
+        return subprocess.call([*self._python, *again], env={**os.environ, **self._environment})
 
 
-def verdict(failed: dict[str, bool]) -> list[str]:
-    """The tests to hear again; none when one of them is final, or when there are too many.
+def heard_again(failed: Mapping[str, bool], flakes: Collection[str]) -> list[str]:
+    """Returns the tests to run once more; none where that could not save the run.
 
     Args:
-        failed: whether it is final, by test.
+        failed: whether the failure is final, by test.
+        flakes: the tests that are entered as flakes.
     """
-    return [] if any(failed.values()) or len(failed) > MOST else sorted(failed)
+    return sorted(failed) if all(test in flakes and not final for test, final in failed.items()) else []
+
+
+@dataclass(frozen=True, slots=True)
+class Flake:
+    """A test that fails now and then, for a reason that is known and not mended yet.
+
+    Attributes:
+        test: as pytest names it.
+        owner: the module that has the defect.
+        until: from the day after, a failure of the test fails the run.
+    """
+
+    test: str
+    reason: str
+    owner: str
+    until: date
+
+
+def known_flakes(path: Path = FLAKES) -> list[Flake]:
+    """Reads the list; no file is an empty list."""
+    if not path.exists():
+        return []
+    return [Flake(**each) for each in tomllib.loads(path.read_text(encoding="utf-8")).get("flake", ())]
+
+
+def show_flakes(flakes: Sequence[Flake], today: date) -> None:
+    """Prints the list, so that nobody forgets what is forgiven."""
+    sys.stdout.write(f"Known flakes: {len(flakes) or 'none'}\n")
+    for each in flakes:
+        standing = "expired" if each.until < today else f"until {each.until}"
+        sys.stdout.write(f"  {each.test} ({standing}; {each.owner}): {each.reason}\n")
 
 
 def compile_once(arguments: Sequence[str]) -> subprocess.Popen[bytes] | None:
@@ -133,7 +165,8 @@ def compile_once(arguments: Sequence[str]) -> subprocess.Popen[bytes] | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The greater of the two exit codes; 0 when all that failed passed alone."""
+    """Returns the greater of the two exit codes; 0 when all passed, known flakes at their second run at the latest."""
+    flakes = known_flakes()
     at = arguments.index("--") if "--" in arguments else len(arguments)
     whole, plain = arguments[:at], arguments[at + 1 :]
     compiling = compile_once(whole)
@@ -144,13 +177,16 @@ def main(arguments: Sequence[str]) -> int:
             until_both_end.enter_context(shared_broker.for_all())
         if compiling is not None:
             compiling.wait()
-        hearings = [Hearing(whole, {})]
+        runs = [SuiteRun(whole, {})]
         if plain:
             output = until_both_end.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
-            hearings.append(Hearing(plain, _PLAIN, output))
-        codes = [each.show() for each in hearings]
+            runs.append(SuiteRun(plain, _PLAIN, output))
+        codes = [each.show() for each in runs]
+    today = datetime.now(UTC).date()
+    show_flakes(flakes, today)
     sys.stdout.flush()
-    return max(each.once_more(code) for each, code in zip(hearings, codes, strict=True))
+    unexpired = {each.test for each in flakes if each.until >= today}
+    return max(each.once_more(code, unexpired) for each, code in zip(runs, codes, strict=True))
 
 
 if __name__ == "__main__":

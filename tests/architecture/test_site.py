@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,3 +26,6 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
         for each in pages()
     }
     assert [str(path) for path in shown if not (tmp_path / "site" / path).exists()] == []
+    styles = re.findall(r'<link rel="stylesheet" href="([^"]+)"', (tmp_path / "site/index.html").read_text("utf-8"))
+    assert styles
+    assert [each for each in styles if not (tmp_path / "site" / each).exists()] == []

@@ -19,7 +19,7 @@ def table(*rows: list[str]) -> str:
 
 def rules(delivery: str) -> str:
     """What the bridge does in each case."""
-    found = [["case", "that is", "the next rows go", "the next progress is", "and is due"]]
+    found = [["case", "meaning", "the next rows go", "the next progress is", "it is due"]]
     for case, rule in RULES[delivery].items():
         due = "as the batch says" if case is Coverage.IN_TRANSACTION else ""
         if rule.every_s is not None:

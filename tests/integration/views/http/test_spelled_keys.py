@@ -106,7 +106,7 @@ def _ask_by_key(client: httpx.Client, table: str) -> None:
     refused = client.get(f"{page}/{quote(wrong, safe='')}")
     assert (refused.status_code, refused.json()["type"]) == (400, "malformed-key"), (sql_type, wrong, refused.text)
     assert f"public.{table}.k is {sql_type}, not" in refused.json()["detail"]
-    assert "a right value is" in refused.json()["detail"]
+    assert "a valid value is" in refused.json()["detail"]
 
 
 def _ask_by_index(client: httpx.Client, table: str) -> None:
