@@ -26,7 +26,7 @@ SHORTEST_SEGMENT_MS: Final = _MINUTE_MS
 SHORTEST_WINDOW_MS: Final = _MINUTE_MS
 """A reader that restarts may need that long to read on; with less it misses deletes."""
 GARBAGE_SHARE: Final = 0.5
-"""From here on, a new reader throws away half of what it fetches: worth somebody's attention."""
+"""A new reader of such a topic throws away half of what it fetches, which is worth somebody's attention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,14 @@ class TopicSettings:
 
     @property
     def roll_ms(self) -> int:
-        """After how much time of its records a segment is closed: max.compaction.lag.ms closes segments, too."""
+        """The time after which a segment is closed, by its records' clock: max.compaction.lag.ms closes segments, too."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @property
     def tombstone_window_ms(self) -> int:
-        """For how long a tombstone is sure to be there.
+        """The time for which a tombstone is sure to be there.
 
-        Its clock starts when the cleaner first meets it, and the cleaner waits for the compaction lag before that.
+        It starts when the cleaner first meets the tombstone, and the cleaner waits for the compaction lag before that.
         """
         return self.delete_retention_ms + self.min_compaction_lag_ms
 

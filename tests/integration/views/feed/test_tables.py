@@ -233,7 +233,7 @@ def test_a_key_that_became_another_one(topics: TopicWriter, contents: Contents) 
             topics.progress(20)
         eventually(lambda: look(view.reader, "public.items").table.filling)  # type: ignore[union-attr]
         seen = view.look("public.items")
-        assert (seen.table.state, seen.table.reason) == ("suspect", "its key is another one now")
+        assert (seen.table.state, seen.table.reason) == ("suspect", "its key has changed")
         assert [column.name for column in seen.table.key] == ["id"]
         assert len(seen.rows) == 3
         with topics.kafka_transaction():
