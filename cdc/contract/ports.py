@@ -148,14 +148,14 @@ class CutStanding(NamedTuple):
     Attributes:
         is_true: at the cut's LSN, tables that are part of it hold what the source held; else the sink catches up.
         loading: topics that do not hold their whole table.
-        behind: topics that are not part of the cut.
+        outside: topics that are not part of the cut.
         joining: topics that are part of it from this one on.
         caught_up_at: as in ``Restored``.
     """
 
     is_true: bool
     loading: Collection[str]
-    behind: Collection[str]
+    outside: Collection[str]
     joining: Collection[str]
     caught_up_at: float
 
@@ -225,8 +225,8 @@ class ReplicaWriter(Protocol[Rows]):
             now: seconds since 1970.
         """
 
-    def fall_behind(self, topic: str) -> None:
-        """The topic is not part of the next cut, although it was of the last one."""
+    def leave_cut(self, topic: str) -> None:
+        """Write down that the topic, part of the last cut, is not part of the next one."""
 
     def know(self, topic: str, topic_id: str) -> None:
         """Of a topic that no table mirrors: which one it is that offsets are stored of."""

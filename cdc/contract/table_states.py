@@ -107,6 +107,6 @@ def at_cut(topic: str, standing: CutStanding) -> tuple[TableEvent, ...]:
     joined = (TableEvent.JOINED,) if topic in standing.joining else ()
     if topic in standing.loading:
         return *joined, TableEvent.INCOMPLETE
-    if topic in standing.behind or not standing.is_true:
+    if topic in standing.outside or not standing.is_true:
         return *joined, TableEvent.UNPROVEN
     return *joined, TableEvent.PROVEN
