@@ -1,8 +1,8 @@
-"""What a topic that holds state needs of Kafka's settings and of its records: the rules, said once. Pure.
+"""The rules for a topic that holds state: what it requires of Kafka's settings and of its records. Pure.
 
-``cdc topics lint``, ``cdc topics plan``, ``cdc topics why`` and the health job of Spark judge topics in different
-ways: by the settings alone, against what somebody wishes, by what the cleaner left, by every record. What they agree
-on stands here.
+``cdc topics lint``, ``cdc topics plan``, ``cdc topics why`` and Spark's health job judge topics in different ways: by
+the settings alone, against a wish, by what the cleaner left, and by every record. This module has the rules that they
+share.
 
 Sources: Kafka's topic configuration reference; ``LogCleaner`` for what is dropped and when; KIP-354 for
 ``max.compaction.lag.ms``; KIP-937 for timestamps ahead; KIP-1030 for short segments; KIP-1161 for an empty policy.
@@ -22,11 +22,11 @@ _HOUR_MS: Final = 60 * _MINUTE_MS
 _DAY_MS: Final = 24 * _HOUR_MS
 
 SHORTEST_SEGMENT_MS: Final = _MINUTE_MS
-"""Each segment is three files, and Kafka 5.0 is to refuse a shorter time."""
+"""Each segment is three files, and Kafka 5.0 will refuse a shorter time."""
 SHORTEST_WINDOW_MS: Final = _MINUTE_MS
-"""A reader that restarts may need that long to read on; with less it misses deletes."""
+"""A reader that restarts may need this long until it reads on; with less, it misses deletes."""
 GARBAGE_SHARE: Final = 0.5
-"""From here on, a new reader throws away half of what it fetches: worth somebody's attention."""
+"""A topic with this share of superseded records is worth attention: new readers throw away half of what they fetch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class TopicSettings:
 
     @property
     def roll_ms(self) -> int:
-        """After how much time of its records a segment is closed: max.compaction.lag.ms closes segments, too."""
+        """The record time after which a segment is closed; max.compaction.lag.ms closes segments, too."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @property
     def tombstone_window_ms(self) -> int:
-        """For how long a tombstone is sure to be there.
+        """How long a tombstone is sure to stay.
 
         Its clock starts when the cleaner first meets it, and the cleaner waits for the compaction lag before that.
         """
@@ -89,13 +89,13 @@ def policies(text: str) -> frozenset[str]:
 
 
 class SettingRule(NamedTuple):
-    """What a topic that holds state needs of one setting.
+    """What a topic that holds state requires of one setting.
 
     Attributes:
         reason: what the setting is for.
-        least: the lowest value that suits any such topic; None where any does.
-        most: likewise the highest.
-        lowering: what a lower value may lose or stop; empty where it is safe.
+        least: the lowest value that suits every such topic; None if there is no limit.
+        most: the highest value that suits every such topic; None if there is no limit.
+        lowering: what a lower value may lose or stop; empty if it is safe.
     """
 
     reason: str

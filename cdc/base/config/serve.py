@@ -76,5 +76,6 @@ class ServeConfig(BaseModel):
         return self
 
     def table_of(self) -> Mapping[str, str]:
-        """Table by alias, the longest alias first, so that /users/vip is not taken for a row of /users."""
+        """Returns the table of each alias, the longest alias first, so that /users/vip is not taken for a row of /users.
+        """
         return dict(sorted(self.aliases.items(), key=lambda pair: -len(pair[0])))
