@@ -36,7 +36,7 @@ KAFKA_TRANSACTION_OUTCOMES = ("committed", "aborted")
 
 
 def _registry() -> CollectorRegistry:
-    """Returns a registry with the process's own figures, without a ``…_created`` for each counter, which nobody uses."""
+    """Returns a registry with the process's own figures, and without ``…_created`` for counters, which nobody uses."""
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives it no types
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)

@@ -1,4 +1,4 @@
-"""Loads ``Config`` from the configuration file and the environment. Only commands call it; nothing is read on import."""
+"""Loads ``Config`` from the configuration file and the environment. Only commands call it; imports read nothing."""
 
 from __future__ import annotations
 

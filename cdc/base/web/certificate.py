@@ -43,7 +43,7 @@ class Certificate:
             ) from error
 
     def refresh(self, context: ssl.SSLContext) -> None:
-        """Load the files into a server's context again if they changed. If they do not fit together, nothing changes."""
+        """Load the files into a server's context again if they changed; if they are wrong, the old ones stay in use."""
         if (stamps := self._stamps()) == self._seen:
             return
         self._seen = stamps

@@ -145,7 +145,8 @@ class Tokens:
         try:
             self._by_digest = read_tokens(self._path, self._option)
         except ConfigError as error:
-            log.error("cannot read the new tokens, so the old ones stay valid", error=error.message, remedy=error.remedy)
+            said = "cannot read the new tokens, so the old ones stay valid"
+            log.error(said, error=error.message, remedy=error.remedy)
         else:
             log.info("read the tokens again", tokens=len(self._by_digest))
 
