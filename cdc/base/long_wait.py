@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Final
 
 TELL_AFTER_S: Final = 2.0
-"""Longer than any healthy answer takes, and shorter than the patience of somebody at a terminal."""
+"""Longer than any healthy server takes to answer, and shorter than the patience of a person at a terminal."""
 
 _LOG: Final = logging.getLogger("cdc.waiting")
 

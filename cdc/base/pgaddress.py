@@ -36,7 +36,7 @@ def keywords_of(connection: Mapping[str, str], setting: str) -> dict[str, str]:
     try:
         return {name: str(value) for name, value in conninfo_to_dict(make_conninfo(**connection)).items()}
     except psycopg.ProgrammingError:
-        # "from None": libpq's text quotes the connection string, hence perhaps the password
+        # "from None": libpq's text quotes the connection string, which may contain the password
         raise ConfigError(
             f"{setting}: invalid connection string",
             remedy="write a URL, or host=… port=… dbname=… user=… (libpq's manual lists all keywords)",

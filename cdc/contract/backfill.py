@@ -14,12 +14,12 @@ from cdc.contract.record import BackfillProgress, BackfillRequest, LeafProgress
 
 
 def backfill_key(table: str) -> bytes:
-    """The key of a table's backfill; ``table`` is ``namespace.table``."""
+    """The key of the record about a table's backfill; ``table`` is ``namespace.table``."""
     return orjson.dumps({"backfill": table})
 
 
 def request_key(request: str) -> bytes:
-    """The key of a request, by its id."""
+    """The key of the record with a request; ``request`` is its id."""
     return orjson.dumps({"request": request})
 
 
@@ -39,7 +39,7 @@ def backfill_value(progress: BackfillProgress) -> bytes:
 
 
 def parse_backfill(value: bytes) -> BackfillProgress:
-    """Read a backfill's progress back.
+    """Parse a backfill's progress.
 
     Raises:
         DecodeError: not a backfill record of version 1.
@@ -53,7 +53,7 @@ def request_value(request: BackfillRequest) -> bytes:
 
 
 def parse_request(value: bytes) -> BackfillRequest:
-    """Read a request back.
+    """Parse a backfill request.
 
     Raises:
         DecodeError: not a request of version 1.

@@ -26,11 +26,11 @@ class UnchangedToast(enum.Enum):
 UNCHANGED_TOAST: Final = UnchangedToast.UNCHANGED_TOAST
 
 Row: TypeAlias = tuple[bytes | Literal[UnchangedToast.UNCHANGED_TOAST] | None, ...]
-"""One value per column of the relation, in attribute order."""
+"""A row: one value per column of the relation, in attribute order."""
 
 
 class ReplicaIdentity(enum.Enum):
-    """``pg_class.relreplident``."""
+    """The replica identity of a table; the values are those of ``pg_class.relreplident``."""
 
     DEFAULT = "d"
     NOTHING = "n"
@@ -95,16 +95,16 @@ class Commit(NamedTuple):
 
 
 class Insert(NamedTuple):
-    """A new row."""
+    """An inserted row."""
 
     relation: Relation
     new: Row
 
 
 class Update(NamedTuple):
-    """A changed row. ``old`` is None when no identity column changed and the identity is not FULL.
+    """An updated row. ``old`` is None if no identity column changed and the identity is not FULL.
 
-    ``old_is_full`` tells an 'O' tuple (whole old row) from a 'K' tuple (identity columns, all else None).
+    ``old_is_full`` tells an 'O' tuple (the whole old row) from a 'K' tuple (identity columns; all others are None).
     """
 
     relation: Relation
@@ -114,7 +114,7 @@ class Update(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """A removed row; ``old`` as in ``Update``, never None."""
+    """A deleted row. ``old`` is as in ``Update``, but never None."""
 
     relation: Relation
     old: Row
@@ -130,7 +130,7 @@ class Truncate(NamedTuple):
 
 
 class LogicalMessage(NamedTuple):
-    """``pg_logical_emit_message``; ``lsn`` is the message's own position."""
+    """A message of ``pg_logical_emit_message``; ``lsn`` is its own position."""
 
     transactional: bool
     lsn: LSN
@@ -146,7 +146,7 @@ class Origin(NamedTuple):
 
 
 class TypeDefinition(NamedTuple):
-    """A type that is not built in, announced before the relation that uses it. For a domain: its base type's name."""
+    """A type that is not built in, sent before the relation that uses it. For a domain, it has the base type's name."""
 
     oid: int
     namespace: str

@@ -31,7 +31,7 @@ GARBAGE_SHARE: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """A topic's settings, in the words of Kafka's own names."""
+    """A topic's settings; the attributes have Kafka's names."""
 
     cleanup_policy: frozenset[str] = frozenset({"compact"})
     segment_ms: int = 604_800_000
@@ -43,7 +43,7 @@ class TopicSettings:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether the cleaner looks at the topic at all."""
+        """Whether the topic is compacted at all."""
         return "compact" in self.cleanup_policy
 
     @property
@@ -79,12 +79,12 @@ def topic_settings(found: Mapping[str, str]) -> TopicSettings:
 
 
 def superseded_at_most_ms(segment_ms: int, max_compaction_lag_ms: int) -> int:
-    """Returns how long a superseded record may stay: its segment must be closed, and then be due."""
+    """Returns how long a superseded record may stay: its segment has to be closed first, and then to be due."""
     return max_compaction_lag_ms + segment_ms
 
 
 def policies(text: str) -> frozenset[str]:
-    """Returns the policies that ``cleanup.policy`` lists; Kafka 4.2 allows none: keep for ever."""
+    """Returns the policies that ``cleanup.policy`` lists. Kafka 4.2 also allows none: records stay for ever."""
     return frozenset(part.strip() for part in text.split(",") if part.strip())
 
 
@@ -140,7 +140,7 @@ SETTING_RULES: Final[Mapping[str, SettingRule]] = {
 
 
 class PolicyFault(NamedTuple):
-    """Why ``cleanup.policy`` does not suit state. ``loses_rows``: the latest row of a key may go."""
+    """Why ``cleanup.policy`` does not suit state; with ``loses_rows``, the latest row of a key may be deleted."""
 
     code: Literal["compact_delete", "delete", "keeps_all"]
     text: str
@@ -148,7 +148,8 @@ class PolicyFault(NamedTuple):
 
 
 def policy_fault(policy: frozenset[str], retention: str) -> PolicyFault | None:
-    """Judges ``cleanup.policy``; ``retention`` says how long records stay, in words. None when it is ``compact``."""
+    """Returns what is wrong with ``cleanup.policy``; None if it is ``compact``. ``retention`` says in words how long
+    records stay."""
     if policy == {"compact", "delete"}:
         text = f"retention deletes the latest row of every key that has not changed within {retention}"
         return PolicyFault("compact_delete", f"cleanup.policy is compact,delete: {text}", loses_rows=True)
@@ -175,18 +176,18 @@ _RECORD_FAULTS: Final[Mapping[RecordFault, tuple[str, str]]] = {
 
 
 def record_fault(fault: RecordFault, which: str) -> tuple[str, str]:
-    """Says what is wrong with such records, like "3 records without a key", and what mends it."""
+    """Returns what is wrong with faulty records (``which``, like "3 records without a key"), and what corrects it."""
     why, remedy = _RECORD_FAULTS[fault]
     return f"{which}: {why}", remedy
 
 
 def writers_date_records(found: Mapping[str, str]) -> bool:
-    """Returns whether records carry their writers' clocks, and not the brokers': then a bound on them matters."""
+    """Whether records have their writers' timestamps, and not the brokers', so that a limit on timestamps matters."""
     return found.get("message.timestamp.type", "CreateTime") == "CreateTime"
 
 
 def short_segments(setting: str, value: str) -> str | None:
-    """Returns why a time after which segments are closed is too short; None when it is long enough."""
+    """Returns why the time after which segments are closed is too short; None if it is long enough."""
     if setting not in ("segment.ms", "max.compaction.lag.ms") or int(value) >= SHORTEST_SEGMENT_MS:
         return None
     return f"{setting} is {duration(int(value))}: each segment is three files, and Kafka 5.0 is to refuse that"

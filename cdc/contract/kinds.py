@@ -28,14 +28,14 @@ class Kind(enum.Enum):
     FLOAT32 = enum.auto()
     FLOAT64 = enum.auto()
     DECIMAL = enum.auto()
-    """``numeric``: any number of digits, and NaN and the infinities."""
+    """``numeric``: numbers with any number of digits, NaN, and the infinities."""
     DATE = enum.auto()
     TIMESTAMP = enum.auto()
     """``timestamp``, without a time zone."""
     TIMESTAMPTZ = enum.auto()
     BYTES = enum.auto()
     DOCUMENT = enum.auto()
-    """``json``, ``jsonb``."""
+    """A JSON document: ``json``, ``jsonb``."""
     ASCII = enum.auto()
     """Any other type whose text is always ASCII without quotes, backslashes and control characters."""
     TEXT = enum.auto()

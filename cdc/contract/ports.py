@@ -10,7 +10,7 @@ from cdc.base.errors import ReplicaRefused, with_remedy
 from cdc.contract.record import Progress, SourceIdentity, TableSchema
 
 Partition: TypeAlias = tuple[str, int]
-"""A topic and a partition number."""
+"""A partition: its topic, and its number."""
 
 
 class StoredRecord(NamedTuple):

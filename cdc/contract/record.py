@@ -153,7 +153,7 @@ class BackfillProgress:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is work left."""
+        """Whether the backfill has work left."""
         return self.state in ("waiting", "running", "paused")
 
 

@@ -42,12 +42,12 @@ def repair_key(table: str) -> bytes:
 
 
 def is_repair_request_key(key: bytes | None) -> bool:
-    """Whether a record of the progress topic is a part of a request."""
+    """Whether a record of the progress topic is one part of a repair request."""
     return key is not None and key.startswith(b'{"repair_request":')
 
 
 def is_repair_key(key: bytes | None) -> bool:
-    """Whether a record of the progress topic is an outcome."""
+    """Whether a record of the progress topic is the outcome of a repair."""
     return key is not None and key.startswith(b'{"repair":')
 
 

@@ -44,7 +44,7 @@ class ServeConfig(BaseModel):
     host: Annotated[str, AfterValidator(checks.present)] = "127.0.0.1"
     """Address to listen on; only this machine by default, because without tokens_file there is no login."""
     port: _Int = Field(default=8090, ge=0, le=65535)
-    """Port; 0 picks a free one and logs it. 8090, which the other servers of this project leave free."""
+    """Port; 0 picks a free one and logs it. 8090 by default, because no other server of this project uses it."""
     workers: _Int = Field(default=1, ge=1, le=64)
     """Number of processes that answer. One keeps a core busy with some thousand lookups a second; the feed has its own
     core. A store in memory can have only one."""

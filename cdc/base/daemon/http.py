@@ -118,6 +118,7 @@ class HealthServer:
 
 
 class _Server(ThreadingHTTPServer):
+    # A client that reads slowly must not hold up the end of the process
     daemon_threads = True
     block_on_close = False
 

@@ -39,7 +39,7 @@ def stop_on_signals() -> threading.Event:
     os.set_blocking(tell, False)
     for number in _STOPPING:
         signal.signal(number, lambda _number, _frame: None)  # replaces the default, which would end the process
-    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)  # a full pipe holds enough signals to stop
     Worker(partial(_stop, stop, told), name="signals", on_failure=stop.set).start()
     return stop
 
@@ -57,7 +57,7 @@ def _stop(stop: threading.Event, told: int) -> None:
             threads=waiting,
             remedy="start it again: it goes on where it was; probably a server that hangs held it up",
         )
-    os._exit(128 + (second or number))
+    os._exit(128 + (second or number))  # not an exception: the main thread may hang in a client library
 
 
 def _next_signal(told: int, timeout_s: float | None) -> int | None:

@@ -38,7 +38,7 @@ class Threads(Executor):
         self._idle = threading.Semaphore(0)
         self._work: _Work = SimpleQueue()
         self._is_over = False
-        weakref.finalize(self, self._work.put, None)
+        weakref.finalize(self, self._work.put, None)  # an executor that nobody refers to any more ends its threads
 
     def submit(
         self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs

@@ -145,8 +145,7 @@ class Tokens:
         try:
             self._by_digest = read_tokens(self._path, self._option)
         except ConfigError as error:
-            said = "cannot read the new tokens, so the old ones stay valid"
-            log.error(said, error=error.message, remedy=error.remedy)
+            log.error("cannot read the new tokens; the old ones stay valid", error=error.message, remedy=error.remedy)
         else:
             log.info("read the tokens again", tokens=len(self._by_digest))
 

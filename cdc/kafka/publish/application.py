@@ -22,7 +22,7 @@ _NOT_OURS: Final = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION,
 
 
 class ApplicationProducer(TransactionalProducer):
-    """A producer with a transactional id. Arguments and errors as for ``TransactionalProducer``."""
+    """An application's producer with a transactional id. Arguments and errors as for ``TransactionalProducer``."""
 
     _remedy_when_fenced = (
         "stop one of the two instances, or give each a name of its own: the one that started later is the only writer "
@@ -62,7 +62,7 @@ class ApplicationProducer(TransactionalProducer):
         deadline = time.monotonic() + _FLUSH_DEADLINE_S
         while True:
             try:
-                left = self._producer.flush(0.1)
+                left = self._producer.flush(0.1)  # short, so that signal handlers can run in between
             except KafkaException as error:
                 raise self._error("flush", error) from error
             if self._undelivered is not None:

@@ -182,7 +182,7 @@ class KafkaPublisher(TransactionalProducer):
 
     @property
     def is_writing(self) -> bool:
-        """Whether ``write`` is under way."""
+        """Whether the record of the last ``write`` is still on its way."""
         return self._writing is not None
 
     def is_written(self) -> bool:
@@ -209,7 +209,7 @@ class KafkaPublisher(TransactionalProducer):
 
     def _await_rows(self) -> None:
         """Wait until Kafka has everything that was sent before a Kafka transaction begins."""
-        if self._writing is not None:
+        if self._writing is not None:  # a producer has one Kafka transaction at a time: the thread's has to end first
             writing, self._writing = self._writing, None
             writing.result()
         if self._rows is None:

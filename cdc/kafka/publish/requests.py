@@ -83,7 +83,7 @@ def _write(options: Mapping[str, Any], topic: str, records: Sequence[tuple[bytes
     except KafkaException as error:
         raise _refused(options, topic, error.args[0]) from error
     finally:
-        producer.purge()
+        producer.purge()  # what is still queued must not arrive after the command has reported a failure
     if refusals:
         raise refusals[0]
     for outcome in filter(None, outcomes):

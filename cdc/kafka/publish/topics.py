@@ -121,7 +121,7 @@ class TopicAdmin:
             try:
                 future.result(timeout=2 * _TIMEOUT_S)
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another process may have created it
                     raise self._translate("create", name, error.args[0]) from error
 
     def _wait_for_leaders(self, specifications: Iterable[TopicSpecification]) -> None:
@@ -147,7 +147,7 @@ class TopicAdmin:
                     f"{len(lacking)} new topics still have no leader after a minute, {lacking[0]!r} among them",
                     remedy=BROKERS_AWAY,
                 )
-            time.sleep(max(_METADATA_POLL_S, now - asked))
+            time.sleep(max(_METADATA_POLL_S, now - asked))  # as long as the answer took: spare brokers that are busy
             asked = time.monotonic()
 
     def _metadata(self) -> ClusterMetadata:

@@ -257,6 +257,7 @@ class TransactionalProducer:
             self._producer.poll(0)
 
     def _delivery_failed(self, error: KafkaError | None, message: Message) -> None:
+        # Records that an abort or close() dropped did not fail
         if error is None or error.code() in {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}:
             return
         is_too_large = error.code() in TOO_LARGE

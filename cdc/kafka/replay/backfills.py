@@ -28,7 +28,7 @@ log = structlog.get_logger("cdc.backfill")
 
 @dataclass(frozen=True, slots=True)
 class StoredBackfill:
-    """A backfill's newest record, and where it lies in the progress topic."""
+    """A backfill's newest record, and its offset in the progress topic."""
 
     progress: BackfillProgress
     offset: int

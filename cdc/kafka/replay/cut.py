@@ -165,7 +165,7 @@ class CutBuffer:
     Args:
         max_records: the buffer is full with this many records …
         max_bytes: … or with records of this many bytes.
-        floor: the least LSN at which a cut may lie: where the replica stands.
+        floor: the least LSN at which a cut may lie, which is that of the replica.
     """
 
     def __init__(self, max_records: int, max_bytes: int, floor: LSN = ZERO) -> None:
@@ -266,7 +266,7 @@ class CutBuffer:
 
     def is_fence_reached(self, positions: Mapping[Partition, int]) -> bool:
         """Whether every partition that a cut waits for was read up to the fence."""
-        self._positions = positions
+        self._positions = positions  # ``_frontiers`` compares them with the fence, too
         return self._fenced is not None and all(
             self._reached(each, positions) for each in (*self._awaited(positions), *self._others)
         )

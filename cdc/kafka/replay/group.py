@@ -111,7 +111,7 @@ class GroupReader:
         for message in messages:
             if message.error() is not None:
                 raise self._translated(message.error(), self._topic)
-            if message.partition() in self._owned:  # it may have been revoked between the two calls
+            if message.partition() in self._owned:  # the partition may have been revoked between the two calls
                 header = dict(message.headers() or ()).get(HEADER_NAME) or b""
                 place = (message.topic(), message.partition(), message.offset())
                 records.append(StoredRecord(*place, message.key(), message.value(), header))

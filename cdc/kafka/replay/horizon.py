@@ -109,11 +109,11 @@ def longest_absence_s(facts: TopicFacts) -> float:
 
 
 def why_anew(stored: dict[int, int], topic_id: str, facts: TopicFacts) -> str | None:
-    """Why reading on at stored offsets would be wrong; None when it is right.
+    """Returns why it would be wrong to read on at stored offsets; None if it is right.
 
     Args:
         stored: by partition, the first offset that is not applied.
-        topic_id: of the topic that they are of.
+        topic_id: the id of the topic to which the offsets belong.
         facts: the topic now.
     """
     if not stored:

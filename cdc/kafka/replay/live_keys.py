@@ -110,7 +110,7 @@ def _one_pass(
     records: Iterable[StoredRecord], below: int, low: int, high: int, max_key_bytes: int
 ) -> tuple[Iterable[bytes], int]:
     """Returns the keys with hashes from ``low`` on, and the hash at which the pass had to stop."""
-    keys: dict[bytes, None] = {}  # a set in order of appearance: the same answer each time
+    keys: dict[bytes, None] = {}  # an ordered set, so that the answer is the same each time
     held = 0
     for _, _, offset, key, value, _ in records:
         if key is None or not low <= crc32(key) < high:
@@ -119,6 +119,7 @@ def _one_pass(
             if key not in keys:
                 keys[key] = None
                 held += len(key) + _ENTRY_BYTES
+                # A pass keeps at least one key, however large, or it would make no progress
                 while held > max_key_bytes and len(keys) > 1 and high - low > 1:
                     high = (low + high) // 2
                     keys = {each: None for each in keys if crc32(each) < high}

@@ -58,7 +58,7 @@ def topic_extents(
     """Returns id, beginning and end of topics; arguments and errors as for ``described_topics``."""
     described = described_topics(admin, topics, needs=needs)
     partitions = [(name, each.id) for name, topic in described.items() for each in topic.partitions]
-    # The client gives OffsetSpec no types.
+    # The client's OffsetSpec has no type annotations.
     low = _offsets(admin, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
     ends = _offsets(admin, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
     found: dict[str, TopicExtent] = {}

@@ -139,7 +139,7 @@ def test_a_token_that_is_taken_out_is_refused_soon(
     with capture_logs() as logs:
         tokens_file.write_text("dashboard: [")
         eventually(
-            lambda: [each for each in logs if each["event"] == "cannot read the new tokens, so the old ones stay valid"]
+            lambda: [each for each in logs if each["event"] == "cannot read the new tokens; the old ones stay valid"]
         )
         assert client.get("/v1/tables", headers=bearer(NOTHING)).status_code == 200
         del content["nothing"]
