@@ -107,7 +107,7 @@ class SettingRule(NamedTuple):
 SETTING_RULES: Final[Mapping[str, SettingRule]] = {
     "cleanup.policy": SettingRule("a state topic keeps the latest record of each key, however old it is"),
     "delete.retention.ms": SettingRule(
-        "for so long a reader may be away and still see each tombstone",
+        "how long a reader may be away and still see every tombstone",
         least=_DAY_MS,
         lowering="a reader that is behind misses deletes: check with cdc topics tombstones first",
     ),
@@ -124,14 +124,14 @@ SETTING_RULES: Final[Mapping[str, SettingRule]] = {
         lowering="a writer whose clock is ahead by more would be refused: make sure that there is none",
     ),
     "min.cleanable.dirty.ratio": SettingRule("when the cleaner starts: lower keeps rebuilds short, and rewrites more"),
-    "min.compaction.lag.ms": SettingRule("for so long readers see each version of a row"),
-    "min.insync.replicas": SettingRule("an acknowledged record lies on so many disks at least"),
+    "min.compaction.lag.ms": SettingRule("how long readers are sure to see each version of a row"),
+    "min.insync.replicas": SettingRule("the least number of brokers that have an acknowledged record"),
     "partitions": SettingRule("a key's partition depends on their count"),
     "retention.bytes": SettingRule(
         "time alone decides what goes", lowering="the oldest records beyond that are deleted at once"
     ),
     "retention.ms": SettingRule(
-        "for so long a change stays in the history", lowering="changes older than that are deleted at once"
+        "how long a change stays in the history", lowering="changes older than that are deleted at once"
     ),
     "segment.ms": SettingRule(
         "the active segment is never cleaned, so it must be closed now and then", least=SHORTEST_SEGMENT_MS
@@ -166,11 +166,12 @@ RecordFault: TypeAlias = Literal["keyless", "empty"]
 _RECORD_FAULTS: Final[Mapping[RecordFault, tuple[str, str]]] = {
     "keyless": (
         "the cleaner drops them, and no record ever replaces one",
-        "find the writer that sends them and stop it; what they say must be published again under keys",
+        "find the writer that sends them and stop it; then publish their content again with keys",
     ),
     "empty": (
-        "as deletes they have no effect, their keys stay for ever",
-        "let the writer send real nulls: only a record without a value is a tombstone; then send one for each such key",
+        "they do not delete anything, and their keys stay for ever",
+        "let the writer send real nulls, because only a record without a value is a tombstone; then send one for each "
+        "such key",
     ),
 }
 
@@ -190,7 +191,7 @@ def short_segments(setting: str, value: str) -> str | None:
     """Returns why the time after which segments are closed is too short; None if it is long enough."""
     if setting not in ("segment.ms", "max.compaction.lag.ms") or int(value) >= SHORTEST_SEGMENT_MS:
         return None
-    return f"{setting} is {duration(int(value))}: each segment is three files, and Kafka 5.0 is to refuse that"
+    return f"{setting} is {duration(int(value))}: each segment is three files, and Kafka 5.0 will refuse that"
 
 
 def alter(topic: str, setting: str) -> str:
