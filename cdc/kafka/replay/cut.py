@@ -193,7 +193,7 @@ class CutBuffer:
 
     @property
     def outside(self) -> frozenset[str]:
-        """Topics that are not part of the cut, or not yet."""
+        """Topics that are not part of the cut."""
         return frozenset(self._outside)
 
     @property
