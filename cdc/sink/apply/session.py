@@ -282,7 +282,7 @@ class MirrorSession:
         standing = CutStanding(
             is_true=is_true,
             loading=self._loading.at(place, read_to) | self._topics.unmet(place),
-            behind=buffer.behind,
+            outside=buffer.outside,
             joining=joining,
             caught_up_at=self._judge.caught_up_at,
         )
@@ -296,7 +296,7 @@ class MirrorSession:
         held = self._buffer.beyond(published)
         # Doubtful topics leave the cut at once: it lacks their records after the doubtful one, whoever wrote that
         foreign = self._foreign.look(held, published, time.monotonic())
-        if apart := (_doubtful(held) | {each.record.topic for each in foreign}) - self._buffer.behind:
+        if apart := (_doubtful(held) | {each.record.topic for each in foreign}) - self._buffer.outside:
             self._settle()
             self._topics.leave_cut(apart, self._judge.caught_up_at)
         for each in foreign:

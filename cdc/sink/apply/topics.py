@@ -155,7 +155,7 @@ class MirroredTopics:
         partitions = [(topic, number) for number in range(len(facts.ends))]
         begins = {} if beginning == "anew" else stored
         self._reader.add({each: begins.get(each[1], 0) for each in partitions})
-        self._buffer.watch(partitions, state=True, behind=beginning != "joined")
+        self._buffer.watch(partitions, state=True, outside=beginning != "joined")
         self._facts[topic] = facts
         self._ids[topic] = f"{facts.topic_id}/{len(facts.ends)}"
         self._since[topic] = now if beginning == "anew" else since
@@ -177,9 +177,9 @@ class MirroredTopics:
             joined_since: a moment up to which the topics in the cut were read completely.
         """
         for topic in topics:
-            self._replica.fall_behind(topic)
+            self._replica.leave_cut(topic)
             self._since[topic] = joined_since
-        self._buffer.fall_behind(topics)
+        self._buffer.leave(topics)
 
     def saw(self, topic: str, known: KnownTopic, offset: int) -> None:
         """Notes how the bridge knows a topic, as it recorded in the progress topic."""
@@ -225,11 +225,11 @@ class MirroredTopics:
         Raises:
             BeginAnew: a tombstone may be lost; the next session rebuilds the table.
         """
-        behind = self._buffer.behind
+        outside = self._buffer.outside
         for topic, facts in self._facts.items():
-            if topic in behind and topic not in joining:
+            if topic in outside and topic not in joining:
                 continue
-            since = self._since[topic] if topic in behind else joined_since
+            since = self._since[topic] if topic in outside else joined_since
             if now - since >= longest_absence_s(facts):
                 raise BeginAnew
 

@@ -172,8 +172,8 @@ class PostgresReplica:
             self._offsets = {each: offset for each, offset in self._offsets.items() if each[0] != topic}
         self._topic_ids[topic] = topic_id
 
-    def fall_behind(self, topic: str) -> None:
-        """Inside an open transaction it is part of it.
+    def leave_cut(self, topic: str) -> None:
+        """Write down that the topic is not part of the next cut. Inside an open transaction, that is part of it.
 
         Raises:
             ReplicaUnavailable: nothing of the open transaction is left.
@@ -243,8 +243,8 @@ class PostgresReplica:
         """
         # A cut that no table takes part in speaks of none, so it gets no LSN
         source = progress.source
-        has_parts = len(standing.behind) < len(self._registry.statements)
-        is_known = standing.is_true and (has_parts or not standing.behind)
+        has_parts = len(standing.outside) < len(self._registry.statements)
+        is_known = standing.is_true and (has_parts or not standing.outside)
         moved = {each: offset for each, offset in offsets.items() if self._offsets.get(each) != offset}
         with replica_errors("recording a cut", remedy="correct the constraint or trigger in the replica that fails"):
             execute = self._session.execute

@@ -135,8 +135,8 @@ class ViewReplica:
         self._settle()
         return beginning
 
-    def fall_behind(self, topic: str) -> None:
-        """The topic is not part of the next cut, although it was of the last one."""
+    def leave_cut(self, topic: str) -> None:
+        """Write down that the topic, part of the last cut, is not part of the next one."""
         self._tables[topic].change_feed(read_since=self._caught_up_at)
 
     def know(self, topic: str, topic_id: str) -> None:
@@ -199,8 +199,8 @@ class ViewReplica:
         filling, source = self._filling, progress.source
         filling.tell_anew(self._tables.at_cut(standing))
         filling.move(offsets)
-        has_parts = len(standing.behind) < len(self._tables.active())
-        is_known = standing.is_true and (has_parts or not standing.behind)
+        has_parts = len(standing.outside) < len(self._tables.active())
+        is_known = standing.is_true and (has_parts or not standing.outside)
         filling.view = replace(
             filling.view,
             lsn=int(progress.lsn) if is_known else 0,

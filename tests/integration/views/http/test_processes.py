@@ -176,7 +176,7 @@ def test_a_view_that_is_not_configured(tmp_path: Path, start: Start) -> None:
     ("settings", "words"),
     [
         ({"tokens_file": "none.yaml"}, "serve.tokens_file: "),
-        ({"tls_cert": "0.yaml", "tls_key": "0.yaml"}, "cannot be used: [SSL] PEM lib"),
+        ({"tls_cert": "0.yaml", "tls_key": "0.yaml"}, "0.yaml: [SSL] PEM lib"),
     ],
 )
 def test_files_that_are_wrong(start: Start, settings: dict[str, Any], words: str) -> None:

@@ -181,6 +181,6 @@ def _ask_commands(deployment: Deployment) -> None:
         assert facts["topic"]["row"] is not None, (table, facts)
         assert facts["source"]["row"] is not None, (table, facts)
     told = deployment.command("get", "public.prices", "1_0", code=2)
-    assert "k is numeric(10,2), not '1_0': write a number, such as 1.00" in told
+    assert "k is numeric(10,2), not '1_0': write a number; a right value is 1.00" in told
     told = deployment.command("get", "public.spans", "30 days", code=1)
     assert "Values of k (interval) are compared as text" in told

@@ -19,7 +19,7 @@ def test_points() -> None:
 @pytest.mark.parametrize(
     ("text", "offsets", "words"),
     [
-        ("0/", None, "not an LSN"),
+        ("0/", None, "invalid LSN"),
         ("yesterday", None, "invalid time"),
         ("2026-11-21T15:00:00", None, "has no time zone"),
         ("0/1", "{}", "both name a point"),
