@@ -160,9 +160,9 @@ class CutStanding(NamedTuple):
     caught_up_at: float
 
 
-Beginning: TypeAlias = Literal["joined", "behind", "anew", "stopped"]
+Beginning: TypeAlias = Literal["joined", "outside", "anew", "stopped"]
 """How a topic's table takes rows in a session: as part of every cut (``joined``), outside the cut until its topic is
-read to the end (``behind``), likewise but from the first offset on (``anew``), or not at all (``stopped``)."""
+read to the end (``outside``), likewise but from the first offset on (``anew``), or not at all (``stopped``)."""
 
 
 class PreparedRows(Protocol):

@@ -27,13 +27,13 @@ class TombstoneReader:
 
     Attributes:
         name: the name of its group.
-        behind_ms: the age of the oldest record that it has not read.
-        behind: the number of offsets that it has not read.
+        lag_ms: the age of the oldest record that it has not read.
+        lag: the number of offsets that it has not read.
     """
 
     name: str
-    behind_ms: int
-    behind: int
+    lag_ms: int
+    lag: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Budget:
 def budget(topic: str, settings: TopicSettings, readers: Sequence[TombstoneReader], rebuild_ms: int) -> Budget:
     """Compares the window with the slowest reader and with a rebuild."""
     window_ms = settings.tombstone_window_ms
-    needs = [(rebuild_ms, "a rebuild"), *((each.behind_ms, each.name) for each in readers)]
+    needs = [(rebuild_ms, "a rebuild"), *((each.lag_ms, each.name) for each in readers)]
     needed_ms, whose = max(needs, key=lambda each: each[0])
     sure = f"a tombstone is sure to be there for {duration(window_ms)}"
     longer = alter(topic, f"delete.retention.ms={max(_MARGIN * needed_ms, _HOUR_MS)}")

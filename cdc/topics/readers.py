@@ -25,7 +25,7 @@ def readers(cluster: Cluster, places: Sequence[PartitionPlace], now_ms: int) -> 
         if committed:
             lags = [_lag(cluster, by_number[number], ends, offset, now_ms) for number, offset in committed.items()]
             found.append(TombstoneReader(group, max(age for age, _ in lags), sum(count for _, count in lags)))
-    return sorted(found, key=lambda each: -each.behind_ms)
+    return sorted(found, key=lambda each: -each.lag_ms)
 
 
 def _committed(cluster: Cluster, group: str, places: Sequence[PartitionPlace]) -> dict[int, int]:

@@ -179,7 +179,7 @@ class PostgresReplica:
             ReplicaUnavailable: nothing of the open transaction is left.
         """
         with replica_errors("leaving a table out of the cut"):
-            self._registry.fall_behind(topic)
+            self._registry.leave_cut(topic)
 
     def stop_topic(self, topic: str, reason: str) -> None:
         """Records that a table takes no rows, and why, as part of the open transaction if there is one."""

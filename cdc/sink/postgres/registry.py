@@ -1,4 +1,4 @@
-"""Every table this sink mirrors: its definitions so far, its replica table, and its state as the replica records it."""
+"""The tables that this sink mirrors: their definitions so far, their replica tables, and their recorded states."""
 
 from __future__ import annotations
 
@@ -51,19 +51,20 @@ log = structlog.get_logger("cdc.sink")
 
 
 class TableRegistry:
-    """Knows and keeps ``cdc.mirrored_table`` for one sink.
+    """Keeps ``cdc.mirrored_table`` for one sink.
 
     Args:
-        connection: to the replica; the caller begins and commits.
-        name: of the sink.
-        naming: where source tables go.
-        waits: which tables are left out because of somebody's lock.
-        stopped: topics that this process has stopped already: their tables are left alone until it is restarted.
+        connection: a connection to the replica; the caller begins and commits.
+        name: the name of the sink.
+        naming: decides where source tables go.
+        waits: the tables that are left out because of another session's lock.
+        stopped: topics that this process has stopped. Their tables stay alone until a restart.
 
     Attributes:
-        fresh: tables that were empty when they were taken up.
-        is_source: the replica is the source's own database: a table mirrored into itself would feed itself for ever.
-        read_since: ``cut.caught_up_at``, by topic, of tables that were not part of the cut.
+        fresh: tables that were empty when this session began to fill them.
+        is_source: whether the replica is the source's own database. A table that is mirrored into itself would feed
+            itself for ever.
+        read_since: ``cut.caught_up_at`` by topic, for tables outside the cut.
     """
 
     def __init__(
@@ -111,11 +112,11 @@ class TableRegistry:
 
     @property
     def statements(self) -> Mapping[str, TableStatements]:
-        """How each table that takes rows takes them, by topic."""
+        """The statements that write rows, by topic, of each table that takes rows."""
         return self._statements
 
     def learn(self, schemas: Iterable[TableSchema]) -> frozenset[str]:
-        """Take notice of definitions, in the order in which they were used.
+        """Takes definitions in the order in which they were used, and creates or widens replica tables for them.
 
         Returns:
             Topics that begin anew: the rows of their tables are gone.
@@ -141,16 +142,16 @@ class TableRegistry:
         return emptied
 
     def has_own_ways(self, topic: str) -> bool:
-        """Whether triggers or rules of its table may keep rows out, or in."""
+        """Whether triggers or rules of the topic's table may keep rows out, or in."""
         return self._known.has_own_ways(topic)
 
     @property
     def seen(self) -> Mapping[str, SeenKeys]:
-        """The keys met so far, of tables that are rebuilt."""
+        """The keys that a rebuild has met so far, by topic."""
         return self._seen
 
     def begin(self, topic: str, *, resumes: bool, why_anew: str, is_asked: bool, now: float) -> Beginning:
-        """Take up a topic; arguments as for ``ReplicaWriter.begin``."""
+        """Begins to fill the table of a topic. Arguments are those of ``ReplicaWriter.begin``."""
         statements = self._statements.get(topic)
         if statements is None:
             return "stopped"
@@ -183,22 +184,22 @@ class TableRegistry:
         if table.state == TableState.EXACT:
             return "joined"
         if topic not in self.read_since:
-            self.fall_behind(topic)
-        return "behind"
+            self.leave_cut(topic)
+        return "outside"
 
     def _resume(self, topic: str) -> None:
-        """Goes on with what the last session left, a rebuild included: keys that it met are still on record."""
+        """Goes on where the last session stopped. A rebuild goes on, too: the keys that it has met are on record."""
         if topic in self._seen_tables and self._tables[topic].state != TableState.REBUILDING:
             self._move(topic, TableEvent.REBUILD_RESUMED, reason=_INTERRUPTED)
         else:
             self._move(topic, TableEvent.RESUMED)
 
-    def fall_behind(self, topic: str) -> None:
-        """It is part of the cut no more: remember since when its end was not read."""
+    def leave_cut(self, topic: str) -> None:
+        """Takes the topic out of the cut, and records until when it was known to be read to its end."""
         self._update(topic, read_since=self._caught_up_at())
 
     def _begin_at_zero(self, topic: str, why: str, holds_rows: bool, now: float) -> None:
-        """Read from the first offset on; rows that are there are kept until it is known that the topic has them not."""
+        """Reads from the first offset. Existing rows stay until it is known that the topic does not have them."""
         seen_name = seen_table(self._name, topic)
         seen = SeenKeys(self._session, seen_name, self._statements[topic])
         self._seen.pop(topic, None)
@@ -226,7 +227,7 @@ class TableRegistry:
         )
 
     def leave_out(self, topic: str, told: LockReport) -> None:
-        """It takes no rows until somebody's lock is gone, and is part of no cut meanwhile."""
+        """Leaves a table out of rows and cuts until another session's lock is gone."""
         self._statements.pop(topic, None)
         self._seen.pop(topic, None)
         self._held.add(topic)
@@ -239,7 +240,7 @@ class TableRegistry:
         )
 
     def stop(self, topic: str, reason: str, record: StoredRecord | None = None) -> None:
-        """Write down why a table takes no more rows; ``record`` did it, if any."""
+        """Records why a table takes no more rows, and the record that caused it, if one did."""
         self._stopped.add(topic)
         self._statements.pop(topic, None)
         self._seen.pop(topic, None)
@@ -252,12 +253,12 @@ class TableRegistry:
         )
 
     def forbidden(self, topic: str, cause: psycopg.Error) -> RowsForbidden | None:
-        """Why the role may not write a table, with what gives it the right; None when it may do all that it must."""
+        """Returns why the role may not write a table, with the grants that it lacks; None if it lacks none."""
         grants = self._missing_grants(self._names[topic]) if isinstance(cause, InsufficientPrivilege) else ""
         return RowsForbidden(topic, first_line(cause), grants) if grants else None
 
     def applied(self, counts: Mapping[str, int], standing: CutStanding) -> None:
-        """At a cut: rows by topic, and the state of whatever takes rows."""
+        """Records a cut: how many rows each table took, and the state of each table that takes rows."""
         self._known.refuse_changed(counts, self._statements)
         for topic in standing.joining:
             self._join(topic)
@@ -269,7 +270,7 @@ class TableRegistry:
                 self._move(topic, *events)
 
     def blamed(self, error: psycopg.Error) -> str | None:
-        """Whose rows break a constraint: those that refer, or, when they are not ours or stopped, those referred to.
+        """Finds the topic whose rows break a constraint: the referring table's, or else the referenced table's.
 
         Returns:
             A topic whose table takes rows; None when there is none that the server names.
@@ -280,7 +281,7 @@ class TableRegistry:
         return next((topics[each] for each in (blamed, *referred) if each in topics), None)
 
     def _join(self, topic: str) -> None:
-        """The topic was read to its end: what was not met on the way is not in it."""
+        """Ends a rebuild: the topic was read to its end, so rows whose keys were not met are not in it."""
         seen, gone = self._seen.pop(topic, None), 0
         try:
             if seen is not None:
@@ -304,7 +305,7 @@ class TableRegistry:
         return sa.select(cut.c.caught_up_at).where(cut.c.name == self._name).scalar_subquery()
 
     def _move(self, topic: str, *events: TableEvent, **values: Any) -> None:
-        """Records the state that events lead to, and other columns. A reason and a culprit go with their state."""
+        """Records the state that events lead to, and other columns. A new state clears reason and culprit."""
         table = self._tables[topic]
         state = moved(table.state, *events)
         if state != table.state:
@@ -385,7 +386,7 @@ class TableRegistry:
                 self._begin_anew(topic)
 
     def _fitted(self, topic: str, name: ReplicaName, schemas: Sequence[TableSchema]) -> Established:
-        """The table, without rows that it was given by a definition by which they had other keys."""
+        """Creates or widens the table. Deletes its rows if they came under a definition with another key."""
         made = establish(self._connection, name, schemas)
         if made.is_emptied or self._established.get(topic) not in former_definitions(schemas):
             return made
@@ -393,13 +394,13 @@ class TableRegistry:
         return made._replace(is_emptied=True)
 
     def _held_up(self, topic: str, table: str) -> None:
-        """Its lock is somebody's, and the savepoint is rolled back."""
+        """Leaves out a table that another session has locked; the savepoint was rolled back."""
         self._waits.hold(self._session, topic, table)
         self._waits.hold_alike(self._session, topic, self._oids)
         self.leave_out(topic, self._waits.held()[topic])
 
     def _compare(self, topic: str, schemas: Sequence[TableSchema], added: Collection[str], *, is_new: bool) -> None:
-        """See whether the table was as it was left last: what was added now must be new in the source, too."""
+        """Notes if the table or a column was gone: what was added now must be new in the source, too."""
         if is_new:
             self._created.add(topic)
         fingerprints = [each.fingerprint for each in schemas]
@@ -409,7 +410,7 @@ class TableRegistry:
                 self._stripped.add(topic)
 
     def _impossible(self, name: ReplicaName, cause: psycopg.Error) -> TableRefused:
-        """Why a replica table cannot be made or widened; with the grant, when it is for want of a right."""
+        """Returns why a replica table cannot be created or widened, with the grant if a right is missing."""
         grants = self._missing_grants(name) if isinstance(cause, InsufficientPrivilege) else ""
         return TableRefused(
             f"replica table {name} cannot be created or widened: {first_line(cause)}",
@@ -422,7 +423,7 @@ class TableRegistry:
         return " ".join(lack.remedy for lack in lacking(self._session, [name.schema], [name]))
 
     def _begin_anew(self, topic: str) -> None:
-        """Its rows are gone before the cut that says so."""
+        """Notes that the table's rows were deleted, before the cut that says so."""
         self._emptied.add(topic)
         self._move(topic, TableEvent.EMPTIED)
         if topic in self._seen:
@@ -430,12 +431,12 @@ class TableRegistry:
         self._take_for_fresh(topic)
 
     def _take_for_fresh(self, topic: str) -> None:
-        """Its table is empty."""
+        """Notes that the table is empty, so that rows can be copied into it without looking for older ones."""
         if self._statements[topic].take_new is not None and is_plain(self._session, self._names[topic]):
             self.fresh.add(topic)
 
     def _is_retired(self, topic: str) -> bool:
-        """Whether its source table is published to another topic by now."""
+        """Whether the source table is published to another topic now."""
         return self._placement.successor(self._schemas[topic][-1]) is not None
 
     def _enter(self, topic: str, table: str, fingerprint: str) -> None:
@@ -457,7 +458,7 @@ def _culprit(record: StoredRecord) -> dict[str, Any]:
 
 
 def _foreign_rows(name: ReplicaName, schema: TableSchema) -> TableRefused:
-    """Rows that no record of the topic may ever take away."""
+    """Returns the refusal of a table with foreign rows: no record of the topic may ever delete them."""
     return TableRefused(
         f"replica table {name} holds rows that this sink did not write",
         remedy=f"cdc sink --rebuild {shlex.quote(schema.qualified_name)}  # takes the table over: rows that the topic "

@@ -99,7 +99,7 @@ class FilledTable:
         self._is_begun = True
 
     def begin_anew(self, why: str, now: float, *, holds_rows: bool) -> None:
-        """Begins a new generation of rows: its topic is read from the first record. The old rows are served meanwhile."""
+        """Begins a new generation: its topic is read from the first record. The old rows are served meanwhile."""
         facts = self.facts
         if facts.filling:
             self._drop(facts.filling)

@@ -34,7 +34,7 @@ class News:
         self._reset: set[str] = set()
 
     def add(self, table: str, batch: TableChanges) -> None:
-        """Adds the keys that a batch changes. If there are more than the journal holds, watchers read the tables again."""
+        """Adds the keys that a batch changes. If the journal cannot hold them, watchers read the tables again."""
         if table in self._reset:
             return
         known = self._keys.setdefault(table, {})

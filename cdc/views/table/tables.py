@@ -118,7 +118,7 @@ class FilledTables:
     def begin(
         self, topic: str, *, resumes: bool, why_anew: str, is_asked: bool, now: float, holds_rows: bool
     ) -> Beginning:
-        """Begins to fill a topic's table. Arguments as for ``ReplicaWriter.begin``, and whether readers see rows of it."""
+        """Begins to fill a topic's table. Arguments are those of ``ReplicaWriter.begin``; do readers see rows of it?"""
         table = self._tables.get(topic)
         if table is None or not table.takes_rows:
             return "stopped"
@@ -133,7 +133,7 @@ class FilledTables:
         if table.feed.state == TableState.EXACT:
             return "joined"
         table.resume()
-        return "behind"
+        return "outside"
 
     def at_cut(self, standing: CutStanding) -> list[FilledTable]:
         """Moves each table to its state after a cut; returns the tables that readers must read again."""

@@ -130,7 +130,7 @@ class ViewReplica:
                     reason=table.feed.reason,
                     remedy="wait: until it is read, answers are 503; /v1/tables says how far",
                 )
-        elif beginning == "behind" and table.feed.read_since is None:
+        elif beginning == "outside" and table.feed.read_since is None:
             table.change_feed(read_since=self._caught_up_at)
         self._settle()
         return beginning
