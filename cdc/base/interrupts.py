@@ -1,4 +1,4 @@
-"""Ctrl-C ends the process at once before and after a command runs; while the command runs, it ends it in good order.
+"""What Ctrl-C does: before and after a command runs, the process ends at once; while it runs, it ends in good order.
 
 While modules are imported, nothing needs an end in good order yet, and a ``KeyboardInterrupt`` would cause a traceback,
 or an import that fails for no visible reason.

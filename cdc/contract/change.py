@@ -50,7 +50,7 @@ class Column:
         in_identity: the server flagged it as part of the replica identity (all columns under FULL).
         number: ``pg_attribute.attnum`` if the catalog was read together with the rows, else 0: the stream does not
             tell it.
-        labels: oid and hashed label of each value, if the type is an enum and the catalog was read with the rows.
+        labels: oid and hashed label of each value of an enum in the type, if the catalog was read with the rows.
     """
 
     name: str

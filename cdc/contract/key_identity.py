@@ -72,7 +72,7 @@ def key_change(was: SchemaColumn, now: SchemaColumn) -> str:
     if is_same_type and was.sql_type.startswith('"') and now.sql_type.startswith('"'):  # it may have been renamed
         kept = dict(now.labels)
         if now.labels and any(kept.get(oid) != label for oid, label in was.labels):
-            return f"has a type of which a value was renamed ({now.sql_type})"
+            return f"has a type with a renamed enum value ({now.sql_type})"
         return "" if was.type_oid == now.type_oid or was.sql_type == now.sql_type else _retyped(was, now)
     if not is_same_type and max(was.type_oid, now.type_oid) >= _FIRST_OF_USERS:
         return _retyped(was, now)  # it may be a domain, and the stream does not tell a domain's limit

@@ -50,7 +50,7 @@ def _read_table() -> tuple[dict[int, str], frozenset[str]]:
 
 
 BUILTIN_NAMES, _BUILTIN_ARRAYS = _read_table()
-"""``pg_catalog.<name>`` by type oid; and those of these names that are arrays."""
+"""``pg_catalog.<name>`` by type oid; and the names of array types among these."""
 
 
 def type_name(namespace: str, name: str) -> str:

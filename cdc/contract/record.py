@@ -48,7 +48,7 @@ class Lead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the stream is published; written in the Kafka transaction of the rows that it covers, or after them.
+    """How far the stream is published. Its record is in the Kafka transaction of the rows that it covers, or after it.
 
     Attributes:
         lsn: everything that committed before this position is published.
@@ -250,7 +250,7 @@ class SchemaColumn:
     Attributes:
         number: the column's ``attnum`` in the source, 0 when unknown. For a key column: when the topic began.
         type_oid: the type's oid in the source, for a domain its own; 0 when unknown.
-        labels: oid and hashed label of each value, if a key column's type is an enum.
+        labels: oid and hashed label of each value of an enum in the type; only for a key column.
     """
 
     name: str

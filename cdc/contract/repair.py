@@ -15,7 +15,7 @@ from cdc.contract.record import RepairKey, RepairOutcome, RepairRequest
 
 PART_KEYS: Final = 500
 PART_BYTES: Final = 256 * 1024
-"""Limit for the keys of one part: any broker takes such a record, and the bridge publishes so many rows quickly."""
+"""Limit for the keys of one part: any broker takes a record of this size, and the bridge publishes 500 rows quickly."""
 
 
 def parts_of(request: str, table: str, keys: Iterable[RepairKey]) -> Iterator[RepairRequest]:

@@ -43,7 +43,7 @@ def table_schema(relation: Relation, key: Sequence[str], topic: str) -> TableSch
 
 
 def schema_column(column: Column, *, is_key: bool) -> SchemaColumn:
-    """Returns a column's part of a definition; an enum's labels matter only in keys."""
+    """Returns a column's part of a definition; labels of an enum matter only in keys."""
     labels = column.labels if is_key else ()
     return SchemaColumn(column.name, sql_type(column), column.number, column.type_oid, labels)
 

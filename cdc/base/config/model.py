@@ -74,7 +74,7 @@ class SourceConfig(BaseModel):
     def _check(self, info: ValidationInfo) -> SourceConfig:
         password_file.settle(self, info, *(() if self.dsn is None else (self.dsn.get_secret_value(),)))
         if self.dsn is None and self.password is not None:
-            raise ValueError("password is given, but no dsn that it would belong to")
+            raise ValueError("a password is given without a dsn")
         checks.key_columns(self.keys)
         return self
 
@@ -114,7 +114,7 @@ class SnapshotConfig(BaseModel):
     def _check(self, info: ValidationInfo) -> SnapshotConfig:
         password_file.settle(self, info, *(() if self.dsn is None else (self.dsn.get_secret_value(),)))
         if self.dsn is None and self.password is not None:
-            raise ValueError("password is given, but no dsn that it would belong to")
+            raise ValueError("a password is given without a dsn")
         return self
 
     def connection(self) -> dict[str, str]:

@@ -54,7 +54,7 @@ class Drift:
 
     @property
     def is_fatal(self) -> bool:
-        """Whether the bridge must not write to such a topic."""
+        """Whether the difference stops the bridge."""
         return self.setting in _FATAL
 
     @property

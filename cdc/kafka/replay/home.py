@@ -1,4 +1,4 @@
-"""Separates records that lie in their key's partition from those that somebody wrote elsewhere.
+"""Separates records in their key's partition from records that somebody wrote to another one.
 
 The bridge writes a row's records and its tombstone to the partition that the key's hash selects. A record in another
 partition comes from another program; a repair buries it with a tombstone in the same partition. Neither says anything

@@ -1,4 +1,4 @@
-"""Compares Kafka's topics with what is recorded of them: which topic it is, where it begins and ends, how new it is."""
+"""Reads what the progress topic records about topics, and asks Kafka about them: their ids, ends and newest records."""
 
 from __future__ import annotations
 

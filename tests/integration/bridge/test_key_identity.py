@@ -287,7 +287,7 @@ def test_what_only_the_catalog_tells_is_noticed_there(database: Database, deploy
     database.execute("ALTER TYPE mood RENAME VALUE 'a' TO 'z'; ALTER TYPE mood RENAME VALUE 'b' TO 'a'")
     database.execute("UPDATE e SET n = 9; DELETE FROM e WHERE id::text = 'c'")
     database.execute(RENUMBERED)
-    deployment.bridge.wait_said("a value was renamed", 60)
+    deployment.bridge.wait_said("a renamed enum value", 60)
     deployment.wait_equal("public.t", "public.e")
     deployment.wait_backfilled("public.t", "public.e")
 

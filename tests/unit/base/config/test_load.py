@@ -75,7 +75,7 @@ def test_a_section_that_only_a_variable_makes_is_its_fault(write) -> None:
     words = refusal(write(MINIMAL), {"CDC_SINK__PASSWORD": "hunter2"})
     assert words.startswith("environment variable CDC_SINK__PASSWORD: sink.dsn: this key is required")
     words = refusal(write(MINIMAL), {"CDC_SNAPSHOT__PASSWORD": "hunter2"})
-    assert words.startswith("environment variable CDC_SNAPSHOT__PASSWORD: snapshot: password is given, but no dsn")
+    assert words.startswith("environment variable CDC_SNAPSHOT__PASSWORD: snapshot: a password is given without a dsn")
 
 
 def test_empty_and_foreign_variables_count_as_unset(write) -> None:

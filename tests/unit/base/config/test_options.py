@@ -162,7 +162,7 @@ REFUSED = [
     ("snapshot.parallel", 0, "should be greater than or equal to 1; found 0"),
     ("snapshot.parallel", 17, "should be less than or equal to 16; found 17"),
     ("snapshot.dsn", "", "must not be empty; found ********"),
-    ("snapshot.password", "x", "password is given, but no dsn that it would belong to"),
+    ("snapshot.password", "x", "a password is given without a dsn"),
     ("source.publication_mode", "some", "should be 'filtered', 'all_tables' or 'disabled'; found 'some'"),
     ("source.tables", ["orders"], "source.tables[0]: write schema.table with * for any characters"),
     ("source.tables", [], "list at least one schema.table pattern"),
@@ -289,7 +289,7 @@ def test_a_reader_of_topics_needs_no_source(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump({name: part for name, part in BASE.items() if name != "source"}))
     with pytest.raises(ConfigError, match=r"source\.dsn is missing.*\n.*CDC_SOURCE__DSN"):
         load(path, {}).source.connection()
-    with pytest.raises(ConfigError, match="password is given, but no dsn"):
+    with pytest.raises(ConfigError, match="a password is given without a dsn"):
         load(path, {"CDC_SOURCE__PASSWORD": "x"})
 
 
