@@ -121,7 +121,7 @@ def test_interrupted_following_leaves_the_backfill_alone(streaming: Deployment) 
         follower.send_signal(signal.SIGINT)
         rest = follower.stdout.read()
         assert follower.wait(30) == 130
-    assert f"the backfill goes on. To end it: cdc backfill -c {streaming.config} --cancel public.items" in rest
+    assert f"no longer followed; the backfill continues. To end it: cdc backfill -c {streaming.config} --cancel public.items" in rest
     wait_for(streaming, "public.items", "running")
 
 

@@ -47,7 +47,7 @@ def test_a_standby_is_looked_at_as_a_backfill_would_use_it(standby: tuple[str, S
         ("standby connection", "standby", "standby conflicts", "standby rights"), "OK"
     )
     assert fine["standby"].text.startswith("of the source, ")
-    assert "waits 30s for is cancelled" in fine["standby conflicts"].text
+    assert "after 30s, replay cancels a conflicting query" in fine["standby conflicts"].text
 
     with psycopg.connect(dsn, autocommit=True) as there:
         there.execute("ALTER SYSTEM SET max_standby_streaming_delay = '5s'")
