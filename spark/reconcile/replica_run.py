@@ -158,8 +158,5 @@ def replica_counts(name: str, lsn: LSN, rows: int, findings: DataFrame | None) -
         lsn=str(lsn),
         rows=rows,
         identical=max(0, rows - found["with_row"]),
-        missing_in_replica=found.get("extra_in_topic", 0),
-        extra_in_replica=found.get("missing_in_topic", 0),
-        value_mismatch=found.get("value_mismatch", 0),
-        in_flight=found.get("in_flight", 0),
+        **summary.not_identical(found, "replica"),
     )

@@ -10,15 +10,16 @@ from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as fn
 
 from cdc.contract.jobspec.deployment import JobTable
+from cdc.spark.reconcile.verdict import KeyClass
 from cdc.spark.report.model import Bar, ColumnDifferences, DifferenceClass, Example, Histograms, Sample, Side
 
-_DIFFERENCES: Final = ("missing_in_topic", "extra_in_topic", "value_mismatch", "foreign")
+_DIFFERENCES: Final = tuple(each.value for each in KeyClass if each.is_difference)
 _OF_REPLICA: Final[Mapping[str, str]] = {
     # Here the database that was read is the replica: a row that the topic lacks is one too many in the replica.
     "missing_in_topic": "extra_in_replica",
     "extra_in_topic": "missing_in_replica",
 }
-_SHOWN: Final = (*_DIFFERENCES, "in_flight", "unverifiable")
+_SHOWN: Final = (*_DIFFERENCES, KeyClass.IN_FLIGHT.value)
 """The classes that get samples: first the differences, then what could not be judged."""
 
 _MOST_CAUSES: Final = 20
@@ -38,6 +39,15 @@ def counted(findings: DataFrame) -> dict[str, int]:
     counts = {row[0]: row[1] for row in rows}
     counts["with_row"] = sum(row[2] for row in rows if row[0] != "identical")
     return counts
+
+
+def not_identical(counts: Mapping[str, int], side: Side) -> dict[str, int]:
+    """Returns the counts of all other classes, as the report names them.
+
+    The report's models refuse a name that they do not have. So a class that one of them lacks ends the run; a table
+    with such keys is never called identical.
+    """
+    return {of_side(each, side): counts[each] for each in KeyClass if each in counts and each != KeyClass.IDENTICAL}
 
 
 def of_side(difference: str, side: Side) -> DifferenceClass:

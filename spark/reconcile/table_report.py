@@ -37,6 +37,7 @@ from cdc.spark.report.model import (
     Stage,
     TableReport,
     Verdict,
+    by_class,
 )
 from cdc.spark.source.held_snapshot import connect, reading
 from cdc.spark.stored import store
@@ -142,7 +143,7 @@ def _assembled(
     first = compared.rounds[0] if compared else None
     why = reason.text or _why_open(counts, replica) or (why_nothing(job, counts.source_rows) if compared else "")
     differs = counts.differences + (replica.counts.differences if replica.counts else 0) > 0
-    verdict: Verdict = "different" if differs else "not_verified" if why or counts.unverifiable else "identical"
+    verdict: Verdict = "different" if differs else "not_verified" if why else "identical"
     with tools.watch.timing("report"):
         causes: tuple[Bar, ...] = ()
         histograms = Histograms()
@@ -191,7 +192,7 @@ def _samples(
 ) -> tuple[Sample, ...]:
     """Returns samples of both sides, without a Spark job if the counts say that there are none."""
     samples: tuple[Sample, ...] = ()
-    if found is not None and counts.differences + counts.in_flight + counts.unverifiable:
+    if found is not None and any(by_class(counts).values()):
         samples = summary.samples(found, "topic", job.samples)
     if replica.findings is not None:
         samples += summary.samples(replica.findings, "replica", job.samples)

@@ -261,12 +261,7 @@ class TableRun:
             live_keys=sum(each.live_keys for each in done),
             tombstones=sum(each.tombstones for each in done),
             identical=max(0, source_rows - found["with_row"]),
-            missing_in_topic=found.get("missing_in_topic", 0),
-            extra_in_topic=found.get("extra_in_topic", 0),
-            value_mismatch=found.get("value_mismatch", 0),
-            in_flight=found.get("in_flight", 0),
-            foreign=found.get("foreign", 0),
-            unverifiable=found.get("unverifiable", 0),
+            **summary.not_identical(found, "topic"),
         )
 
 

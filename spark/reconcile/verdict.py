@@ -231,7 +231,7 @@ class TableEvidence:
 
 
 def why_unverifiable(facts: TableEvidence) -> str | None:
-    """Returns the reason why every key of the table is ``unverifiable``; None if each can be judged."""
+    """Returns the reason why no key of the table can be judged; None if each can."""
     if not facts.whole:
         return "its backfill is not complete: the topic does not hold every row yet"
     if not all(map(facts.snapshot.sees, facts.unseen)):

@@ -5,7 +5,8 @@ The JSON form is a contract (``SCHEMA_VERSION``): a minor version may add fields
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -21,8 +22,10 @@ DifferenceClass: TypeAlias = Literal[
     "value_mismatch",
     "foreign",
     "in_flight",
-    "unverifiable",
 ]
+CLASSES: Final[tuple[DifferenceClass, ...]] = get_args(DifferenceClass)
+UNJUDGED: Final[frozenset[DifferenceClass]] = frozenset({"in_flight"})
+"""The classes of keys that are neither identical nor proven to differ. All other classes are differences."""
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 
@@ -95,12 +98,11 @@ class Counts(BaseModel):
     value_mismatch: int = 0
     foreign: int = 0
     in_flight: int = 0
-    unverifiable: int = 0
 
     @property
     def differences(self) -> int:
         """The number of keys for which source and topic are proven to differ."""
-        return self.missing_in_topic + self.extra_in_topic + self.value_mismatch + self.foreign
+        return differences(by_class(self))
 
 
 class ReplicaCounts(BaseModel):
@@ -120,7 +122,18 @@ class ReplicaCounts(BaseModel):
     @property
     def differences(self) -> int:
         """The number of keys for which topic and replica are proven to differ."""
-        return self.missing_in_replica + self.extra_in_replica + self.value_mismatch
+        return differences(by_class(self))
+
+
+def by_class(counts: Counts | ReplicaCounts) -> dict[DifferenceClass, int]:
+    """Returns the counts of keys that are not identical. Each class that one of the two models has is in it."""
+    found = counts.model_dump()
+    return {each: found[each] for each in CLASSES if each in found}
+
+
+def differences(classes: Mapping[DifferenceClass, int]) -> int:
+    """Returns how many keys are proven to differ: all but those that could not be judged."""
+    return sum(number for name, number in classes.items() if name not in UNJUDGED)
 
 
 class Round(BaseModel):

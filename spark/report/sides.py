@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cdc.base.words import counted
-from cdc.spark.report.model import DifferenceClass, Side, TableReport, Verdict
+from cdc.spark.report.model import DifferenceClass, Side, TableReport, Verdict, by_class, differences
 from cdc.spark.report.words import CLASS, VERDICT
 
 
@@ -39,7 +39,7 @@ class SideComparison:
     @property
     def differences(self) -> int:
         """The number of keys that are proven to differ."""
-        return sum(number for kind, number in self.classes.items() if kind not in ("in_flight", "unverifiable"))
+        return differences(self.classes)
 
     @property
     def keys(self) -> int:
@@ -60,14 +60,7 @@ def line(table: TableReport, comparison: SideComparison) -> str:
 
 def _topic(table: TableReport) -> SideComparison:
     counts = table.counts
-    classes: dict[DifferenceClass, int] = {
-        "missing_in_topic": counts.missing_in_topic,
-        "extra_in_topic": counts.extra_in_topic,
-        "value_mismatch": counts.value_mismatch,
-        "foreign": counts.foreign,
-        "in_flight": counts.in_flight,
-        "unverifiable": counts.unverifiable,
-    }
+    classes = by_class(counts)
     verdict = table.verdict
     if verdict == "different" and not counts.differences and table.replica is not None and table.replica.differences:
         verdict = "identical"
@@ -79,12 +72,7 @@ def _topic(table: TableReport) -> SideComparison:
 def _replica(table: TableReport) -> SideComparison:
     replica = table.replica
     assert replica is not None
-    classes: dict[DifferenceClass, int] = {
-        "missing_in_replica": replica.missing_in_replica,
-        "extra_in_replica": replica.extra_in_replica,
-        "value_mismatch": replica.value_mismatch,
-        "in_flight": replica.in_flight,
-    }
+    classes = by_class(replica)
     verdict = table.verdict
     if verdict != "not_verified":
         verdict = "different" if replica.differences else "identical"
@@ -105,6 +93,6 @@ def _sentence(
         return table.reason or "no reason was recorded"
     if verdict == "identical":
         return f"{rows} {place}"
-    differing = sum(number for kind, number in classes.items() if kind not in ("in_flight", "unverifiable"))
+    differing = differences(classes)
     keys = counted(identical + sum(classes.values()), "key")
     return f"{differing:,} of {keys} {'differs' if differing == 1 else 'differ'} {place}"

@@ -22,7 +22,6 @@ CLASS: Final[dict[DifferenceClass, str]] = {
     "value_mismatch": "values differ",
     "foreign": "foreign",
     "in_flight": "in flight",
-    "unverifiable": "unverifiable",
 }
 
 MEANING: Final[dict[DifferenceClass, str]] = {
@@ -33,7 +32,6 @@ MEANING: Final[dict[DifferenceClass, str]] = {
     "value_mismatch": "both have the key, but at least one column differs",
     "foreign": "the row is right, but another program wrote the record",
     "in_flight": "not judged: the key changed while it was compared",
-    "unverifiable": "not judged: the topic no longer tells what it held at the snapshot",
 }
 
 OPERATION: Final = {"c": "insert", "u": "update", "d": "delete", "r": "backfill", "t": "truncate"}
@@ -46,7 +44,7 @@ SEES: Final = (
 
 CANNOT_SEE: Final = (
     "Anything committed after the snapshot: the next run compares it.",
-    "Keys in flight or unverifiable: they are counted, but not judged.",
+    "Keys in flight: they are counted, but not judged.",
     "Versions between two states: a compacted topic keeps only the last one.",
     "A wrong value in the source itself: the source is the truth that everything else is measured against.",
 )

@@ -112,7 +112,7 @@ def _tiles(report: Report) -> Markup:
         _tile("Identical keys", sum(each.identical for each in counts), f"in {counted(len(counts), 'table')}", ""),
         _tile("Source rows", sum(each.source_rows for each in counts), "at the snapshot", ""),
         _tile("Records read", records, tombstones, ""),
-        _tile("Not judged", unjudged, "in flight or unverifiable", bool(unjudged) * "warn"),
+        _tile("Not judged", unjudged, "in flight", bool(unjudged) * "warn"),
         element(
             "div",
             element("span", "Time"),

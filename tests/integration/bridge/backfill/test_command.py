@@ -121,7 +121,8 @@ def test_interrupted_following_leaves_the_backfill_alone(streaming: Deployment) 
         follower.send_signal(signal.SIGINT)
         rest = follower.stdout.read()
         assert follower.wait(30) == 130
-    assert f"no longer followed; the backfill continues. To end it: cdc backfill -c {streaming.config} --cancel public.items" in rest
+    end_it = f"cdc backfill -c {streaming.config} --cancel public.items"
+    assert f"no longer followed; the backfill continues. To end it: {end_it}" in rest
     wait_for(streaming, "public.items", "running")
 
 
